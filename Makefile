@@ -1,0 +1,40 @@
+# make demo    from nothing to a report: install, make a language, train two models, compare them with the best possible score
+# make test    install and run the tests
+# make check   format, lint, types, tests: what CI runs
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/operators/*/*.cpp src/structattn/operators/*/*.h)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.PHONY: install demo test lint check bench clean
+
+install: $(VENV)/installed
+demo: $(VENV)/installed
+	$(BIN)/structattn demo
+
+test: $(VENV)/installed
+	$(PYTEST)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/operators.py
+
+# torch first, and exactly: other packages would otherwise bring its newest build, with several GB of GPU libraries.
+$(VENV)/torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
+	touch $@
+
+$(VENV)/installed: $(VENV)/torch $(SOURCES)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build

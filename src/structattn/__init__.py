@@ -1,0 +1,7 @@
+"""Structured attention in transformers: stack attention and its baselines behind one contract.
+
+The parts are imported by name (``structattn.operators``, ``structattn.attention``, ...), so that a part that needs no
+torch, such as the command line's ``--help``, does not pay for importing it.
+"""
+
+__version__ = "0.1.0"

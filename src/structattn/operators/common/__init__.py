@@ -1,0 +1,1 @@
+"""What all operators share: shape checks, masks, the choice of an implementation, the compiled module."""

@@ -1,0 +1,47 @@
+"""Checks of arguments and the rules for lengths that all operators share."""
+
+import torch
+from torch import Tensor
+
+
+def require_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], letters: str) -> None:
+    """Raise ValueError unless ``tensor`` has ``shape``; None fits any size, ``letters`` tells the expectation."""
+    fits = tensor.dim() == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        wanted = tuple("any" if size is None else size for size in shape)
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {letters} = {wanted}")
+
+
+def require_alike(**tensors: Tensor) -> None:
+    """Raise ValueError unless all tensors are floating, of one dtype and on one device."""
+    (first_name, first), *others = tensors.items()
+    if not first.is_floating_point():
+        raise ValueError(f"{first_name} has dtype {first.dtype}; expected a floating one")
+    for name, tensor in others:
+        if tensor.dtype != first.dtype or tensor.device != first.device:
+            raise ValueError(
+                f"{name} is {tensor.dtype} on {tensor.device}; expected {first.dtype} on {first.device} as {first_name}"
+            )
+
+
+def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch.device) -> Tensor:
+    """The lengths as (B,) int64 on ``device``; all ``time`` where None was given.
+
+    Raises:
+        ValueError: wrong shape, not integers, or outside 0..T.
+    """
+    if lengths is None:
+        return torch.full((batch,), time, dtype=torch.int64, device=device)
+    require_shape("lengths", lengths, (batch,), "(B,)")
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise ValueError(f"lengths has dtype {lengths.dtype}; expected integers")
+    if not torch.compiler.is_compiling() and batch and (int(lengths.min()) < 0 or int(lengths.max()) > time):
+        raise ValueError(f"lengths run from {int(lengths.min())} to {int(lengths.max())}; expected 0 to {time}")
+    return lengths.to(device=device, dtype=torch.int64)
+
+
+def inside(lengths: Tensor, time: int) -> Tensor:
+    """(B, T) true where a position lies before its sequence's end."""
+    return torch.arange(time, device=lengths.device) < lengths[:, None]

@@ -1,0 +1,10 @@
+// The one extension module that holds every operator's CPU kernel.
+#include <nanobind/nanobind.h>
+
+#include "common/kernels.h"
+
+NB_MODULE(STRUCTATTN_MODULE, module) {
+    register_softmax_attention(module);
+    register_superposition_stack(module);
+    register_nondeterministic_stack(module);
+}

@@ -1,0 +1,39 @@
+// Working memory of a kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+// Memory that a thread keeps from one use to the next, because fresh pages cost as much as the arithmetic. It is
+// unwritten, and aligned to cache lines. One at a time in each thread.
+class Scratch {
+public:
+    explicit Scratch(int64_t bytes) {
+        if (capacity_ >= bytes) return;
+        release();
+        kept_.reset(new (cache_line) std::byte[bytes]);
+        capacity_ = bytes;
+    }
+    ~Scratch() {
+        if (capacity_ > most_kept) release();
+    }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+
+    template <class Number>
+    Number *as() {
+        return reinterpret_cast<Number *>(kept_.get());
+    }
+
+private:
+    static constexpr std::align_val_t cache_line{64};
+    static constexpr int64_t most_kept = int64_t(1) << 25;
+    struct AlignedDelete {
+        void operator()(std::byte *bytes) const { ::operator delete[](bytes, cache_line); }
+    };
+    static void release() { kept_.reset(), capacity_ = 0; }
+    static inline thread_local std::unique_ptr<std::byte[], AlignedDelete> kept_;
+    static inline thread_local int64_t capacity_ = 0;
+};

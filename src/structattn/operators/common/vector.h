@@ -1,0 +1,54 @@
+// Vectors of doubles of the width of the instruction set that the file is compiled for.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int VL = 8;
+#elif defined(__AVX2__)
+constexpr int VL = 4;
+#else
+constexpr int VL = 2;
+#endif
+
+typedef double V __attribute__((vector_size(VL * 8)));
+typedef int64_t VI __attribute__((vector_size(VL * 8)));
+
+inline V load(const double *p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+inline void store(double *p, V v) { std::memcpy(p, &v, sizeof v); }
+inline V splat(double x) { return V{} + x; }
+inline double sum_lanes(V v) {
+    double sum = 0;
+    for (int i = 0; i < VL; ++i) sum += v[i];
+    return sum;
+}
+inline V lane_numbers() {
+    V v{};
+    for (int i = 0; i < VL; ++i) v[i] = i;
+    return v;
+}
+
+// exp(x) for x <= 0, to the last bit or two; 0 below -708.
+inline V exp_of_negative(V x) {
+    const V low = splat(-708);
+    const VI kept = x > low;
+    x = kept ? x : low;
+    const V magic = splat(0x1.8p52);
+    const V shifted = x * splat(1.4426950408889634) + magic;  // its low bits hold the rounded quotient
+    const V k = shifted - magic;
+    const V r = (x - k * splat(0.693147180369123816490)) - k * splat(1.90821492927058770002e-10);
+    V p = splat(1.0 / 6227020800);
+    constexpr double factorial[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600};
+    for (int i = 12; i >= 0; --i) p = p * r + splat(1 / factorial[i]);
+    VI bits, quotient;
+    std::memcpy(&quotient, &shifted, sizeof bits);
+    std::memcpy(&bits, &p, sizeof bits);
+    bits += quotient << 52;
+    std::memcpy(&p, &bits, sizeof bits);
+    return kept ? p : V{};
+}

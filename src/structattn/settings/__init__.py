@@ -1,0 +1,1 @@
+"""The settings of a run: the single source for YAML, Python and JSON Schema."""

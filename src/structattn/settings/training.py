@@ -1,0 +1,102 @@
+"""The settings of the training loop."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from structattn.settings.base import Settings, told_apart_by
+
+
+class SequenceBatches(Settings):
+    """Batches of a fixed number of sequences, all of one length; no padding."""
+
+    kind: Literal["sequences"] = "sequences"
+    size: int = Field(default=10, ge=1)
+
+
+class TokenBatches(Settings):
+    """Batches of sequences of similar length, at most ``tokens`` tokens with padding."""
+
+    kind: Literal["tokens"] = "tokens"
+    tokens: int = Field(default=4096, ge=1)
+
+
+class StreamBatches(Settings):
+    """Windows of ``length`` tokens cut from a continuous stream, ``size`` of them in a batch."""
+
+    kind: Literal["stream"] = "stream"
+    length: int = Field(default=128, ge=1)
+    size: int = Field(default=16, ge=1)
+
+
+Batches = Annotated[
+    Annotated[SequenceBatches, Tag("sequences")]
+    | Annotated[TokenBatches, Tag("tokens")]
+    | Annotated[StreamBatches, Tag("stream")],
+    told_apart_by("kind", default="sequences"),
+]
+
+
+class ConstantSchedule(Settings):
+    """The learning rate stays as it is."""
+
+    kind: Literal["constant"] = "constant"
+
+
+class PlateauSchedule(Settings):
+    """Multiply the rate by ``factor`` after more than ``patience`` validations without improvement (torch's rule)."""
+
+    kind: Literal["plateau"] = "plateau"
+    factor: float = Field(default=0.9, gt=0, lt=1)
+    patience: int = Field(default=5, ge=0)
+
+
+class WarmupSchedule(Settings):
+    """Raise the rate linearly for ``steps`` updates, then let it fall with the inverse square root of the step."""
+
+    kind: Literal["warmup"] = "warmup"
+    steps: int = Field(default=4000, ge=1)
+
+
+Schedule = Annotated[
+    Annotated[ConstantSchedule, Tag("constant")]
+    | Annotated[PlateauSchedule, Tag("plateau")]
+    | Annotated[WarmupSchedule, Tag("warmup")],
+    told_apart_by("kind", default="plateau"),
+]
+
+
+class AdamSettings(Settings):
+    """Adam as torch defines it."""
+
+    learning_rate: float = Field(default=0.001, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class TrainingSettings(Settings):
+    """How a model is trained. The defaults are S000's for formal languages."""
+
+    batches: Batches = SequenceBatches()
+    loss: Literal["sequence_sum", "token_mean"] = Field(
+        default="sequence_sum", description="sum over time, mean over sequences (S000); or mean over tokens"
+    )
+    optimizer: AdamSettings = AdamSettings()
+    schedule: Schedule = PlateauSchedule()
+    clip_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")
+    accumulate: int = Field(default=1, ge=1, description="batches whose gradients are added before an update")
+    precision: Literal["float32", "bf16"] = Field(default="float32", description="bf16: autocast, weights in float32")
+    max_epochs: int | None = Field(default=200, ge=1)
+    max_updates: int | None = Field(default=None, ge=1)
+    max_minutes: float | None = Field(default=None, gt=0, description="stop after this time; outside byte identity")
+    validate_every: int | None = Field(default=None, ge=1, description="updates between validations; None: each epoch")
+    early_stopping: int | None = Field(default=10, ge=1, description="validations without improvement before the end")
+    checkpoint_every: int | None = Field(
+        default=None, ge=1, description="updates between checkpoints besides those at validations"
+    )
+    checkpoint_minutes: float | None = Field(
+        default=None, gt=0, description="minutes between checkpoints; outside byte identity"
+    )
+    keep_checkpoints: int = Field(default=2, ge=2, description="newest checkpoints kept, the best one apart")
+    threads: int | None = Field(default=None, ge=1, description="processor threads; None: what torch chooses")
