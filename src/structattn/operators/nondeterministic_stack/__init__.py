@@ -1,0 +1,192 @@
+"""Nondeterministic stack attention: the differentiable vector pushdown automaton of DuSell & Chiang (2024)."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_lengths
+from structattn.operators.common.implementation import Implementation, chosen_implementation
+from structattn.operators.nondeterministic_stack import gradient
+from structattn.operators.nondeterministic_stack.actions import StackAction
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.reference_batches import reference_best_run, reference_readings
+
+__all__ = [
+    "BestRun",
+    "StackAction",
+    "nondeterministic_stack",
+    "nondeterministic_stack_best_run",
+    "nondeterministic_stack_log_weight",
+    "nondeterministic_stack_posteriors",
+    "nondeterministic_stack_weights",
+]
+
+Push = Float[Tensor, "batch time state symbol state symbol"]
+Pop = Float[Tensor, "batch time state symbol state"]
+_NAME = "nondeterministic_stack"
+
+
+class BestRun(NamedTuple):
+    """The heaviest run of each sequence; zeros past its length, and where no run exists."""
+
+    actions: Int[Tensor, "batch time"]
+    states: Int[Tensor, "batch time"]
+    symbols: Int[Tensor, "batch time"]
+    log_weight: Float[Tensor, " batch"]
+
+
+def nondeterministic_stack(
+    push: Push,
+    replace: Push,
+    pop: Pop,
+    values: Float[Tensor, "batch time vector"],
+    bottom: Float[Tensor, " vector"],
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time state symbol vector"]:
+    """The expected top vector of a weighted pushdown automaton, for each state and top symbol.
+
+    reading_t[r, y] = Σ over runs that end at t in state r with y on top of ψ(run) · top vector / Σ over all runs of
+    ψ(run),
+
+    equation (12) of DuSell & Chiang (2024). A run starts in state 0 with symbol 0 and the vector ``bottom`` on the
+    stack; its weight ψ is the product of exp(logit) over its transitions. The bottom item can be replaced, never
+    popped.
+
+    Args:
+        push: log-weights of ``q, x -> r, x y``: keep x, put y and the vector of this step on top of it; indices q, x,
+            r, y.
+        replace: log-weights of ``q, x -> r, y``: the top symbol changes, its vector stays.
+        pop: log-weights of ``q, x -> r``: the top is removed; what lay below is the new top.
+        values: the vector that a push puts down at each step.
+        bottom: the vector of the bottom item.
+        lengths: how many steps of each sequence count; all where None.
+        implementation: "auto", "reference" (the published recurrences) or "cpu" (the compiled kernel).
+
+    Any real logit is allowed; -inf forbids a transition. A step at which nothing is allowed gives zeros from there on.
+    NaN or +inf in a step's logits gives NaN from that step on, in its own sequence. float16 and bfloat16 are computed
+    in float32; the kernel's tables are float64 in any case.
+
+    Returns:
+        The readings in the dtype of the logits; zeros past a sequence's length.
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit.
+        ImplementationUnavailableError: the implementation asked for cannot run here.
+
+    Cost:
+        n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; the gradient takes
+        twice that. Exact: where doubles do not reach, a sequence is computed again with an unlimited exponent, some 20
+        times slower (DERIVATION.md, "Range").
+    """
+    return _readings(push, replace, pop, values, bottom, lengths, implementation)[0]
+
+
+def nondeterministic_stack_weights(
+    push: Push,
+    replace: Push,
+    pop: Pop,
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time state symbol source"]:
+    """The reading as attention over positions: reading_t[r, y] = Σ_j weights_t[r, y, j] · v_j.
+
+    Column 0 belongs to the bottom vector, column j to the vector pushed at step j (counted from 1). For each t the
+    weights sum to 1 over r, y and j. Arguments, rules and errors as in `nondeterministic_stack`.
+
+    Cost: n³/6 · (Q³S + 3Q²S) multiply-adds, n² · (Q²S + QS) numbers kept.
+    """
+    return _readings(push, replace, pop, None, None, lengths, implementation)[0]
+
+
+def nondeterministic_stack_log_weight(
+    push: Push,
+    replace: Push,
+    pop: Pop,
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time"]:
+    """The logarithm of the total weight of all runs of the steps up to and including each one.
+
+    -inf from the first step at which nothing is allowed; zeros past the length. Its gradient at the last step is the
+    posterior of each transition (`nondeterministic_stack_posteriors`). Arguments and errors as in
+    `nondeterministic_stack`.
+    """
+    nothing = push.new_zeros(*push.shape[:2], 0)
+    return _readings(push, replace, pop, nothing, nothing.new_zeros(0), lengths, implementation)[1]
+
+
+def nondeterministic_stack_posteriors(
+    push: Push,
+    replace: Push,
+    pop: Pop,
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> tuple[Push, Push, Pop]:
+    """The probability of each transition at each step among the whole runs of a sequence, weighted by ψ.
+
+    Shaped like the logits. At each step they sum to 1 over all transitions; all are zero where no whole run exists. Not
+    differentiable. Arguments and errors as in `nondeterministic_stack`.
+    """
+    logits = [x.detach().requires_grad_() for x in (push, replace, pop)]
+    with torch.enable_grad():
+        log_weight = nondeterministic_stack_log_weight(*logits, lengths=lengths, implementation=implementation)
+        steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
+        last = torch.arange(push.shape[1], device=push.device) == steps[:, None] - 1
+        whole = torch.where(last & log_weight.isfinite(), log_weight, torch.zeros_like(log_weight))
+        alive = (last & (log_weight != -torch.inf)).any(1) | (steps == 0)
+        gradients = torch.autograd.grad(whole.sum(), logits, materialize_grads=True)
+    push_, replace_, pop_ = (
+        torch.where(alive.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x)) for x in gradients
+    )
+    return push_, replace_, pop_
+
+
+def nondeterministic_stack_best_run(
+    push: Push,
+    replace: Push,
+    pop: Pop,
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> BestRun:
+    """The heaviest single run of each sequence (the recurrences with max for sum).
+
+    ``states`` and ``symbols`` are those after each step; ``actions`` are numbered by `StackAction`. Among equally heavy
+    runs the kernel takes push before replace before pop, then the lowest index. Not differentiable.
+
+    Returns:
+        Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
+        steps, NaN where a logit is NaN or +inf.
+    """
+    arguments = checked_arguments(push.detach(), replace.detach(), pop.detach(), None, None, lengths)
+    if chosen_implementation(_NAME, implementation, push.device) == "cpu":
+        actions, states, symbols, log_weight = gradient.best_run(*arguments[:3], arguments.lengths)
+    else:
+        actions, states, symbols, log_weight = reference_best_run(arguments)
+    return BestRun(actions, states, symbols, log_weight.to(push.dtype))
+
+
+def _readings(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor | None,
+    implementation: Implementation,
+) -> tuple[Tensor, Tensor]:
+    arguments = checked_arguments(push, replace, pop, values, bottom, lengths)
+    if chosen_implementation(_NAME, implementation, push.device) == "cpu":
+        readings, log_weight, _ = gradient.forward(*arguments, wide=False)
+    else:
+        readings, log_weight = reference_readings(arguments)
+    if torch.is_autocast_enabled(push.device.type):
+        return readings, log_weight
+    return readings.to(push.dtype), log_weight.to(push.dtype)

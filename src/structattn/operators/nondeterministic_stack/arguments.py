@@ -1,0 +1,55 @@
+"""The arguments of the nondeterministic stack, checked and brought to one dtype."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+
+
+class Arguments(NamedTuple):
+    """Contiguous tensors of float32 or float64; without values the weights over positions are meant."""
+
+    push: Tensor  # (B, T, Q, S, Q, S)
+    replace: Tensor  # (B, T, Q, S, Q, S)
+    pop: Tensor  # (B, T, Q, S, Q)
+    values: Tensor | None  # (B, T, m)
+    bottom: Tensor | None  # (m,)
+    lengths: Tensor  # (B,) int64
+
+
+def checked_arguments(
+    push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None, lengths: Tensor | None
+) -> Arguments:
+    """Check shapes, dtypes and lengths; half precisions become float32.
+
+    Raises:
+        ValueError: something does not fit; the message names it.
+    """
+    given = {"push": push, "replace": replace, "pop": pop}
+    if values is not None and bottom is not None:
+        given |= {"values": values, "bottom": bottom}
+    if torch.is_autocast_enabled(push.device.type):
+        # Projections under autocast may give half and full precision side by side: all become what the widest is.
+        widest = max((x.dtype for x in given.values()), key=lambda dtype: torch.finfo(dtype).bits)
+        given = {name: x.to(widest) for name, x in given.items()}
+    require_alike(**given)
+    _require_shapes(push, replace, pop, values, bottom)
+    compute = torch.promote_types(given["push"].dtype, torch.float32)
+    ready = {name: x.to(compute).contiguous() for name, x in given.items()}
+    steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
+    return Arguments(ready["push"], ready["replace"], ready["pop"], ready.get("values"), ready.get("bottom"), steps)
+
+
+def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None) -> None:
+    require_shape("push", push, (None,) * 6, "(B, T, Q, S, Q, S)")
+    B, T, Q, S = push.shape[:4]
+    if Q < 1 or S < 1:
+        raise ValueError(f"push has {Q} states and {S} symbols; expected at least one of each")
+    require_shape("push", push, (B, T, Q, S, Q, S), "(B, T, Q, S, Q, S)")
+    require_shape("replace", replace, (B, T, Q, S, Q, S), "(B, T, Q, S, Q, S)")
+    require_shape("pop", pop, (B, T, Q, S, Q), "(B, T, Q, S, Q)")
+    if values is not None and bottom is not None:
+        require_shape("values", values, (B, T, None), "(B, T, m)")
+        require_shape("bottom", bottom, (values.shape[2],), "(m,)")

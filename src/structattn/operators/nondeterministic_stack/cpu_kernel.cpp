@@ -1,0 +1,229 @@
+// Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, everything inside in double.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "common/kernels.h"
+#include "nondeterministic_stack/best_run.h"
+#include "nondeterministic_stack/fast_backward.h"
+#include "nondeterministic_stack/fast_forward.h"
+#include "nondeterministic_stack/general.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+template <class T>
+using In = Array<const T>;
+template <class T>
+using Optional = std::optional<Array<T>>;
+
+// Which arithmetic a sequence needed; kept before its tables.
+enum class Mode { doubles, wide, not_a_number };
+constexpr int64_t HEADER = LANES;
+
+struct Header {
+    double *at;
+    void set(Mode mode, int64_t live) const { at[0] = double(int(mode)), at[1] = double(live); }
+    Mode mode() const { return Mode(int(at[0])); }
+    int64_t live() const { return int64_t(at[1]); }
+};
+
+// The logits of a batch and its values, in the caller's precision.
+template <class T>
+struct Batch {
+    In<T> push, repl, pop;
+    std::optional<In<T>> values, bottom;
+    In<int64_t> lengths;
+
+    int64_t T_() const { return push.shape(1); }
+    int64_t Q() const { return push.shape(2); }
+    int64_t S() const { return push.shape(3); }
+    int64_t C() const { return Q() * S(); }
+    int64_t columns() const { return values ? int64_t(values->shape(2)) : T_() + 1; }
+    int64_t size() const { return push.shape(0); }
+    int64_t length(int64_t b) const { return lengths.data()[b]; }
+};
+
+// One sequence of it as doubles.
+template <class T>
+class Doubles {
+public:
+    Doubles(const Batch<T> &batch, int64_t b) : n(batch.length(b)) {
+        const int64_t C = batch.C(), T_ = batch.T_(), pushes = C * C, pops = C * batch.Q();
+        copy(push, batch.push.data() + b * T_ * pushes, n * pushes);
+        copy(repl, batch.repl.data() + b * T_ * pushes, n * pushes);
+        copy(pop, batch.pop.data() + b * T_ * pops, n * pops);
+        if (batch.values) {
+            const int64_t m = batch.columns();
+            values.assign(batch.bottom->data(), batch.bottom->data() + m);
+            const T *first = batch.values->data() + b * T_ * m;
+            values.insert(values.end(), first, first + n * m);
+        }
+        first_bad = n;
+        for (int64_t t = n - 1; t >= 0; --t)
+            if (!usable(push, t, pushes) || !usable(repl, t, pushes) || !usable(pop, t, pops)) first_bad = t;
+        view = Sequence{first_bad, batch.Q(), batch.S(), push.data(), repl.data(), pop.data(), batch.columns(),
+                        batch.values ? values.data() : nullptr};
+    }
+    int64_t n;
+    int64_t first_bad;  // the first step (from 0) whose logits hold NaN or +inf; n if none does
+    Sequence view;
+
+private:
+    std::vector<double> push, repl, pop, values;
+
+    static void copy(std::vector<double> &to, const T *from, int64_t count) { to.assign(from, from + count); }
+    static bool usable(const std::vector<double> &logits, int64_t t, int64_t width) {
+        for (int64_t i = t * width; i < (t + 1) * width; ++i)
+            if (!(logits[i] < INFINITY)) return false;
+        return true;
+    }
+};
+
+// Calls body(q, s) with the sizes as compile-time constants, if the fast kernel was compiled for them.
+template <class Body>
+bool with_sizes(int64_t Q, int64_t S, const Body &body) {
+    auto with = [&](auto q) {
+        switch (S) {
+            case 1: body(q, std::integral_constant<int, 1>{}); return true;
+            case 2: body(q, std::integral_constant<int, 2>{}); return true;
+            case 3: body(q, std::integral_constant<int, 3>{}); return true;
+            default: return false;
+        }
+    };
+    switch (Q) {
+        case 1: return with(std::integral_constant<int, 1>{});
+        case 2: return with(std::integral_constant<int, 2>{});
+        case 3: return with(std::integral_constant<int, 3>{});
+        default: return false;
+    }
+}
+
+template <class T>
+void require_room(const Batch<T> &batch, int64_t room) {
+    const bool compiled = batch.Q() <= 3 && batch.S() <= 3;
+    if (room < HEADER + (compiled ? Layout(batch.T_(), batch.Q(), batch.S(), batch.columns()).size : 0))
+        throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
+}
+
+std::pair<Mode, Outcome> forward_one(const Sequence &seq, double *tables, const Outputs &out, bool only_wide) {
+    Outcome outcome{0, false};
+    const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
+        const Layout layout(seq.n, q, s, seq.columns);
+        outcome = fast::Forward<q, s>(seq, layout, tables).run(out);
+    });
+    if (!compiled && !only_wide) outcome = general::Tables<Plain>(seq).forward(out);
+    if (outcome.trusted) return {Mode::doubles, outcome};
+    return {Mode::wide, general::Tables<Wide>(seq).forward(out)};
+}
+
+void backward_one(const Sequence &seq, Mode mode, int64_t live, double *tables, const Cotangents &cot, const Gradients &grad) {
+    if (mode == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
+            const Layout layout(seq.n, q, s, seq.columns);
+            fast::Backward<q, s>(seq, layout, tables, live).run(cot, grad);
+        }))
+        return;
+    // Neither keeps its tables: what is rare or slow anyway is computed again.
+    std::vector<double> readings(seq.n * seq.configurations() * seq.columns), log_weight(seq.n);
+    const Outputs out{readings.data(), log_weight.data()};
+    auto again = [&](auto tables_of_kind) {
+        const Outcome outcome = tables_of_kind.forward(out);
+        tables_of_kind.backward(outcome, cot, grad);
+    };
+    if (mode == Mode::wide) again(general::Tables<Wide>(seq));
+    else again(general::Tables<Plain>(seq));
+}
+
+template <class T>
+void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std::optional<In<T>> bottom,
+             In<int64_t> lengths, Array<T> readings, Array<T> log_weight, Array<double> tables, int threads, bool only_wide) {
+    const Batch<T> batch{push, repl, pop, values, bottom, lengths};
+    const int64_t T_ = batch.T_(), width = batch.C() * batch.columns();
+    require_room(batch, tables.shape(1));
+    for_each_sequence(batch.size(), threads, [&](int64_t b) {
+        const Doubles<T> one(batch, b);
+        std::vector<double> reading(one.n * width), weight(one.n);
+        double *table = tables.data() + b * tables.shape(1);
+        auto [mode, outcome] = forward_one(one.view, table + HEADER, {reading.data(), weight.data()}, only_wide);
+        const double after = one.first_bad < one.n && outcome.live == one.first_bad ? NAN : 0;
+        std::fill(reading.begin() + outcome.live * width, reading.end(), after);
+        std::fill(weight.begin() + outcome.live, weight.end(), after == 0 ? -INFINITY : NAN);
+        if (after != 0) mode = Mode::not_a_number;
+        Header{table}.set(mode, outcome.live);
+        T *to = readings.data() + b * T_ * width, *to_weight = log_weight.data() + b * T_;
+        std::fill(std::copy(reading.begin(), reading.end(), to), to + T_ * width, T(0));
+        std::fill(std::copy(weight.begin(), weight.end(), to_weight), to_weight + T_, T(0));
+    });
+}
+
+template <class T>
+void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std::optional<In<T>> bottom,
+              In<int64_t> lengths, Array<double> tables, In<T> reading_, In<T> log_weight_, Array<T> push_, Array<T> repl_,
+              Array<T> pop_, Optional<T> values_, Optional<T> bottom_, int threads) {
+    const Batch<T> batch{push, repl, pop, values, bottom, lengths};
+    const int64_t T_ = batch.T_(), C = batch.C(), m = batch.columns(), width = C * m;
+    for_each_sequence(batch.size(), threads, [&](int64_t b) {
+        const Doubles<T> one(batch, b);
+        double *table = tables.data() + b * tables.shape(1);
+        const Header header{table};
+        const bool bad = header.mode() == Mode::not_a_number;
+        const T *reading_from = reading_.data() + b * T_ * width, *weight_from = log_weight_.data() + b * T_;
+        const std::vector<double> reading_cot(reading_from, reading_from + one.n * width);
+        const std::vector<double> weight_cot(weight_from, weight_from + one.n);
+        std::vector<double> push_out(T_ * C * C), repl_out(T_ * C * C), pop_out(T_ * C * batch.Q()), values_out((T_ + 1) * m);
+        if (bad) {
+            auto spoil = [&](std::vector<double> &out, int64_t count) { std::fill_n(out.begin(), count, NAN); };
+            spoil(push_out, one.n * C * C), spoil(repl_out, one.n * C * C), spoil(pop_out, one.n * C * batch.Q());
+            spoil(values_out, (one.n + 1) * m);
+        } else {
+            const Gradients grad{push_out.data(), repl_out.data(), pop_out.data(), values_ ? values_out.data() : nullptr};
+            backward_one(one.view, header.mode(), header.live(), table + HEADER, {reading_cot.data(), weight_cot.data()}, grad);
+        }
+        std::copy(push_out.begin(), push_out.end(), push_.data() + b * push_out.size());
+        std::copy(repl_out.begin(), repl_out.end(), repl_.data() + b * repl_out.size());
+        std::copy(pop_out.begin(), pop_out.end(), pop_.data() + b * pop_out.size());
+        if (values_) {
+            std::copy_n(values_out.begin(), m, bottom_->data() + b * m);
+            std::copy(values_out.begin() + m, values_out.end(), values_->data() + b * T_ * m);
+        }
+    });
+}
+
+template <class T>
+void best_run(In<T> push, In<T> repl, In<T> pop, In<int64_t> lengths, Array<int64_t> actions, Array<int64_t> states,
+              Array<int64_t> symbols, Array<T> log_weight, int threads) {
+    const Batch<T> batch{push, repl, pop, {}, {}, lengths};
+    const int64_t T_ = batch.T_();
+    for_each_sequence(batch.size(), threads, [&](int64_t b) {
+        const Doubles<T> one(batch, b);
+        log_weight.data()[b] = one.first_bad < one.n ? T(NAN)
+                             : T(BestRun(one.view).write(actions.data() + b * T_, states.data() + b * T_, symbols.data() + b * T_));
+    });
+}
+
+template <class T>
+void define(nb::module_ &module) {
+    using namespace nb::literals;
+    const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+    module.def("nondeterministic_stack_forward", &forward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
+               "lengths"_a, "readings"_a, "log_weight"_a, "tables"_a, "threads"_a, "only_wide"_a, unlocked);
+    module.def("nondeterministic_stack_backward", &backward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
+               "lengths"_a, "tables"_a, "grad_readings"_a, "grad_log_weight"_a, "grad_push"_a, "grad_replace"_a, "grad_pop"_a,
+               "grad_values"_a.none(), "grad_bottom"_a.none(), "threads"_a, unlocked);
+    module.def("nondeterministic_stack_best_run", &best_run<T>, "push"_a, "replace"_a, "pop"_a, "lengths"_a, "actions"_a, "states"_a,
+               "symbols"_a, "log_weight"_a, "threads"_a, unlocked);
+}
+
+}  // namespace
+
+void register_nondeterministic_stack(nb::module_ &module) {
+    define<float>(module);
+    define<double>(module);
+}

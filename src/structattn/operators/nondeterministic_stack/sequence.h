@@ -1,0 +1,49 @@
+// One sequence as the kernels see it: plain arrays of doubles, time outermost.
+//
+// Legend (DuSell & Chiang 2024, section 3.2.2): Q states, S = |Γ| stack symbols, n steps. q, x: state and top symbol
+// before a step; r, y: after it. j, k, t: times; step t = 1..n leads from time t-1 to time t.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+struct Sequence {
+    int64_t n, Q, S;
+    const double *push, *repl;  // [n][Q][S][Q][S] logits
+    const double *pop;          // [n][Q][S][Q] logits
+    int64_t columns;            // of the readings: the size m of a vector, or n_max + 1 where the weights are wanted
+    const double *values;       // [n + 1][columns], row 0 the bottom vector; null: the identity matrix
+
+    int64_t configurations() const { return Q * S; }
+    // The value of column c of the vector pushed at time k.
+    double value(int64_t k, int64_t c) const { return values ? values[k * columns + c] : double(k == c); }
+    // The first time whose vector can have anything in column c.
+    int64_t first_time(int64_t c) const { return values ? 0 : c; }
+};
+
+struct Outputs {
+    double *readings;    // [n][Q][S][columns]
+    double *log_weight;  // [n]
+};
+
+struct Cotangents {
+    const double *readings;    // as in Outputs
+    const double *log_weight;
+};
+
+struct Gradients {
+    double *push, *repl, *pop;  // like the logits
+    double *values;             // [n + 1][columns]; null with Sequence::values
+};
+
+// A double loses what has less than about 1e-290 of the weight. Later steps can raise a run's share by no more than
+// exp(slack), where slack = Σ_t (the largest growth of any configuration - the growth of the whole). Up to this slack,
+// 1e-290 exp(slack) stays under 1e-30, and nothing lost can have mattered.
+constexpr double largest_slack = 600;
+constexpr double smallest_share = 1e-290;
+
+// What a forward pass tells about a sequence.
+struct Outcome {
+    int64_t live;   // steps before the first at which nothing is allowed; n if there is none
+    bool trusted;   // false: numbers may have left the range of a double, and the result must not be used
+};
