@@ -1,0 +1,64 @@
+"""The lower bound: by hand, and the closed forms of whole validation sets."""
+
+import math
+
+import numpy as np
+import pytest
+
+from structattn.data.formal_languages import formal_language, lower_bound
+from structattn.support.generators import numpy_generator
+
+
+def test_by_hand():
+    bound = lower_bound([math.log(0.5), math.log(0.25)], [3, 5], number_of_lengths=4)
+    assert bound == pytest.approx((math.log(2) + math.log(4) + 2 * math.log(4)) / (4 + 6))
+    assert lower_bound([0.0], [9], number_of_lengths=1) == 0
+
+
+def test_a_string_outside_the_language_has_no_finite_bound():
+    assert lower_bound([-1.0, -math.inf], [3, 3], 1) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("conditionals", "lengths", "count", "complaint"),
+    [
+        ([], [], 1, "N >= 1"),
+        ([-1.0], [1, 2], 1, "expected equal"),
+        ([-1.0], [1], 0, "number_of_lengths is 0"),
+        ([-1.0, 0.5], [1, 1], 1, "log-probability 1 is 0.5"),
+        ([math.nan], [1], 1, "log-probability 0 is nan"),
+    ],
+)
+def test_what_is_no_set_of_strings_is_refused(conditionals, lengths, count, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        lower_bound(conditionals, lengths, count)
+
+
+PUBLISHED = [
+    ("marked-reversal", "faithful", 0.38432),
+    ("unmarked-reversal", "faithful", 0.39080),
+    ("dyck", "reference", 0.69305),
+    ("dyck", "faithful", 0.68850),
+]
+
+
+@pytest.mark.parametrize(("name", "reading", "expected"), PUBLISHED)
+def test_the_expected_validation_bound(name, reading, expected):
+    language = formal_language(name, reading)
+    lengths = language.valid_lengths(40, 80)
+    entropies = [language.derivation_entropy(length) for length in lengths]
+    assert lower_bound(-np.array(entropies), lengths, len(lengths)) == pytest.approx(expected, abs=5e-6)
+
+
+@pytest.mark.parametrize(("name", "reading", "expected"), PUBLISHED)
+def test_the_bound_of_a_drawn_validation_set(name, reading, expected):
+    language, generator = formal_language(name, reading), numpy_generator(3, "validation")
+    lengths = np.repeat(language.valid_lengths(40, 80), 40)
+    strings = language.sample_each(lengths, generator)
+    of_length = np.array([language.log_length_probability(length) for length in lengths])
+    conditionals = language.log_probabilities(strings) - of_length
+    surprises = conditionals + [language.derivation_entropy(length) for length in lengths]
+    error = surprises.std() * math.sqrt(len(lengths)) / (lengths + 1).sum()
+    bound = lower_bound(conditionals, lengths, len(set(lengths.tolist())))
+    assert bound == pytest.approx(expected, abs=4 * error + 5e-6)
+    assert 4 * error < 0.012

@@ -1,0 +1,136 @@
+"""A formal language as a prepared folder."""
+
+import math
+
+import numpy as np
+import pytest
+
+from structattn.data.formal_languages import (
+    FormalLanguageSizes,
+    formal_language,
+    lower_bound,
+    prepare_formal_language,
+)
+from structattn.data.prepared import open_prepared, verify_prepared
+from structattn.support.errors import DataError, UsageError
+
+SMALL = FormalLanguageSizes(
+    train=65, valid=30, test_per_length=3, train_lengths=(8, 14), test_lengths=(8, 20), group=10
+)
+
+
+def strings_of(folder, split):
+    return [sequence.tolist() for sequence in open_prepared(folder).split(split)]
+
+
+@pytest.fixture
+def prepared(tmp_path, name, reading):
+    prepare_formal_language(tmp_path / "folder", name, reading, seed=3, sizes=SMALL)
+    return open_prepared(tmp_path / "folder")
+
+
+def test_sets_have_their_sizes_and_lengths(prepared, name, reading):
+    language = formal_language(name, reading)
+    train, valid, test = (prepared.split(split) for split in ("train", "valid", "test"))
+    assert (prepared.kind, prepared.splits) == ("formal_language", ("train", "valid", "test"))
+    assert (len(train), len(valid)) == (65, 30)
+    assert set(train.lengths.tolist()) <= set(language.valid_lengths(8, 14))
+    assert test.lengths.tolist() == np.repeat(language.valid_lengths(8, 20), 3).tolist()
+    for group in (*np.split(train.lengths, range(10, 65, 10)), *np.split(valid.lengths, (10, 20))):
+        assert len(set(group.tolist())) == 1
+    assert len(set(train.lengths.tolist())) > 1
+    verify_prepared(prepared)
+
+
+def test_the_header_tells_what_the_bound_needs(prepared, name, reading):
+    language = formal_language(name, reading)
+    assert prepared.header.extra == {
+        "language": name,
+        "reading": reading,
+        "seed": 3,
+        "test_seed": 0,
+        "number_of_lengths": {
+            "train": len(language.valid_lengths(8, 14)),
+            "valid": len(language.valid_lengths(8, 14)),
+            "test": len(language.valid_lengths(8, 20)),
+        },
+        "train_lengths": [8, 14],
+        "test_lengths": [8, 20],
+        "group": 10,
+    }
+    assert prepared.vocabulary.symbols == ("<pad>", "<bos>", "<eos>", *language.alphabet)
+
+
+def test_probabilities_are_those_of_the_strings_given_their_lengths(prepared, name, judge):
+    assert prepared.split("train").log_probabilities is None
+    for split in ("valid", "test"):
+        sequences = prepared.split(split)
+        for index in range(0, len(sequences), 7):
+            string, length = prepared.tokenizer.decode(sequences[index]), int(sequences.lengths[index])
+            if length < 11:
+                strings = judge.all_strings(length)
+                expected = math.log(strings[string] / sum(strings.values()))
+                assert sequences.log_probabilities[index] == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert lower_bound(sequences.log_probabilities, sequences.lengths, 1) > 0
+
+
+def test_the_seed_decides_train_and_valid_and_the_test_seed_the_test_set(tmp_path):
+    runs = {"one": (1, 0), "again": (1, 0), "other": (2, 0), "other test": (1, 5)}
+    for run, (seed, test_seed) in runs.items():
+        prepare_formal_language(tmp_path / run, "dyck", seed=seed, test_seed=test_seed, sizes=SMALL)
+    drawn = {run: {split: strings_of(tmp_path / run, split) for split in ("train", "valid", "test")} for run in runs}
+    assert open_prepared(tmp_path / "one").digest == open_prepared(tmp_path / "again").digest
+    same = {run: [drawn[run][split] == drawn["one"][split] for split in ("train", "valid", "test")] for run in runs}
+    assert same["other"] == [False, False, True]
+    assert same["other test"] == [True, True, False]
+    assert drawn["one"]["train"][:30] != drawn["one"]["valid"]
+
+
+def test_lengths_are_drawn_uniformly(tmp_path):
+    sizes = FormalLanguageSizes(
+        train=4000, valid=1, test_per_length=1, train_lengths=(1, 8), test_lengths=(1, 8), group=1
+    )
+    prepare_formal_language(tmp_path / "folder", "padded-reversal", sizes=sizes)
+    counts = np.bincount(open_prepared(tmp_path / "folder").split("train").lengths)[1:]
+    assert np.abs(counts - 500).max() < 4 * math.sqrt(4000 * 7 / 64)
+
+
+def test_the_papers_sizes_are_the_defaults(tmp_path):
+    prepare_formal_language(tmp_path / "folder", "marked-reversal")
+    prepared = open_prepared(tmp_path / "folder")
+    assert [prepared.header.splits[split].sequences for split in prepared.splits] == [10_000, 1_000, 3_000]
+    assert prepared.header.extra["number_of_lengths"] == {"train": 20, "valid": 20, "test": 30}
+    valid = prepared.split("valid")
+    np.testing.assert_allclose(valid.log_probabilities, -(valid.lengths // 2) * math.log(2), rtol=1e-12)
+    lengths = prepared.split("train").lengths
+    assert (lengths.min(), lengths.max()) == (41, 79)
+
+
+def test_nothing_is_left_of_what_is_refused(tmp_path):
+    none = FormalLanguageSizes(train_lengths=(41, 41))
+    with pytest.raises(UsageError, match=r"dyck \(faithful\) has no strings of the lengths 41 to 41"):
+        prepare_formal_language(tmp_path / "folder", "dyck", sizes=none)
+    with pytest.raises(UsageError, match="marked-reversal"):
+        prepare_formal_language(tmp_path / "folder", "unknown")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_occupied_folder_is_refused(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    with pytest.raises(DataError, match="not empty"):
+        prepare_formal_language(tmp_path, "dyck", sizes=SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"train": 0}, "train is 0"),
+        ({"group": 0}, "group is 0"),
+        ({"train_lengths": (9, 8)}, "train_lengths is 9 to 8"),
+        ({"test_lengths": (-1, 8)}, "test_lengths is -1 to 8"),
+    ],
+)
+def test_impossible_sizes_are_refused(change, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        FormalLanguageSizes(**change)
