@@ -1,0 +1,29 @@
+"""The only part that reads text: checks it, numbers it, writes a prepared folder, hands out resumable batches.
+
+``structattn.data.batching`` is imported by name: it alone needs torch.
+"""
+
+from structattn.data.prepare_text import prepare_language_modeling
+from structattn.data.prepared import (
+    PreparedFolder,
+    Sequences,
+    open_prepared,
+    verify_prepared,
+    verify_sources,
+    write_prepared,
+)
+from structattn.data.tokenizers import Tokenizer, build_tokenizer
+from structattn.data.vocabulary import Vocabulary
+
+__all__ = [
+    "PreparedFolder",
+    "Sequences",
+    "Tokenizer",
+    "Vocabulary",
+    "build_tokenizer",
+    "open_prepared",
+    "prepare_language_modeling",
+    "verify_prepared",
+    "verify_sources",
+    "write_prepared",
+]
