@@ -71,7 +71,9 @@ def layers_from_short(value: object) -> object:
     Parts are separated by points: a number stands for that many softmax layers, ``superposition-m`` and
     ``nondeterministic-Q-S-m`` for one stack layer, ``softmax-h`` for one layer with h heads.
     """
-    text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(value, float):  # 2.10 would have become 2.1 on the way
+        raise ValueError(f"YAML reads {value} as a number; write the layers in quotes, or add them up")
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         return value
     return [layer for part in text.split(".") for layer in _layers_from_part(part, text)]

@@ -1,0 +1,87 @@
+"""Settings: short forms, overrides, and refusals that name the dotted path."""
+
+import pytest
+import yaml
+
+from structattn.settings.layers import NondeterministicLayer, SoftmaxLayer, SuperpositionLayer
+from structattn.settings.run import RunSettings, load_settings, resolve_settings
+from structattn.settings.training import PlateauSchedule, TokenBatches, WarmupSchedule
+from structattn.support.errors import SettingsError
+
+MINIMAL = {"task": "formal_language", "data": "prepared"}
+
+
+def resolved(*overrides):
+    return resolve_settings(dict(MINIMAL), overrides)
+
+
+def test_short_form_of_layers():
+    layers = resolved("model.layers=2.nondeterministic-2-3-5.1").model.layers
+    stack = NondeterministicLayer(attention="nondeterministic", states=2, symbols=3, vector=5)
+    assert layers == (SoftmaxLayer(), SoftmaxLayer(), stack, SoftmaxLayer())
+    assert resolved("model.layers=softmax-8.superposition-32").model.layers == (
+        SoftmaxLayer(heads=8),
+        SuperpositionLayer(attention="superposition", vector=32),
+    )
+    assert len(resolved("model.layers=5").model.layers) == 5
+
+
+def test_a_kind_that_is_left_out_is_the_usual_one():
+    assert resolved("training.batches.size=4").training.batches.size == 4
+    assert resolved("training.schedule.patience=1").training.schedule == PlateauSchedule(patience=1)
+    assert resolved("training.schedule={kind: warmup, steps: 7}").training.schedule == WarmupSchedule(steps=7)
+    assert resolved("training.batches={kind: tokens, tokens: 9}").training.batches == TokenBatches(tokens=9)
+
+
+def test_resolved_settings_can_be_fed_back(tmp_path):
+    settings = resolved("model.layers=1.superposition-4.1", "training.precision=bf16", "seed=7")
+    path = tmp_path / "settings.yaml"
+    path.write_text(settings.to_yaml())
+    assert load_settings(path) == settings
+    assert RunSettings.model_validate(yaml.safe_load(settings.to_yaml())) == settings
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.layres=3", "model.layres: Extra inputs"),
+        ("model.layers=2.foo.2", "model.layers: .*'foo' in '2.foo.2'"),
+        ("model.layers=2.superposition.2", "'superposition' in '2.superposition.2' should read superposition-vector"),
+        (
+            "model.layers=[{attention: nondeterministic, states: 2, symbol: 3, vector: 5}]",
+            "model.layers.0.nondeterministic.symbol: Extra inputs",
+        ),
+        ("model.layers=2.10", "YAML reads 2.1 as a number"),
+        ("model.heads=3", "3 heads do not divide the width 32"),
+        ("model.dropout=1.5", "model.dropout: .*got 1.5"),
+        ("training.batches={kind: words}", "training.batches: .*'words'"),
+        ("training.optimizer.learning_rate=fast", "training.optimizer.learning_rate: .*got 'fast'"),
+        ("seed", "expected path.to.field=value"),
+        ("seed.deep=1", "seed.deep: Extra inputs|seed: "),
+        ("data.deep=1", "'data' holds 'prepared', which has no fields"),
+        ("seed=[", "not a YAML value"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_path(override, message):
+    with pytest.raises(SettingsError, match=message):
+        resolved(override)
+
+
+def test_files_that_are_not_settings_are_named(tmp_path):
+    path = tmp_path / "settings.yaml"
+    with pytest.raises(SettingsError, match=r"settings\.yaml"):
+        load_settings(path)
+    path.write_text("- 1\n- 2\n")
+    with pytest.raises(SettingsError, match="expected a mapping of settings, found list"):
+        load_settings(path)
+    path.write_text("a: [")
+    with pytest.raises(SettingsError, match="not YAML"):
+        load_settings(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match=r"settings\.yaml"):
+        load_settings(path)
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        resolved().seed = 2

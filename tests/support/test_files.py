@@ -1,0 +1,91 @@
+"""Files and folders appear whole or not at all; locks die with their owner; seeds are pure functions."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from structattn.support.errors import DataError, StructattnError
+from structattn.support.files import folder_written_whole, sha256_of_file, write_atomically
+from structattn.support.generators import derived_seed, numpy_generator
+from structattn.support.locks import exclusive_lock
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    target = tmp_path / "scores.json"
+    write_atomically(target, "old")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_interrupted_folder_leaves_nothing(tmp_path):
+    def write():
+        with folder_written_whole(tmp_path / "prepared") as folder:
+            (folder / "half").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_folder_has_its_name_and_its_files(tmp_path):
+    with folder_written_whole(tmp_path / "prepared") as folder:
+        (folder / "part").mkdir()
+        (folder / "part" / "tokens.bin").write_bytes(b"\0\1")
+        assert not (tmp_path / "prepared").exists()
+    assert (tmp_path / "prepared" / "part" / "tokens.bin").read_bytes() == b"\0\1"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_digest_is_sha256(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_of_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_held_lock_names_its_owner(tmp_path):
+    with (
+        exclusive_lock(tmp_path / "lock", "training"),
+        pytest.raises(StructattnError, match=f"training is already under way in process {os.getpid()}"),
+        exclusive_lock(tmp_path / "lock", "training"),
+    ):
+        pass
+    with exclusive_lock(tmp_path / "lock", "training"):
+        pass
+
+
+def test_a_lock_dies_with_its_owner(tmp_path):
+    program = (
+        "import os, sys; from pathlib import Path; from structattn.support.locks import exclusive_lock\n"
+        "with exclusive_lock(Path(sys.argv[1]), 'training'): os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], check=False)
+    assert killed.returncode == -9
+    with exclusive_lock(tmp_path / "lock", "training"):
+        pass
+
+
+def test_errors_of_data_tell_file_line_and_column():
+    assert str(DataError(Path("a.txt"), "invalid UTF-8", line=3, column=7)) == "a.txt:3:7: invalid UTF-8"
+    assert str(DataError("a.txt", "is a directory")) == "a.txt: is a directory"
+
+
+def test_seeds_depend_on_every_name_and_nothing_else():
+    assert derived_seed(1, "dropout") == derived_seed(1, "dropout")
+    seeds = {
+        derived_seed(1, "dropout"),
+        derived_seed(2, "dropout"),
+        derived_seed(1, "order"),
+        derived_seed(1, "order", 2),
+    }
+    assert len(seeds) == 4
+    assert numpy_generator(1, "a").integers(1 << 30) == numpy_generator(1, "a").integers(1 << 30)
