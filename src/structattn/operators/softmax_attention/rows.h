@@ -1,0 +1,143 @@
+// Small dense products over vector registers, for a block of N queries at a time.
+//
+// Legend: s counts keys, c components, i the queries of the block. A row of scores or weights is ``stride`` long, a row
+// of a table of vectors ``width``; both are whole lanes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+template <class Number>
+struct Format;
+template <>
+struct Format<float> {
+    typedef float Lanes __attribute__((vector_size(32)));
+    typedef int32_t Bits __attribute__((vector_size(32)));
+    static constexpr int mantissa = 23, terms = 7;
+    static constexpr float lowest = -87, round = 0x1.8p23f, ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
+};
+template <>
+struct Format<double> {
+    typedef double Lanes __attribute__((vector_size(32)));
+    typedef int64_t Bits __attribute__((vector_size(32)));
+    static constexpr int mantissa = 52, terms = 13;
+    static constexpr double lowest = -708, round = 0x1.8p52, ln2_high = 0x1.62e42fefa0000p-1,
+                            ln2_low = 0x1.cf79abc9e3b3ap-40;
+};
+template <class Number>
+using Lanes = typename Format<Number>::Lanes;
+template <class Number>
+constexpr int64_t lanes = sizeof(Lanes<Number>) / sizeof(Number);
+
+template <class Number>
+inline Lanes<Number> load(const Number *from) {
+    Lanes<Number> vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+template <class Number>
+inline void store(Number *to, Lanes<Number> vector) {
+    std::memcpy(to, &vector, sizeof vector);
+}
+template <class Number>
+inline int64_t padded(int64_t count) {
+    return (count + lanes<Number> - 1) / lanes<Number> * lanes<Number>;
+}
+
+template <class Number>
+inline Number sum_lanes(Lanes<Number> vector) {
+    Number sum = 0;
+    for (int64_t l = 0; l < lanes<Number>; ++l) sum += vector[l];
+    return sum;
+}
+
+// exp(x) for x <= 0, to the last bit or two; 0 where the result would be denormal; NaN for NaN.
+template <class Number>
+inline Lanes<Number> exp_of_negative(Lanes<Number> x) {
+    using F = Format<Number>;
+    const Lanes<Number> zero{}, lowest = zero + F::lowest;
+    const typename F::Bits too_low = x < lowest;
+    x = too_low ? lowest : x;
+    const Lanes<Number> shifted = x * Number(1.4426950408889634) + F::round;  // its low bits hold the rounded quotient
+    const Lanes<Number> quotient = shifted - F::round;
+    const Lanes<Number> rest = (x - quotient * F::ln2_high) - quotient * F::ln2_low;
+    constexpr double factorials[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600,
+                                     6227020800};
+    Lanes<Number> power = zero + Number(1 / factorials[F::terms]);
+    for (int i = F::terms - 1; i >= 0; --i) power = power * rest + Number(1 / factorials[i]);
+    typename F::Bits exponent, bits;
+    std::memcpy(&exponent, &shifted, sizeof bits);
+    std::memcpy(&bits, &power, sizeof bits);
+    bits += exponent << F::mantissa;
+    std::memcpy(&power, &bits, sizeof bits);
+    return too_low ? zero : power;
+}
+
+// The scores become weights: exp(score - maximum) / sum over the first ``count``, and zeros up to ``end``.
+template <class Number>
+inline void softmax_row(Number *row, int64_t count, int64_t end) {
+    for (int64_t s = count; s < end; ++s) row[s] = -__builtin_inff();
+    if (count == 0) return std::fill(row, row + end, Number(0));
+    Lanes<Number> largest = load(row), sums{};
+    for (int64_t s = lanes<Number>; s < end; s += lanes<Number>) {
+        const Lanes<Number> scores = load(row + s);
+        largest = scores > largest ? scores : largest;
+    }
+    Number most = -__builtin_inff();
+    for (int64_t l = 0; l < lanes<Number>; ++l) most = largest[l] > most ? largest[l] : most;
+    for (int64_t s = 0; s < end; s += lanes<Number>) {
+        store<Number>(row + s, exp_of_negative<Number>(load(row + s) - most));
+        sums += load(row + s);
+    }
+    const Number sum = sum_lanes<Number>(sums);
+    for (int64_t s = 0; s < end; s += lanes<Number>) store<Number>(row + s, load(row + s) / sum);
+}
+
+// products[i][s] = sum_c left[i][c] * columns[c][s] for s < count, rounded up to whole lanes.
+template <int N, class Number>
+inline void times_columns(const Number *left, int64_t width, const Number *columns, int64_t size, int64_t stride,
+                          int64_t count, Number *products) {
+    for (int64_t s = 0; s < count; s += lanes<Number>) {
+        Lanes<Number> sums[N] = {};
+        for (int64_t c = 0; c < size; ++c) {
+            const Lanes<Number> column = load(columns + c * stride + s);
+            for (int64_t i = 0; i < N; ++i) sums[i] += left[i * width + c] * column;
+        }
+        for (int64_t i = 0; i < N; ++i) store<Number>(products + i * stride + s, sums[i]);
+    }
+}
+
+// products[i] = sum_{s < counts[i]} weights[i][s] * table[s]; counts[0] is the least of the counts.
+template <int N, class Number>
+inline void times_rows(const Number *weights, int64_t stride, const int64_t *counts, const Number *table, int64_t width,
+                       Number *products) {
+    for (int64_t c = 0; c < width; c += lanes<Number>) {
+        Lanes<Number> sums[N] = {};
+        for (int64_t s = 0; s < counts[0]; ++s) {
+            const Lanes<Number> row = load(table + s * width + c);
+            for (int64_t i = 0; i < N; ++i) sums[i] += weights[i * stride + s] * row;
+        }
+        for (int64_t i = 1; i < N; ++i)
+            for (int64_t s = counts[0]; s < counts[i]; ++s) sums[i] += weights[i * stride + s] * load(table + s * width + c);
+        for (int64_t i = 0; i < N; ++i) store<Number>(products + i * width + c, sums[i]);
+    }
+}
+
+// table[s] += sum_i weights[i][s] * left[i] over the queries i with s < counts[i].
+template <int N, class Number>
+inline void add_outer(const Number *weights, int64_t stride, const int64_t *counts, const Number *left, int64_t width,
+                      Number *table) {
+    for (int64_t c = 0; c < width; c += lanes<Number>) {
+        Lanes<Number> rows[N];
+        for (int64_t i = 0; i < N; ++i) rows[i] = load(left + i * width + c);
+        for (int64_t s = 0; s < counts[0]; ++s) {
+            Lanes<Number> sum = load(table + s * width + c);
+            for (int64_t i = 0; i < N; ++i) sum += weights[i * stride + s] * rows[i];
+            store<Number>(table + s * width + c, sum);
+        }
+        for (int64_t i = 1; i < N; ++i)
+            for (int64_t s = counts[0]; s < counts[i]; ++s)
+                store<Number>(table + s * width + c, load(table + s * width + c) + weights[i * stride + s] * rows[i]);
+    }
+}

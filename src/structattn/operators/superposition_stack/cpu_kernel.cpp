@@ -1,0 +1,222 @@
+// Superposition stack, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
+//
+// Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, w width of a
+// tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may differ from zero and that a reading still sees.
+//
+// The columns of a stack do not know each other, so they are worked through in tiles of 16 or 32, which stay in the
+// nearest cache. A stack is stored as [slot | row 1 | row 2 | ... | two rows of zeros], each w numbers long and aligned.
+// The slot holds the vector that the next step pushes: Above, At and Below are then one array seen through shifts of
+// one row, and a step of the whole stack is a single loop over h(t) * w numbers.
+//
+// Tables are double whatever the caller's type: products of many small probabilities would otherwise reach the
+// denormal numbers, which are both inexact and, on many processors, a hundred times slower.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/kernels.h"
+#include "common/scratch.h"
+
+namespace {
+
+constexpr int64_t lanes = 16;  // numbers that a sum keeps apart, so that vector registers never change its order
+constexpr int64_t widest_tile = 32;
+
+// One tile of one sequence of the batch, as plain arrays.
+template <class Number>
+struct Tile {
+    const Number *actions;  // (T, 3): push, no-op, pop
+    const Number *values;   // (T, m), from the tile's first column on
+    int64_t steps;          // n
+    int64_t vector;         // m
+    int64_t columns;        // of the tile
+    int64_t width;          // w: columns rounded up to whole lanes; the surplus is zero
+
+    int64_t height(int64_t t) const { return std::min(t, steps + 1 - t); }
+    int64_t stack_size() const { return ((steps + 1) / 2 + 3) * width; }
+    const Number *action(int64_t t) const { return actions + 3 * (t - 1); }
+    void copy_value(int64_t t, double *slot) const {
+        std::copy_n(values + (t - 1) * vector, columns, slot);
+        std::fill(slot + columns, slot + width, 0.0);
+    }
+};
+
+// An array of stacks, unwritten at first.
+class Stacks {
+  public:
+    Stacks(double *numbers, int64_t size, int64_t width) : numbers_(numbers), size_(size), width_(width) {}
+    double *slot(int64_t index) { return numbers_ + index * size_; }
+    double *rows(int64_t index) { return slot(index) + width_; }
+    // Nothing in the slot, zeros in the one row that the adjoint of the last step has, and in the two rows after it.
+    void make_empty(int64_t index) { std::fill_n(slot(index), 4 * width_, 0.0); }
+    void copy_from(Stacks &other, int64_t from, int64_t to) { std::copy_n(other.slot(from), size_, slot(to)); }
+    Stacks after(int64_t count) const { return {numbers_ + count * size_, size_, width_}; }
+
+  private:
+    double *numbers_;
+    int64_t size_, width_;
+};
+
+// V_t from V_{t-1}, equations (5) to (8); the vector of step t goes into the old stack's slot.
+template <class Number>
+void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, int64_t to) {
+    const int64_t w = tile.width, count = tile.height(t) * w;
+    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
+    tile.copy_value(t, stacks.slot(from));
+    const double *old = stacks.rows(from);
+    double *__restrict next = stacks.rows(to);
+    for (int64_t k = 0; k < count; ++k) next[k] = push * old[k - w] + noop * old[k] + pop * old[k + w];
+    std::fill_n(next + count, 2 * w, 0.0);
+}
+
+// From U_t: the gradient of the action of step t, added to ``products``, and U_{t-1}. One pass over the rows of both.
+template <class Number>
+void retreat(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
+             double *__restrict earlier, double *products) {
+    const int64_t w = tile.width, count = std::max(tile.height(t), tile.height(t - 1)) * w;
+    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
+    double above[lanes] = {}, at[lanes] = {}, below[lanes] = {};
+    for (int64_t first = 0; first < count; first += lanes) {
+        for (int64_t l = 0; l < lanes; ++l) {
+            const int64_t k = first + l;
+            above[l] += adjoint[k] * before[k - w];
+            at[l] += adjoint[k] * before[k];
+            below[l] += adjoint[k] * before[k + w];
+            earlier[k] = pop * adjoint[k - w] + noop * adjoint[k] + push * adjoint[k + w];
+        }
+    }
+    std::fill_n(earlier + tile.height(t - 1) * w, 2 * w, 0.0);
+    for (int64_t l = 0; l < lanes; ++l) products[0] += above[l], products[1] += at[l], products[2] += below[l];
+}
+
+template <class Number>
+void forward(const Tile<Number> &tile, Number *readings) {
+    Scratch scratch(2 * tile.stack_size() * sizeof(double));
+    Stacks stacks(scratch.as<double>(), tile.stack_size(), tile.width);
+    stacks.make_empty(0);
+    for (int64_t t = 1; t <= tile.steps; ++t) {
+        advance(tile, t, stacks, (t - 1) % 2, t % 2);
+        std::copy_n(stacks.rows(t % 2), tile.columns, readings + (t - 1) * tile.vector);
+    }
+}
+
+// Steps whose stacks are kept at once in the backward pass: all, where they fit into 16 MiB; otherwise about the square
+// root, and the stacks at the beginning of each such block are kept as well.
+int64_t block_length(int64_t steps, int64_t stack_size) {
+    constexpr int64_t limit = (int64_t(1) << 24) / sizeof(double);
+    if (steps * stack_size <= limit) return steps;
+    return int64_t(std::ceil(std::sqrt(double(steps))));
+}
+
+// starts[i] becomes the stack before the first step of block i; ``pair`` is room for two stacks.
+template <class Number>
+void fill_starts(const Tile<Number> &tile, int64_t block, Stacks &starts, Stacks &pair) {
+    starts.make_empty(0);
+    if (block >= tile.steps) return;
+    pair.make_empty(0);
+    for (int64_t t = 1; t < tile.steps; ++t) {
+        advance(tile, t, pair, (t - 1) % 2, t % 2);
+        if (t % block == 0) starts.copy_from(pair, t % 2, t / block);
+    }
+}
+
+// Steps ``last`` down to ``first``; stacks[0] holds the stack before ``first``, adjoints[last % 2] what comes from later.
+template <class Number>
+void backward_block(const Tile<Number> &tile, int64_t first, int64_t last, Stacks &stacks, Stacks &adjoints,
+                    const Number *cotangent, double *products, Number *grad_values) {
+    for (int64_t t = first; t < last; ++t) advance(tile, t, stacks, t - first, t - first + 1);
+    tile.copy_value(last, stacks.slot(last - first));
+    for (int64_t t = last; t >= first; --t) {
+        const int64_t row = (t - 1) * tile.vector;
+        double *adjoint = adjoints.rows(t % 2);
+        for (int64_t k = 0; k < tile.columns; ++k) {
+            adjoint[k] += cotangent[row + k];
+            grad_values[row + k] = Number(double(tile.action(t)[0]) * adjoint[k]);
+        }
+        retreat(tile, t, stacks.rows(t - first), adjoint, adjoints.rows((t - 1) % 2), products + 3 * (t - 1));
+    }
+}
+
+// Adds the tile's share of the gradient of the actions to ``products`` (n, 3).
+template <class Number>
+void backward(const Tile<Number> &tile, const Number *cotangent, double *products, Number *grad_values) {
+    const int64_t size = tile.stack_size(), block = block_length(tile.steps, size);
+    const int64_t blocks = (tile.steps + block - 1) / block;
+    Scratch scratch((2 + blocks + block) * size * sizeof(double));
+    Stacks adjoints(scratch.as<double>(), size, tile.width);
+    Stacks starts = adjoints.after(2), stacks = starts.after(blocks);
+    fill_starts(tile, block, starts, adjoints);
+    adjoints.make_empty(0), adjoints.make_empty(1);
+    for (int64_t i = blocks - 1; i >= 0; --i) {
+        stacks.copy_from(starts, i, 0);
+        backward_block(tile, i * block + 1, std::min(tile.steps, (i + 1) * block), stacks, adjoints, cotangent,
+                       products, grad_values);
+    }
+}
+
+// The tensors of a call, contiguous, given by address: torch's own exchange of arrays costs more than the arithmetic.
+template <class Number>
+struct Batch {
+    uintptr_t actions, values, lengths;
+    int64_t count, allotted, vector;
+
+    int64_t steps(int64_t b) const {
+        const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
+        return given ? std::clamp<int64_t>(given[b], 0, allotted) : allotted;
+    }
+    Tile<Number> tile(int64_t b, int64_t column) const {
+        const int64_t columns = std::min(widest_tile, vector - column);
+        const int64_t width = (columns + lanes - 1) / lanes * lanes;
+        const Number *first = at<const Number>(values, b, vector) + column;
+        return {at<const Number>(actions, b, 3), first, steps(b), vector, columns, width};
+    }
+    template <class Element>
+    Element *at(uintptr_t address, int64_t b, int64_t width) const {
+        return reinterpret_cast<Element *>(address) + b * allotted * width;
+    }
+    // Zeros from a sequence's length on.
+    void finish(uintptr_t address, int64_t b, int64_t width) const {
+        Number *numbers = at<Number>(address, b, width);
+        std::fill(numbers + steps(b) * width, numbers + allotted * width, Number(0));
+    }
+    // Threads pay only where the work of one sequence outlasts the making of a thread, some 20 µs.
+    int useful_threads(int threads) const { return allotted * allotted * vector < 200000 ? 1 : threads; }
+};
+
+template <class Number>
+void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t readings, int64_t count,
+                   int64_t allotted, int64_t vector, int threads) {
+    const Batch<Number> batch{actions, values, lengths, count, allotted, vector};
+    for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
+        batch.finish(readings, b, vector);
+        if (batch.steps(b) == 0) return;
+        Number *first = batch.template at<Number>(readings, b, vector);
+        for (int64_t column = 0; column < vector; column += widest_tile) forward(batch.tile(b, column), first + column);
+    });
+}
+
+template <class Number>
+void backward_batch(uintptr_t cotangent, uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t grad_actions,
+                    uintptr_t grad_values, int64_t count, int64_t allotted, int64_t vector, int threads) {
+    const Batch<Number> batch{actions, values, lengths, count, allotted, vector};
+    for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
+        batch.finish(grad_actions, b, 3), batch.finish(grad_values, b, vector);
+        if (batch.steps(b) == 0) return;
+        std::vector<double> products(3 * batch.steps(b), 0.0);
+        for (int64_t column = 0; column < vector; column += widest_tile) {
+            backward(batch.tile(b, column), batch.template at<const Number>(cotangent, b, vector) + column,
+                     products.data(), batch.template at<Number>(grad_values, b, vector) + column);
+        }
+        std::copy(products.begin(), products.end(), batch.template at<Number>(grad_actions, b, 3));
+    });
+}
+
+}  // namespace
+
+void register_superposition_stack(nanobind::module_ &module) {
+    using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
+    module.def("superposition_stack_forward_float32", &forward_batch<float>, Unlocked());
+    module.def("superposition_stack_forward_float64", &forward_batch<double>, Unlocked());
+    module.def("superposition_stack_backward_float32", &backward_batch<float>, Unlocked());
+    module.def("superposition_stack_backward_float64", &backward_batch<double>, Unlocked());
+}

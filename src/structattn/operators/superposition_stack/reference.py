@@ -1,0 +1,46 @@
+"""The definition of the superposition stack: DuSell & Chiang (2024), section 3.2.1, equations (5) to (8).
+
+Legend: V the stack, a matrix whose row 1 is the top; a the probabilities of push, no-op and pop; v the pushed vector;
+r the reading. Shapes: B batch, T time, R rows, m size of a vector.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import inside
+
+
+def superposition_step(
+    stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
+) -> Float[Tensor, "batch rows+1 vector"]:
+    """The stack after one more step; equations (5) to (8).
+
+    V_t[i] = a_push * V_{t-1}[i-1] + a_noop * V_{t-1}[i] + a_pop * V_{t-1}[i+1], where V_{t-1}[0] stands for v_t and
+    rows beyond the last are zero. The reading is the first row of the result. Cost: O(R * m).
+
+    Args:
+        stack: the rows that may differ from zero; none at the beginning.
+        action: push, no-op, pop.
+        value: the vector to push.
+    """
+    zero = stack.new_zeros(stack.shape[0], 1, stack.shape[2])
+    above = torch.cat([value[:, None], stack], dim=1)
+    at = torch.cat([stack, zero], dim=1)
+    below = torch.cat([stack, zero, zero], dim=1)[:, 1:]
+    push, noop, pop = action[:, :, None, None].unbind(1)
+    return push * above + noop * at + pop * below
+
+
+def superposition_stack_reference(
+    actions: Float[Tensor, "batch time 3"], values: Float[Tensor, "batch time vector"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch time vector"]:
+    """r_t = V_t[1] for every step, and zeros from each sequence's length on. Cost: O(T^2 * m) in time and memory."""
+    here = inside(lengths, values.shape[1])[..., None]
+    actions, values = torch.where(here, actions, 0), torch.where(here, values, 0)
+    stack = values[:, :0]
+    readings = [stack]
+    for action, value in zip(actions.unbind(1), values.unbind(1), strict=True):
+        stack = superposition_step(stack, action, value)
+        readings.append(stack[:, :1])
+    return torch.where(here, torch.cat(readings, dim=1), 0)
