@@ -19,6 +19,9 @@ class LanguageModelSettings(Settings):
     norm: Literal["pre", "post"] = "pre"
     dropout: float = Field(default=0.1, ge=0, lt=1)
     tied: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
+    initial_embedding: Literal["uniform", "normal"] = Field(
+        default="uniform", description="how embeddings are drawn: U(-s, s) as the rest (the paper), or N(0, 1)"
+    )
     initial_scale: float = Field(default=0.1, gt=0, description="s of U(-s, s), for what is not drawn by Xavier's rule")
 
     @model_validator(mode="after")

@@ -1,0 +1,27 @@
+"""What a layer attended to."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The record that ``explain`` returns; B batch, T positions, S sources. Positions past the length hold zeros.
+
+    Args:
+        mechanism: which layer it comes from.
+        weights: how much each position takes from each source.
+        first_source: 0 where column j of the weights is position j; 1 where column 0 is the bottom vector of a stack
+            and column j is position j - 1.
+        details: what the mechanism has besides. superposition: "actions" (B, T, 3), the probabilities of push, no-op,
+            pop. nondeterministic: "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3), the
+            heaviest run's action (numbered as ``StackAction``), state and symbol.
+    """
+
+    mechanism: Literal["softmax", "superposition", "nondeterministic"]
+    weights: Float[Tensor, "batch heads time source"]
+    first_source: Literal[0, 1] = 0
+    details: dict[str, Tensor] = field(default_factory=dict)

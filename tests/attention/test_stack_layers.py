@@ -1,0 +1,73 @@
+"""What is particular to the two stack layers."""
+
+import pytest
+import torch
+
+from structattn.attention import NondeterministicStackAttention, SuperpositionStackAttention
+from structattn.operators import nondeterministic_stack, superposition_stack
+
+
+def test_superposition_follows_the_paper():
+    layer, x = SuperpositionStackAttention(4, 3), torch.randn(2, 6, 4)
+    action_map, vector_map, output_map = layer.fully_connected()
+    readings = superposition_stack(torch.softmax(x @ action_map.T, -1), torch.sigmoid(x @ vector_map.T))
+    torch.testing.assert_close(layer(x), readings @ output_map.T)
+    assert sum(parameter.numel() for parameter in layer.parameters()) == 3 * 4 + 2 * 4 * 3
+
+
+def test_superposition_explains_its_readings():
+    layer, x = SuperpositionStackAttention(4, 3), torch.randn(2, 6, 4)
+    _, vector_map, output_map = layer.fully_connected()
+    record = layer.explain(x)
+    readings = record.weights[:, 0] @ torch.sigmoid(x @ vector_map.T)
+    torch.testing.assert_close(readings @ output_map.T, layer(x))
+
+
+def test_nondeterministic_follows_the_paper():
+    states, symbols, vector = 2, 3, 4
+    layer, x = NondeterministicStackAttention(4, states, symbols, vector), torch.randn(2, 6, 4)
+    action_map, vector_map, output_map = layer.fully_connected()
+    logits = (x @ action_map.T).view(2, 6, states, symbols, -1)  # a row for each (q, x)
+    pairs = states * symbols
+    push = logits[..., :pairs].reshape(2, 6, states, symbols, states, symbols)
+    replace = logits[..., pairs : 2 * pairs].reshape(2, 6, states, symbols, states, symbols)
+    readings = nondeterministic_stack(
+        push, replace, logits[..., 2 * pairs :], torch.sigmoid(x @ vector_map.T), torch.sigmoid(layer.bottom)
+    )
+    torch.testing.assert_close(layer(x), readings.reshape(2, 6, -1) @ output_map.T)
+    actions = states**2 * symbols * (2 * symbols + 1)
+    count = sum(parameter.numel() for parameter in layer.parameters())
+    assert count == 4 * (actions + vector + pairs * vector) + vector
+
+
+def test_nondeterministic_vectors_are_read_whole():
+    # With ones for all vectors, each coordinate of the reading sums to 1 over states and symbols.
+    layer, x = NondeterministicStackAttention(4, 2, 3, 2), torch.randn(2, 6, 4)
+    with torch.no_grad():
+        layer.projection.weight[layer.sizes[0] :] = 0
+        layer.projection.weight[layer.sizes[0] :, 0] = 1e4
+        layer.bottom.fill_(1e4)
+        layer.output.weight.copy_(torch.eye(2).repeat(2, 6))
+        x[..., 0] = 1
+    torch.testing.assert_close(layer(x), torch.ones(2, 6, 4))
+
+
+def test_activations_of_the_pushed_vector():
+    x = torch.randn(1, 1, 4)
+    for layer, activation in [
+        (SuperpositionStackAttention(4, 3), torch.sigmoid),
+        (SuperpositionStackAttention(4, 3, pushed_activation="none"), lambda v: v),
+        (NondeterministicStackAttention(4, 1, 1, 3), torch.sigmoid),
+        (NondeterministicStackAttention(4, 1, 1, 3, pushed_activation="exp"), torch.exp),
+    ]:
+        _, values = (
+            layer._actions_and_values(x) if hasattr(layer, "_actions_and_values") else layer._logits_and_values(x)
+        )
+        torch.testing.assert_close(values, activation(x @ layer.fully_connected()[1].T))
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="pushed_activation='exp'; expected 'sigmoid' or 'none'"):
+        SuperpositionStackAttention(4, 3, pushed_activation="exp")
+    with pytest.raises(ValueError, match="pushed_activation='none'; expected 'sigmoid' or 'exp'"):
+        NondeterministicStackAttention(4, 1, 1, 3, pushed_activation="none")

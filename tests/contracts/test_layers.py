@@ -1,0 +1,221 @@
+"""What every attention layer must do. A new mechanism is one line in LAYERS."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch.autograd import gradcheck
+
+from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
+
+WIDTH = 6
+LAYERS = {
+    "softmax, one head": lambda: SoftmaxAttention(WIDTH, heads=1),
+    "softmax, heads": lambda: SoftmaxAttention(WIDTH, heads=3),
+    "superposition": lambda: SuperpositionStackAttention(WIDTH, vector=5),
+    "superposition, as its code": lambda: SuperpositionStackAttention(WIDTH, vector=5, pushed_activation="none"),
+    "nondeterministic": lambda: NondeterministicStackAttention(WIDTH, states=2, symbols=3, vector=4),
+    "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
+}
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+MECHANISM_DETAILS = {"softmax": set(), "superposition": {"actions"}, "nondeterministic": {"actions", "best_run"}}
+
+
+@pytest.fixture(params=LAYERS.values(), ids=LAYERS.keys())
+def layer(request):
+    torch.manual_seed(5)
+    made = request.param().double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.uniform_(-0.7, 0.7)
+    return made
+
+
+def examples(batch=3, time=7, dtype=torch.float64):
+    return torch.randn(batch, time, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+
+
+def assert_close(result, expected, tolerance=1e-12):
+    assert (result - expected).norm() <= tolerance * max(expected.norm().item(), 1e-30)
+
+
+def gradients(layer, x, lengths=None, weight=None):
+    """The output, and the gradients of x and of all parameters for a fixed cotangent."""
+    x = x.detach().requires_grad_()
+    y = layer(x, lengths)
+    weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape).sin() if weight is None else weight
+    return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], weight)
+
+
+def test_later_positions_never_matter(layer):
+    x = examples()
+    changed = x.clone()
+    changed[:, 4:] = 3 * torch.randn(3, 3, WIDTH, dtype=torch.float64)
+    assert torch.equal(layer(x)[:, :4], layer(changed)[:, :4])
+    x.requires_grad_()
+    (early,) = torch.autograd.grad(layer(x)[:, :4].sum(), x)
+    assert (early[:, 4:] == 0).all()
+
+
+def test_every_position_sees_itself_and_the_first(layer):
+    x = examples().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x)[:, 5].square().sum(), x)
+    assert (gradient[:, [0, 5]].abs().amax(-1) > 0).all()
+
+
+@pytest.mark.parametrize("poison", [123.0, float("nan"), float("inf")])
+def test_padding_does_not_leak(layer, poison):
+    lengths = torch.tensor([7, 3, 0])
+    past = torch.arange(7) >= lengths[:, None]
+    x = examples()
+    weight = torch.ones_like(x)
+    clean, clean_gradients = gradients(layer, x, lengths, weight)
+    poisoned, poisoned_gradients = gradients(
+        layer, x.masked_fill(past[..., None], poison), lengths, weight.masked_fill(past[..., None], poison)
+    )
+    assert (poisoned[past] == 0).all()
+    assert torch.equal(poisoned, clean)
+    assert (poisoned_gradients[0][past] == 0).all()
+    for result, expected in zip(poisoned_gradients, clean_gradients, strict=True):
+        assert torch.equal(result, expected)
+
+
+def test_a_padded_batch_equals_its_members_alone(layer):
+    lengths, x = torch.tensor([7, 1, 4]), examples()
+    here = torch.arange(7) < lengths[:, None]
+    weight = torch.randn(3, 7, WIDTH, dtype=torch.float64) * here[..., None]
+    together, (grad_x, *grads) = gradients(layer, x, lengths, weight)
+    sums = [torch.zeros_like(grad) for grad in grads]
+    for b, length in enumerate(lengths.tolist()):
+        alone, (grad_alone, *more) = gradients(layer, x[b : b + 1, :length], None, weight[b : b + 1, :length])
+        assert_close(together[b, :length], alone[0])
+        assert_close(grad_x[b, :length], grad_alone[0])
+        sums = [total + grad for total, grad in zip(sums, more, strict=True)]
+    for result, expected in zip(grads, sums, strict=True):
+        assert_close(result, expected, 1e-11)
+
+
+def test_full_lengths_are_as_good_as_none(layer):
+    x = examples()
+    assert torch.equal(layer(x, torch.tensor([7, 7, 7])), layer(x))
+
+
+def test_order_within_the_batch_is_irrelevant(layer):
+    x, order = examples(), torch.tensor([2, 0, 1])
+    lengths = torch.tensor([7, 5, 2])
+    assert_close(layer(x[order], lengths[order]), layer(x, lengths)[order], 1e-15)
+
+
+def by_steps(layer, x):
+    state = layer.initial_state(x.shape[0])
+    outputs = []
+    for x_t in x.unbind(1):
+        y_t, state = layer.step(x_t, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("time", [1, 2, 12])
+def test_step_by_step_equals_the_whole(layer, dtype, time):
+    layer = layer.to(dtype)
+    x = examples(2, time, dtype).requires_grad_()
+    whole, steps = layer(x), by_steps(layer, x)
+    assert steps.dtype == dtype
+    assert_close(steps, whole, TOLERANCE[dtype])
+    wanted = torch.autograd.grad(whole.square().sum(), [x, *layer.parameters()])
+    found = torch.autograd.grad(steps.square().sum(), [x, *layer.parameters()])
+    for result, expected in zip(found, wanted, strict=True):
+        assert_close(result, expected, 10 * TOLERANCE[dtype])
+
+
+@torch.no_grad()
+def test_a_state_is_a_value(layer):
+    x = examples()
+    _, state = layer.step(x[:, 0], layer.initial_state(3))
+    kept = copy.deepcopy(state)
+    first, _ = layer.step(x[:, 1], state)
+    layer.step(x[:, 2], state)
+    again, _ = layer.step(x[:, 1], state)
+    assert torch.equal(first, again)
+    for name in state.__dataclass_fields__:
+        assert torch.equal(getattr(state, name), getattr(kept, name))
+
+
+def test_states_can_be_selected(layer):
+    x, chosen = examples(), torch.tensor([2, 0, 0, 1])
+    _, state = layer.step(x[:, 0], layer.initial_state(3))
+    y, _ = layer.step(x[:, 1], state)
+    selected, _ = layer.step(x[chosen, 1], state.select(chosen))
+    assert_close(selected, y[chosen], 1e-14)
+
+
+def test_gradcheck(layer):
+    x = examples(2, 3).requires_grad_()
+    parameters = list(layer.parameters())
+    lengths = torch.tensor([3, 2])
+    assert gradcheck(lambda x, *_: layer(x, lengths), (x, *parameters))
+
+
+def test_saved_and_loaded_is_the_same(layer):
+    x, other = examples(), copy.deepcopy(layer)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(float("nan"))
+    other.load_state_dict(load(save(layer.state_dict())))
+    assert torch.equal(other(x), layer(x))
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 0), (0, 4), (0, 0)])
+def test_short_and_empty(layer, shape):
+    x = examples(*shape)
+    y, grads = gradients(layer, x)
+    assert y.shape == x.shape
+    assert grads[0].shape == x.shape
+    assert all(grad.isfinite().all() for grad in grads)
+    assert (gradients(layer, x, torch.zeros(shape[0], dtype=torch.int64))[0] == 0).all()
+
+
+def test_explanation_is_complete(layer):
+    lengths, x = torch.tensor([7, 3, 0]), examples()
+    record = layer.explain(x, lengths)
+    batch, _, time, sources = record.weights.shape
+    assert (batch, time, sources) == (3, 7, 7 + record.first_source)
+    assert set(record.details) == MECHANISM_DETAILS[record.mechanism]
+    past = torch.arange(7) >= lengths[:, None]
+    for tensor in [record.weights.transpose(1, 2), *record.details.values()]:
+        assert (tensor[past] == 0).all()
+        assert not tensor.requires_grad
+    assert (record.weights.triu(1 + record.first_source) == 0).all()
+    sums = record.weights.sum(-1).transpose(1, 2)[~past]
+    assert (sums <= 1 + 1e-12).all()
+    if record.mechanism != "superposition":  # whose stack may be empty
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+    if "actions" in record.details:
+        total = record.details["actions"].sum(-1)[~past]
+        torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_autocast_keeps_the_result_close(layer):
+    layer, x = layer.float(), examples(dtype=torch.float32)
+    expected = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = layer(x)
+    assert (result - expected).norm() <= 0.05 * expected.norm()
+
+
+def test_survives_compilation(layer):
+    x, lengths = examples(), torch.tensor([7, 3, 1])
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    found, wanted = gradients(compiled, x, lengths), gradients(layer, x, lengths)
+    for result, expected in zip([found[0], *found[1]], [wanted[0], *wanted[1]], strict=True):
+        assert_close(result, expected, 1e-12)
+
+
+def test_xavier_matrices_are_views_of_the_parameters(layer):
+    storages = {parameter.data_ptr(): parameter.numel() for parameter in layer.parameters()}
+    matrices = layer.fully_connected()
+    assert all(matrix.dim() == 2 and matrix.untyped_storage().data_ptr() in storages for matrix in matrices)
+    if matrices:
+        assert sum(matrix.numel() for matrix in matrices) == sum(p.numel() for p in layer.parameters() if p.dim() == 2)

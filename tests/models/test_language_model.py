@@ -1,0 +1,165 @@
+"""The language model: its two doors, its table of embeddings, its residual blocks and its initial weights."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.models import Block, LanguageModel
+from structattn.settings.model import LanguageModelSettings
+from structattn.tasks.build import build_language_model
+
+VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
+MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "width": 8, "feedforward_width": 12, "heads": 2}
+
+
+def model(**settings):
+    torch.manual_seed(3)
+    return build_language_model(LanguageModelSettings(**(MIXED | settings)), VOCABULARY).double().eval()
+
+
+def tokens(batch=3, time=6):
+    drawn = torch.randint(3, VOCABULARY, (batch, time), generator=torch.Generator().manual_seed(0))
+    drawn[:, 0] = 1
+    return drawn
+
+
+@pytest.mark.parametrize("settings", [{}, {"tied": True}, {"norm": "post"}, {"positions": "none"}])
+def test_step_by_step_equals_the_whole(settings):
+    lm, ids = model(**settings), tokens()
+    whole, state = lm(ids), lm.initial_state(3)
+    assert whole.shape == (3, 6, VOCABULARY - 2)
+    order = torch.tensor([1, 2, 0])
+    for t in range(6):
+        logits, state = lm.step(ids[:, t], state)
+        torch.testing.assert_close(logits, whole[:, t], rtol=1e-10, atol=1e-12)
+        ids, whole, state = ids[order], whole[order], state.select(order)
+
+
+def test_padding_changes_nothing():
+    lm, ids = model(), tokens()
+    lengths = torch.tensor([6, 2, 4])
+    padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
+    together = lm(padded, lengths)
+    for b, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(together[b, :length], lm(ids[b : b + 1, :length])[0], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(lm(ids, torch.tensor([6, 6, 6])), lm(ids), rtol=0, atol=0)
+
+
+def test_later_tokens_never_matter():
+    lm, ids = model(), tokens()
+    changed = ids.clone()
+    changed[:, 3:] = 2
+    assert torch.equal(lm(ids)[:, :3], lm(changed)[:, :3])
+
+
+def test_untied_rows_and_tied_rows():
+    untied, tied = model(), model(tied=True)
+    assert untied.embedding.num_embeddings == VOCABULARY - 2
+    assert torch.equal(untied(torch.tensor([[1]])), untied(torch.tensor([[2]])))  # <bos> takes the row of <eos>
+    assert not torch.equal(untied(torch.tensor([[2]])), untied(torch.tensor([[3]])))
+    assert tied.embedding.num_embeddings == VOCABULARY
+    assert not torch.equal(tied(torch.tensor([[1]])), tied(torch.tensor([[2]])))
+    assert tied.output is None
+    assert untied.output.bias is not None
+
+
+def test_embeddings_are_scaled_and_placed():
+    lm = model(layers="1")
+    torch.testing.assert_close(
+        lm._embedded(torch.tensor([[4, 5]]), 3),
+        (lm.embedding.weight[[2, 3]] * math.sqrt(8) + lm.positions(3, 2))[None],
+    )
+
+
+def test_explanations_one_for_each_layer():
+    records = model().explain(tokens(), torch.tensor([6, 2, 4]))
+    assert [record.mechanism for record in records] == ["softmax", "superposition", "nondeterministic", "softmax"]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_block_is_two_residual_sublayers(norm):
+    block, x = Block(6, SoftmaxAttention(6, 2), 9, norm=norm), torch.randn(2, 4, 6)
+
+    def sublayer(x, norm_layer, function):
+        return x + function(norm_layer(x)) if norm == "pre" else norm_layer(x + function(x))
+
+    hidden = sublayer(x, block.attention_norm, block.attention)
+    maps = block.feedforward
+    expected = sublayer(hidden, block.feedforward_norm, lambda h: maps.output(F.relu(maps.hidden(h))))
+    torch.testing.assert_close(block(x), expected)
+
+
+class Passing(SoftmaxAttention):
+    """An attention that gives ones, so that a block shows what its dropout leaves."""
+
+    def forward(self, x, lengths=None):
+        return torch.ones_like(x)
+
+
+def test_dropout_acts_on_sublayers_hidden_units_and_embeddings_in_training_only():
+    block, x = Block(6, Passing(6, 1), 9, dropout=0.5), torch.zeros(50, 4, 6)
+    with torch.no_grad():
+        block.feedforward.output.weight.zero_()
+        block.feedforward.output.bias.zero_()
+    assert set(block(x).unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(block.eval()(x), torch.ones_like(x))
+    lm = model(dropout=0.5, layers="1")
+    assert torch.equal(lm(tokens()), lm(tokens()))
+    assert not torch.equal(lm.train()(tokens()), lm(tokens()))
+    assert (lm._embedded(tokens(), 0) == 0).double().mean() > 0.3
+
+
+def test_stack_layers_have_no_dropout_inside():
+    for attention in (SuperpositionStackAttention(6, 3), NondeterministicStackAttention(6, 1, 2, 3)):
+        x = torch.randn(2, 4, 6)
+        assert torch.equal(attention.train()(x), attention(x))
+
+
+def test_initial_weights():
+    lm = model(initial_scale=0.01, width=64, feedforward_width=128, layers="1.superposition-40.1")
+    plain, stack, _ = lm.blocks
+
+    def assert_uniform(tensor, bound):
+        assert tensor.abs().max() <= bound
+        assert tensor.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
+
+    attention, feedforward = plain.attention, plain.feedforward
+    for linear in (attention.projection, attention.output, feedforward.hidden, feedforward.output):
+        assert_uniform(linear.weight, 0.01)
+        assert_uniform(linear.bias, 0.01)
+    assert_uniform(lm.embedding.weight, 0.01)
+    for matrix in [*stack.attention.fully_connected(), stack.feedforward.output.weight, lm.output.weight]:
+        assert_uniform(matrix, math.sqrt(6 / sum(matrix.shape)))
+    hidden = stack.feedforward.hidden.weight
+    assert_uniform(hidden, math.sqrt(2) * math.sqrt(6 / sum(hidden.shape)))
+    for zero in [stack.feedforward.hidden.bias, stack.feedforward.output.bias, lm.output.bias, lm.final_norm.bias]:
+        assert (zero == 0).all()
+    assert (lm.final_norm.weight == 1).all()
+
+
+def test_initial_weights_follow_torchs_generator():
+    first, second = model().state_dict(), model().state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_bottom_vector_is_drawn_like_everything_else():
+    lm = model(layers="nondeterministic-2-2-50", initial_scale=0.01)
+    bottom = lm.blocks[0].attention.bottom
+    assert 0 < bottom.abs().max() <= 0.01
+
+
+def test_compiles_whole():
+    lm, ids = model(), tokens()
+    compiled = torch.compile(lm, fullgraph=True, backend="aot_eager")
+    lengths = torch.tensor([6, 2, 4])
+    torch.testing.assert_close(compiled(ids, lengths), lm(ids, lengths))
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="vocabulary_size=2; expected at least 3"):
+        LanguageModel(2, [], 4)
+    with pytest.raises(ValueError, match="norm='both'"):
+        Block(4, SoftmaxAttention(4, 1), 4, norm="both")

@@ -1,0 +1,44 @@
+"""Every parameter count that DuSell & Chiang (2024) print for their transformers (Table 5 and section 7)."""
+
+import pytest
+import torch
+
+from structattn.settings.model import LanguageModelSettings
+from structattn.tasks.build import build_language_model
+
+SPECIAL = 3  # <pad>, <bos>, <eos>
+SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
+LARGE_PDA = {"w a^p w^R", "Hardest CFL"}  # three states, the others two; always three symbols
+COUNTS = {
+    "w#w^R": (43_044, 40_964, 33_273),
+    "ww^R": (42_979, 40_899, 33_216),
+    "w a^p w^R": (42_979, 40_899, 36_576),
+    "Dyck": (43_109, 41_029, 33_330),
+    "Hardest CFL": (43_304, 41_224, 36_861),
+}
+
+
+def count(vocabulary_size: int, **settings: object) -> int:
+    with torch.device("meta"):
+        model = build_language_model(LanguageModelSettings(**settings), vocabulary_size)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("task", SYMBOLS)
+def test_formal_languages(task):
+    states = 3 if task in LARGE_PDA else 2
+    size = SYMBOLS[task] + SPECIAL
+    plain, superposition, nondeterministic = COUNTS[task]
+    assert count(size, layers="5") == plain
+    assert count(size, layers="2.superposition-32.2") == superposition
+    layers = f"2.nondeterministic-{states}-3-5.2"
+    assert count(size, layers=layers, width=28, feedforward_width=56) == nondeterministic
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [("5", 10_051_072), ("2.superposition-511.2", 10_050_304), ("2.nondeterministic-3-3-10.2", 9_861_898)],
+)
+def test_penn_treebank(layers, expected):
+    sizes = {"width": 256, "feedforward_width": 1024, "heads": 8}
+    assert count(23_835, layers=layers, tied=True, **sizes) == expected
