@@ -1,0 +1,21 @@
+"""Which batches suit strings of a formal language."""
+
+from structattn.data.prepared import PreparedFolder
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError, SettingsError
+from structattn.tasks.examples import BatchSettings
+
+KIND = "formal_language"
+
+
+def check_batches(prepared: PreparedFolder, batches: BatchSettings) -> None:
+    """Refuse data of another kind, and windows: a string is an example of its own.
+
+    Raises:
+        DataError: the folder holds no formal language.
+        SettingsError: the batches are those of a stream.
+    """
+    if prepared.kind != KIND:
+        raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; the task formal_language needs {KIND!r}")
+    if isinstance(batches, StreamBatches):
+        raise SettingsError("training.batches.kind: 'stream' would join strings; expected 'sequences' or 'tokens'")

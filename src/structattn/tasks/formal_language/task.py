@@ -1,0 +1,23 @@
+"""The task of predicting the symbols of a formal language."""
+
+from structattn.data.prepared import PreparedFolder
+from structattn.settings.training import TrainingSettings
+from structattn.tasks.examples import examples_of
+from structattn.tasks.formal_language.batches import check_batches
+from structattn.tasks.formal_language.scores import split_lower_bound
+from structattn.tasks.next_token import NextTokenTask
+
+
+def formal_language_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> NextTokenTask:
+    """Train on ``train``, score ``valid`` against its lower bound.
+
+    Raises:
+        DataError, SettingsError: the folder or the batches do not suit.
+    """
+    check_batches(prepared, training.batches)
+    return NextTokenTask(
+        train=examples_of(prepared, "train", training.batches, seed),
+        valid=examples_of(prepared, "valid", training.batches),
+        loss=training.loss,
+        lower_bound=split_lower_bound(prepared, "valid"),
+    )

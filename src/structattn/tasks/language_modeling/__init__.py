@@ -1,0 +1,1 @@
+"""Next-token prediction on text: single sentences, or a stream cut into windows."""

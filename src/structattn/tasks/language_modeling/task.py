@@ -1,0 +1,21 @@
+"""The task of predicting the tokens of text."""
+
+from structattn.data.prepared import PreparedFolder
+from structattn.settings.training import TrainingSettings
+from structattn.tasks.examples import examples_of
+from structattn.tasks.language_modeling.batches import check_batches
+from structattn.tasks.next_token import NextTokenTask
+
+
+def language_modeling_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> NextTokenTask:
+    """Train on ``train``, score ``valid``.
+
+    Raises:
+        DataError, SettingsError: the folder or the batches do not suit.
+    """
+    check_batches(prepared, training.batches)
+    return NextTokenTask(
+        train=examples_of(prepared, "train", training.batches, seed),
+        valid=examples_of(prepared, "valid", training.batches),
+        loss=training.loss,
+    )

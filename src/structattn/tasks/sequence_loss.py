@@ -1,0 +1,47 @@
+"""The loss of all tasks that predict the next token: cross-entropy in nats."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F
+
+from structattn.data.batching import Batch
+
+FIRST_OUTPUT_ID = 2  # output class c stands for token id c + 2: <pad> and <bos> are never predicted
+PADDING_CLASS = -FIRST_OUTPUT_ID  # what <pad>, id 0, becomes; the loss passes over it
+
+
+def known_lengths(batch: Batch) -> Int64[Tensor, " batch"] | None:
+    """The lengths, or None where no row is padded, which lets models skip their masks."""
+    return None if batch.lengths.numel() and int(batch.lengths.min()) == batch.inputs.shape[1] else batch.lengths
+
+
+def summed_nats(model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+    """-log p(batch) = -Σ log softmax(logits)[target], over all positions that are not padding.
+
+    Args:
+        model: ``model(tokens, lengths) -> logits`` (B, T, classes), class c standing for token id c + 2.
+        batch: inputs begin with ``<bos>``, targets end with ``<eos>``.
+    """
+    device = next(model.parameters()).device
+    lengths = known_lengths(batch)  # looked at before the move, so that no device is waited for
+    logits = model(batch.inputs.to(device), lengths=None if lengths is None else lengths.to(device))
+    classes = (batch.targets - FIRST_OUTPUT_ID).to(device)
+    return F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=PADDING_CLASS, reduction="sum")
+
+
+def symbol_count(batch: Batch) -> int:
+    """The number of targets, ``<eos>`` counted and padding not."""
+    return int(batch.lengths.sum())
+
+
+def loss_divisor(loss: Literal["sequence_sum", "token_mean"], batch: Batch) -> int:
+    """What a batch counts in the mean over an update.
+
+    Args:
+        loss: ``sequence_sum``, the sum over time and the mean over sequences (S000), or ``token_mean``.
+        batch: the batch.
+    """
+    return symbol_count(batch) if loss == "token_mean" else len(batch.lengths)

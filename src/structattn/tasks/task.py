@@ -1,0 +1,57 @@
+"""What the training loop needs of a task, and nothing more."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from structattn.data.batching import Batch, Indices
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a model predicts a set of sequences, in nats per symbol, ``<eos>`` counted.
+
+    Args:
+        sequences: the sequences (or stream windows) that were scored.
+        symbols: the symbols that were predicted.
+        cross_entropy: -log p(set) / symbols.
+        perplexity: exp(cross_entropy).
+        lower_bound: the cross-entropy of the distribution that the set was drawn from, where it is known.
+    """
+
+    sequences: int
+    symbols: int
+    cross_entropy: float
+    perplexity: float
+    lower_bound: float | None = None
+
+    @property
+    def cross_entropy_difference(self) -> float | None:
+        """How far the model is from the best possible; 0 is optimal."""
+        return None if self.lower_bound is None else self.cross_entropy - self.lower_bound
+
+
+class Task(Protocol):
+    """A task on one prepared folder. All of it is a pure function of the folder, the settings and the seed."""
+
+    def training_batches(self, epoch: int) -> list[Indices]:
+        """The batches of an epoch in their order, each as the numbers of its examples."""
+
+    def batch(self, indices: Indices) -> Batch:
+        """The training examples of these numbers, as tensors."""
+
+    def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+        """-log p(batch), summed; the loss is the sum over an update's batches divided by the sum of `divisor`."""
+
+    def divisor(self, batch: Batch) -> int:
+        """What the batch counts in the mean that the loss is: its sequences, or its symbols."""
+
+    def symbols(self, batch: Batch) -> int:
+        """The number of symbols that the batch asks to predict."""
+
+    def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
+        """Score the validation split; ``after_batch`` is called often and may raise to end it."""

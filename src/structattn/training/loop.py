@@ -1,0 +1,112 @@
+"""The loop: update, validate, checkpoint, until something ends the run."""
+
+import math
+
+from structattn.support.errors import NonFiniteError
+from structattn.tasks.task import Scores
+from structattn.training import progress as after
+from structattn.training.progress import reason_to_stop, validation_is_due
+from structattn.training.running import Run, state_of
+from structattn.training.schedule import rate_of_update
+from structattn.training.step import Update, take_step
+
+
+def train_until_done(run: Run) -> str:
+    """Train to the end and return the reason of the end; the last model is validated and saved.
+
+    Raises:
+        StopRequested: a signal arrived; the run's state is that after a completed update.
+        NonFiniteError: an update or a validation is not finite.
+    """
+    while True:
+        run.stop.check()
+        reason = reason_to_stop(run.progress, run.settings, run.timing.seconds / 60)
+        if validation_is_due(run.progress, run.settings) or (reason and not_validated(run)):
+            validate(run)
+            save(run)
+        elif reason:
+            return reason
+        else:
+            update(run)
+            if checkpoint_is_due(run):
+                save(run)
+
+
+def not_validated(run: Run) -> bool:
+    """Whether the model has changed since the last validation."""
+    return run.progress.last_validation != run.progress.update
+
+
+def update(run: Run) -> None:
+    """Take one step and record it."""
+    before = run.progress
+    indices = run.order.next_batches(before.epoch, before.position)
+    batches = [run.task.batch(part) for part in indices]
+    number = before.update + 1
+    rate = rate_of_update(run.settings.schedule, before.schedule, number)
+    nats = take_step(run.learner, run.task, Update(number, batches, rate, run.settings.clip_norm))
+    run.progress = after.after_update(before, len(batches), len(run.order.batches_of(before.epoch)))
+    symbols = sum(run.task.symbols(batch) for batch in batches)
+    run.events.write(
+        "train",
+        update=number,
+        epoch=run.progress.epoch_in_words,
+        loss=nats / symbols,  # per symbol, whatever the loss is divided by: comparable with validation
+        tokens=symbols,
+        learning_rate=rate,
+    )
+    run.timing.after_update(number, symbols)
+    run.advance()
+
+
+def validate(run: Run) -> None:
+    """Score the validation split and record it.
+
+    Raises:
+        NonFiniteError: the scores are not finite.
+        StopRequested: a signal arrived; nothing is recorded then.
+    """
+    began = run.timing.seconds
+    scores = run.task.validate(run.learner.model, run.stop.check)
+    if not math.isfinite(scores.perplexity):
+        raise NonFiniteError(
+            f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
+        )
+    improved = after.improves(run.progress, scores.cross_entropy)
+    run.progress = after.after_validation(run.progress, scores, run.settings)
+    record_scores(run, scores, improved)
+    run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
+    run.advance(0, f"epoch {run.progress.epoch_in_words}, perplexity {scores.perplexity:.5g}")
+
+
+def record_scores(run: Run, scores: Scores, improved: bool) -> None:
+    """Write a validation into the event log."""
+    run.events.write(
+        "validation",
+        update=run.progress.update,
+        epoch=run.progress.epoch_in_words,
+        cross_entropy=scores.cross_entropy,
+        perplexity=scores.perplexity,
+        lower_bound=scores.lower_bound,
+        cross_entropy_difference=scores.cross_entropy_difference,
+        improved=improved,
+    )
+
+
+def checkpoint_is_due(run: Run) -> bool:
+    """Whether to save now; where a validation comes next, it brings a checkpoint of its own."""
+    settings, progress = run.settings, run.progress
+    if validation_is_due(progress, settings):
+        return False
+    by_count = settings.checkpoint_every is not None and progress.update % settings.checkpoint_every == 0
+    minutes = settings.checkpoint_minutes
+    return by_count or (minutes is not None and run.timing.minutes_since_checkpoint >= minutes)
+
+
+def save(run: Run) -> None:
+    """Write a checkpoint of the run as it stands. The events are on the disk before the state that counts them."""
+    began = run.timing.seconds
+    run.events.flush_to_disk()
+    run.store.save(state_of(run))
+    run.saved = run.progress
+    run.timing.after_checkpoint(run.progress.update, began)

@@ -1,0 +1,35 @@
+"""The order of the data: which batches the next update consumes, as a pure function of epoch and position."""
+
+from dataclasses import dataclass, field
+
+from structattn.data.batching import Indices
+from structattn.tasks.task import Task
+
+
+@dataclass
+class DataOrder:
+    """The batches of the epoch at hand.
+
+    Args:
+        task: whose batches.
+        accumulate: batches in an update; the last update of an epoch may have fewer.
+    """
+
+    task: Task
+    accumulate: int
+    _epoch: int | None = None
+    _batches: list[Indices] = field(default_factory=list)
+
+    def batches_of(self, epoch: int) -> list[Indices]:
+        """All batches of an epoch; kept until another epoch is asked for."""
+        if epoch != self._epoch:
+            self._epoch, self._batches = epoch, self.task.training_batches(epoch)
+        return self._batches
+
+    def next_batches(self, epoch: int, position: int) -> list[Indices]:
+        """The batches of the update that begins at this position."""
+        return self.batches_of(epoch)[position : position + self.accumulate]
+
+    def updates_in_epoch(self, epoch: int) -> int:
+        """The number of updates that an epoch takes."""
+        return -(-len(self.batches_of(epoch)) // self.accumulate)

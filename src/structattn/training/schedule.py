@@ -1,0 +1,40 @@
+"""Learning-rate schedules, as functions of a schedule's settings and state."""
+
+import math
+from dataclasses import replace
+
+from structattn.settings.training import ConstantSchedule, PlateauSchedule, WarmupSchedule
+from structattn.training.state import ScheduleState
+
+ScheduleSettings = ConstantSchedule | PlateauSchedule | WarmupSchedule
+
+PLATEAU_THRESHOLD = 1e-4  # relative; torch's default
+PLATEAU_SMALLEST_CHANGE = 1e-8  # absolute; torch's default
+
+
+def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int) -> float:
+    """The learning rate of an update, counted from 1.
+
+    Constant and plateau: the state's rate r. Warm-up over n updates: r · min(update / n, sqrt(n / update)).
+    """
+    if isinstance(settings, WarmupSchedule):
+        return state.learning_rate * min(update / settings.steps, math.sqrt(settings.steps / update))
+    return state.learning_rate
+
+
+def after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:
+    """The state after a validation; only the plateau schedule changes its own.
+
+    The rule is that of ``torch.optim.lr_scheduler.ReduceLROnPlateau``: a perplexity is good if it is below
+    best · (1 - 1e-4), and the rate falls when there have been more than ``patience`` validations in a row that
+    were not, so with S000's patience of 5 after the sixth.
+    """
+    if not isinstance(settings, PlateauSchedule):
+        return state
+    if state.best is None or perplexity < state.best * (1 - PLATEAU_THRESHOLD):
+        return replace(state, best=perplexity, bad=0)
+    if state.bad < settings.patience:
+        return replace(state, bad=state.bad + 1)
+    lower = state.learning_rate * settings.factor
+    changed = state.learning_rate - lower > PLATEAU_SMALLEST_CHANGE
+    return replace(state, learning_rate=lower if changed else state.learning_rate, bad=0)

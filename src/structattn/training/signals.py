@@ -1,0 +1,51 @@
+"""SIGTERM and SIGINT ask a run to stop; it does so at the next moment at which nothing is lost."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequested(Exception):  # noqa: N818 - a request, not an error; training answers it with a checkpoint
+    """A signal arrived; raised where the work can be left."""
+
+
+class StopFlag:
+    """Set by a signal, looked at between steps and inside validation."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+
+    def check(self) -> None:
+        """Return at once, or raise if a signal has arrived.
+
+        Raises:
+            StopRequested: with the signal's name.
+        """
+        if self.signal_name is not None:
+            raise StopRequested(self.signal_name)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopFlag]:
+    """Give a flag that SIGTERM and SIGINT set; a second SIGINT kills at once.
+
+    Only the main thread can receive signals; in another one the flag stays down.
+    """
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        flag.signal_name = signal.Signals(number).name
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield flag
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set from Python

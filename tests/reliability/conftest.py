@@ -1,0 +1,146 @@
+"""Small runs, started in processes of their own, and what is compared of them."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.data.prepared import write_prepared
+from structattn.data.vocabulary import Vocabulary
+from structattn.support.files import sha256_of_file
+from structattn.training.run_folder import RunFolder
+from structattn.training.store import checkpoint_updates
+
+SERVER = Path(__file__).with_name("fork_server.py")
+
+
+def marked_reversals(count: int, seed: int) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    halves = [generator.integers(3, 5, generator.integers(2, 6)) for _ in range(count)]
+    return [np.concatenate([half, [5], half[::-1]]).astype(np.int32) for half in halves]
+
+
+@pytest.fixture(scope="session")
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Strings w#w^R of four lengths, each uniform among its length."""
+    folder = tmp_path_factory.mktemp("data") / "prepared"
+    splits = {"train": marked_reversals(120, 0), "valid": marked_reversals(30, 1)}
+    write_prepared(
+        folder,
+        kind="formal_language",
+        vocabulary=Vocabulary.of(["0", "1", "#"]),
+        tokenizer={"level": "character"},
+        splits=splits,
+        log_probabilities={
+            name: np.array([-(len(string) // 2) * np.log(2) for string in split]) for name, split in splits.items()
+        },
+        extra={"number_of_lengths": dict.fromkeys(splits, 4)},
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_settings(prepared_folder: Path) -> Callable[..., dict[str, Any]]:
+    """Settings as a tree: two epochs of about 14 updates, dropout on, a checkpoint every few updates."""
+
+    def build(layers: str = "1", **training: object) -> dict[str, Any]:
+        return {
+            "task": "formal_language",
+            "data": str(prepared_folder),
+            "model": {"width": 8, "feedforward_width": 8, "heads": 2, "layers": layers, "dropout": 0.2},
+            "training": {"max_epochs": 2, "checkpoint_every": 5, "threads": 1, **training},
+        }
+
+    return build
+
+
+@dataclass(frozen=True)
+class Starter:
+    """The client of `fork_server.py`; what the runs print goes to the log."""
+
+    server: subprocess.Popen[str]
+    log: Path
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, int]:
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps(request) + "\n")
+        self.server.stdin.flush()
+        return json.loads(self.server.stdout.readline())
+
+    def start(self, settings: dict[str, Any], folder: Path, **more: Any) -> int:
+        """Start or resume a run and return its process number."""
+        return self._ask({"settings": settings, "folder": str(folder), "log": str(self.log), **more})["pid"]
+
+    def wait(self, pid: int) -> int:
+        """Wait for a run's end; negative if a signal ended it."""
+        return self._ask({"wait": pid})["exit"]
+
+    def finish(self, settings: dict[str, Any], folder: Path) -> None:
+        """Bring a run to its end."""
+        assert self.wait(self.start(settings, folder)) == 0, self.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def new_starter() -> Iterator[Callable[[Path], Starter]]:
+    """Makes starters that share one server; given the log."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(SERVER)], text=True, env=environment, **pipes) as server:
+        assert server.stdout is not None
+        server.stdout.readline()  # it is ready: what a run takes can be measured from now on
+        yield functools.partial(Starter, server)
+        server.communicate()
+
+
+@pytest.fixture
+def starter(new_starter: Callable[[Path], Starter], tmp_path: Path) -> Starter:
+    return new_starter(tmp_path / "log")
+
+
+@pytest.fixture(scope="session")
+def outcome() -> Callable[[Path], dict[str, str]]:
+    """Digests of all that the promise of byte identity covers."""
+
+    def digests(run: Path) -> dict[str, str]:
+        folder = RunFolder(run)
+        newest = folder.checkpoints / str(max(checkpoint_updates(folder.checkpoints)))
+        files = [*sorted(newest.iterdir()), folder.events, folder.best]
+        return {path.name: sha256_of_file(path) for path in files}
+
+    return digests
+
+
+@pytest.fixture(scope="session")
+def finished_run(
+    new_starter: Callable[[Path], Starter], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """A run that was never disturbed, kept for all tests that ask for the same settings."""
+    made: dict[str, Path] = {}
+
+    def make(settings: dict[str, Any]) -> Path:
+        key = json.dumps(settings)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("finished")
+            new_starter(folder / "log").finish(settings, folder / "run")
+            made[key] = folder / "run"
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,83 @@
+"""Starts training runs by fork from a process that has torch loaded, so that a test can afford to kill many of them.
+
+Says so when it is ready. Reads one JSON object a line from standard input and answers each with one line:
+
+    {"settings": {...}, "folder": "...", "log": "...", "die_at": 7, "start_at": 12.5}   ->  {"pid": 123}
+    {"wait": 123}                                                                      ->  {"exit": 0}
+
+``die_at`` kills the run at its n-th operation on the folder's files; ``start_at`` is a monotonic time;
+``file_limit`` is the largest size that a file may reach.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import StructattnError
+from structattn.training.train import train
+
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir"}
+
+
+def die_at(count: int, folder: str) -> None:
+    seen = 0
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        if event in WATCHED and arguments and str(arguments[0]).startswith(folder):
+            seen += 1
+            if seen == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def run(request: dict) -> None:
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    settings = resolve_settings(request["settings"])
+    if request.get("die_at"):
+        die_at(request["die_at"], request["folder"])
+    time.sleep(max(0.0, request.get("start_at", 0.0) - time.monotonic()))
+    hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (request.get("file_limit", hard_limit), hard_limit))
+    try:
+        summary = train(settings, Path(request["folder"]), request.get("resume", "auto"))
+    except StructattnError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
+        os.write(1, f"{type(error).__name__} {error}\n".encode())  # at once: runs share the log
+        os._exit(error.exit_code)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
+    os.write(1, f"{summary}\n".encode())
+    os._exit(0)
+
+
+def answer(request: dict) -> dict[str, int]:
+    if "wait" in request:
+        return {"exit": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run(request)
+        finally:
+            os._exit(99)
+    return {"pid": pid}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

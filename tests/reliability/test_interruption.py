@@ -1,0 +1,91 @@
+"""A run that is killed, or asked to stop, at any moment ends as if nothing had happened."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+MECHANISMS = ["1", "1.superposition-3.1", "nondeterministic-2-2-3.1"]
+
+
+def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
+    """Start and kill a run so many times; return how many kills hit it while it was alive."""
+    generator, hits = random.Random(seed), 0
+    for _ in range(kills):
+        pid = starter.start(settings, folder)
+        time.sleep(generator.uniform(0, duration))
+        os.kill(pid, signal.SIGKILL)  # not yet waited for, so the number is still its own
+        hits += starter.wait(pid) == -signal.SIGKILL
+    return hits
+
+
+@pytest.mark.parametrize("layers", MECHANISMS)
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, tmp_path, layers, kills):
+    settings = small_settings(layers, max_epochs=6)
+    began = time.monotonic()
+    starter.finish(settings, tmp_path / "undisturbed")
+    duration = time.monotonic() - began
+    hits = kill_at_random_moments(starter, settings, tmp_path / "killed", duration * 0.6, kills, seed=kills)
+    starter.finish(settings, tmp_path / "killed")
+    assert hits > 0
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_run_that_is_asked_to_stop_saves_and_goes_on(starter, small_settings, finished_run, outcome, tmp_path, name):
+    settings = small_settings(checkpoint_every=None, accumulate=2, schedule={"kind": "warmup", "steps": 5})
+    folder, exits = tmp_path / "stopped", []
+    for lines in (3, 9):
+        pid = starter.start(settings, folder)
+        wait_for_lines(folder / "events.jsonl", lines)
+        os.kill(pid, getattr(signal, name))
+        exits.append(starter.wait(pid))
+    assert exits == [75, 75], starter.log.read_text()
+    assert f"{name} after update" in starter.log.read_text()
+    starter.finish(settings, folder)
+    assert outcome(folder) == outcome(finished_run(settings))
+
+
+def wait_for_lines(path, count):
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_finished_run_is_left_alone(starter, small_settings, tmp_path):
+    settings = small_settings()
+    starter.finish(settings, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    starter.finish(settings, tmp_path / "run")
+    assert "already_finished=True" in starter.log.read_text().splitlines()[-1]
+    assert contents(tmp_path / "run") == before
+
+
+def contents(run):
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def test_of_many_simultaneous_starts_exactly_one_runs(starter, small_settings, finished_run, outcome, tmp_path):
+    settings, folder = small_settings(max_epochs=6), tmp_path / "run"
+    start = time.monotonic() + 0.5
+    pids = [starter.start(settings, folder, start_at=start, resume=False) for _ in range(20)]
+    exits = sorted(starter.wait(pid) for pid in pids)
+    assert exits == [0] + [1] * 19
+    refusals = [line for line in starter.log.read_text().splitlines() if str(folder) in line and "Error" in line]
+    assert len(refusals) == 19
+    assert all("already under way in process" in line or "already holds a run" in line for line in refusals)
+    assert outcome(folder) == outcome(finished_run(settings))
+
+
+def test_a_dead_owner_holds_no_lock(starter, small_settings, tmp_path):
+    settings, folder = small_settings(max_epochs=8), tmp_path / "run"
+    pid = starter.start(settings, folder)
+    wait_for_lines(folder / "events.jsonl", 1)
+    os.kill(pid, signal.SIGKILL)
+    starter.wait(pid)
+    assert (folder / "lock").read_text() == f"{pid}\n"
+    starter.finish(settings, folder)

@@ -1,0 +1,64 @@
+"""Nothing in the package can load code: no pickle, no evaluation of text."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import structattn
+
+SOURCES = sorted(Path(structattn.__file__).parent.rglob("*.py"))
+FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
+FORBIDDEN_CALLS = {
+    "torch.load",
+    "torch.save",
+    "torch.jit.load",
+    "torch.hub.load",
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.full_load",
+    "yaml.unsafe_load",
+    "np.load",
+    "numpy.load",
+    "eval",
+    "exec",
+    "fabric.load",
+    "fabric.save",
+}
+
+
+def findings(source: str):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in FORBIDDEN_MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            yield from (name for name in names if name.split(".")[0] in FORBIDDEN_MODULES or name in FORBIDDEN_CALLS)
+        elif isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in FORBIDDEN_CALLS:
+            yield ast.unparse(node)
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield "allow_pickle"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_no_source_can_load_code(path):
+    assert list(findings(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import pickle as p",
+        "from pickle import loads",
+        "from torch import load",
+        "import torch\ntorch.load('f')",
+        "f = torch.save",
+        "np.fromfile(f, allow_pickle=True)",
+        "eval('1')",
+        "yaml.load(text)",
+    ],
+)
+def test_the_scan_finds_what_it_looks_for(source):
+    assert list(findings(source))

@@ -1,0 +1,106 @@
+"""A step that is not finite changes nothing, and says where it came from."""
+
+import hashlib
+import math
+import random
+
+import pytest
+import torch
+
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import NonFiniteError
+from structattn.training.assembly import assembled, initial_learner, make_plan
+from structattn.training.checkpoint import tensors_to_bytes
+from structattn.training.loop import update
+from structattn.training.run_folder import RunFolder
+from structattn.training.running import state_of
+from structattn.training.signals import StopFlag
+
+VALUES = [math.nan, math.inf, -math.inf]
+CASES = [(seed, where) for seed in range(5) for where in ("output", "gradient", "parameter gradient", "weight")]
+
+
+@pytest.fixture
+def run(small_settings, tmp_path):
+    settings = resolve_settings(small_settings("2", accumulate=2, schedule={"kind": "warmup", "steps": 9}))
+    folder = RunFolder(tmp_path)
+    plan = make_plan(folder, settings)
+    with assembled(plan, initial_learner(plan), StopFlag()) as run:
+        yield run
+
+
+def digest(run):
+    state = state_of(run)
+    tensors = hashlib.sha256(tensors_to_bytes(state.weights) + tensors_to_bytes(state.optimizer)).hexdigest()
+    rates = [group["lr"] for group in run.learner.optimizer.param_groups]
+    return tensors, state.generators, state.progress, state.event_log_length, rates
+
+
+def inject(run, where, value, generator):
+    """Make every later step meet the value; return what the message must name, and how to undo it."""
+    kinds = (torch.nn.Linear, torch.nn.LayerNorm)
+    names = [name for name, module in run.learner.module.named_modules() if isinstance(module, kinds)]
+    name = generator.choice(names)
+    module = run.learner.module.get_submodule(name)
+    if where == "output":
+        handle = module.register_forward_hook(lambda module, inputs, output: output + value)
+        return f"the output of {name} ", handle.remove
+    if where == "gradient":
+        handle = module.register_full_backward_hook(
+            lambda module, inputs, outputs: tuple(None if gradient is None else gradient + value for gradient in inputs)
+        )
+        return "first: ", handle.remove
+    parameter = next(module.parameters())
+    if where == "parameter gradient":
+        handle = parameter.register_hook(lambda gradient: gradient + value)
+        return "first: the gradient of ", handle.remove
+    before = parameter.detach().clone()
+    parameter.data.view(-1)[generator.randrange(parameter.numel())] = value
+    return "first: the ", lambda: parameter.data.copy_(before)
+
+
+@pytest.mark.parametrize(("seed", "where"), CASES)
+def test_nothing_changes(run, seed, where):
+    generator = random.Random(seed)
+    for _ in range(generator.randrange(1, 6)):
+        update(run)
+    number = run.progress.update + 1
+    before = digest(run)
+    expected, undo = inject(run, where, generator.choice(VALUES), generator)
+    with_injection = digest(run)
+    with pytest.raises(NonFiniteError, match=rf"update {number} is not finite") as caught:
+        update(run)
+    assert digest(run) == with_injection
+    assert expected in str(caught.value)
+    undo()
+    assert digest(run) == before
+    update(run)
+    assert run.progress.update == number
+
+
+def test_the_message_names_the_examples(run):
+    update(run)
+    indices = run.order.next_batches(run.progress.epoch, run.progress.position)
+    run.learner.module.register_forward_hook(lambda module, inputs, output: output * math.nan)
+    with pytest.raises(NonFiniteError) as caught:
+        update(run)
+    named = ", ".join(str(index) for batch in indices for index in batch)
+    assert f"examples {named}" in str(caught.value)
+    assert "nothing was changed" in str(caught.value)
+
+
+def test_the_repeated_update_draws_the_same_numbers(run, small_settings, tmp_path):
+    """After a refused step, the next attempt is the very step that would have been taken."""
+    update(run)
+    handle = run.learner.module.register_forward_hook(lambda module, inputs, output: output * math.inf)
+    with pytest.raises(NonFiniteError):
+        update(run)
+    handle.remove()
+    update(run)
+    settings = resolve_settings(small_settings("2", accumulate=2, schedule={"kind": "warmup", "steps": 9}))
+    (tmp_path / "other").mkdir()
+    plan = make_plan(RunFolder(tmp_path / "other"), settings)
+    with assembled(plan, initial_learner(plan), StopFlag()) as undisturbed:
+        update(undisturbed)
+        update(undisturbed)
+        assert digest(undisturbed) == digest(run)

@@ -1,0 +1,82 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches, TrainingSettings
+from structattn.support.errors import DataError, SettingsError
+from structattn.tasks import task as task_module
+from structattn.tasks.registry import TASKS
+
+VALID = [[3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3]]
+SYMBOLS_IN_VALID = 4 + 6 + 2 + 4
+
+
+def build(prepared, **training):
+    return TASKS["formal_language"].build(prepared, TrainingSettings.model_validate(training), 1)
+
+
+def test_the_lower_bound_is_that_of_the_validation_split(prepared):
+    task = build(prepared())
+    assert task.lower_bound == pytest.approx((4 * math.log(2) + 4 * math.log(3)) / SYMBOLS_IN_VALID)
+
+
+def test_the_true_distribution_reaches_the_bound(prepared, table_model):
+    """Where the exact probabilities are the model's own: p(w) = p(w | length) / 3 for three lengths."""
+    given_length = [math.log(3) - table_model.nats(string) for string in VALID]
+    task = build(prepared(valid_log_probabilities=given_length))
+    scores = task.validate(table_model, lambda: None)
+    assert (scores.sequences, scores.symbols) == (4, SYMBOLS_IN_VALID)
+    assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("batches", [SequenceBatches(size=2), TokenBatches(tokens=9)])
+def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batches):
+    task = build(prepared(), batches=batches)
+    for epoch in range(4):
+        assert sorted(np.concatenate(task.training_batches(epoch))) == list(range(5))
+    orders = {tuple(tuple(batch) for batch in task.training_batches(epoch)) for epoch in range(4)}
+    assert len(orders) > 1
+
+
+def test_the_order_depends_on_the_seed(prepared):
+    folder, training = prepared(), TrainingSettings(batches=SequenceBatches(size=1))
+    orders = {
+        tuple(int(batch[0]) for batch in TASKS["formal_language"].build(folder, training, seed).training_batches(0))
+        for seed in range(8)
+    }
+    assert len(orders) > 3
+
+
+def test_strings_of_a_batch_have_one_length_and_no_padding(prepared):
+    task = build(prepared())
+    for indices in task.training_batches(0):
+        batch = task.batch(indices)
+        assert batch.lengths.tolist() == [batch.inputs.shape[1]] * len(indices)
+
+
+def test_data_of_another_kind_are_refused(prepared):
+    with pytest.raises(DataError, match="kind 'sentences'; the task formal_language needs 'formal_language'"):
+        build(prepared("sentences"))
+
+
+def test_strings_are_not_joined_to_a_stream(prepared):
+    with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'stream' would join strings"):
+        build(prepared(), batches=StreamBatches())
+
+
+def test_data_without_exact_probabilities_are_refused(prepared):
+    with pytest.raises(DataError, match="split 'valid' lacks its exact probabilities"):
+        build(prepared(exact=False))
+
+
+def test_an_empty_split_is_refused_by_name(prepared):
+    with pytest.raises(DataError, match=r"valid: holds no sequences"):
+        build(prepared(valid=[]))
+
+
+def test_every_task_has_the_same_files():
+    folder = Path(task_module.__file__).parent
+    files = {task: sorted(path.name for path in (folder / task).glob("*.py")) for task in TASKS}
+    assert set(map(tuple, files.values())) == {("__init__.py", "batches.py", "scores.py", "task.py")}

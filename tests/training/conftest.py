@@ -1,0 +1,102 @@
+"""A model, a task and a run that are small enough to be looked at whole."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from structattn.data.prepared import Sequences
+from structattn.settings.training import SequenceBatches, TrainingSettings
+from structattn.tasks.examples import Examples
+from structattn.tasks.next_token import NextTokenTask
+from structattn.training.checkpoint import Identity
+from structattn.training.events import EventLog
+from structattn.training.learner import Learner, build_learner
+from structattn.training.order import DataOrder
+from structattn.training.progress import first_progress
+from structattn.training.running import Run
+from structattn.training.signals import StopFlag
+from structattn.training.store import CheckpointStore
+from structattn.training.timing import Timing
+
+SYMBOLS = 3  # beside <pad>, <bos>, <eos>
+
+
+class TinyModel(nn.Module):
+    """Predicts the next symbol from the mean of what it has read; dropout draws from torch's generator."""
+
+    def __init__(self, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3 + SYMBOLS, 4)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(4, 1 + SYMBOLS)
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        total = self.dropout(self.embedding(tokens)).cumsum(1)
+        return self.output(total / torch.arange(1, tokens.shape[1] + 1)[:, None])
+
+
+def sequences_of(lengths: list[int], seed: int = 0) -> Sequences:
+    generator = np.random.default_rng(seed)
+    tokens = generator.integers(3, 3 + SYMBOLS, sum(lengths)).astype(np.int32)
+    return Sequences(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def tiny_task() -> Callable[..., NextTokenTask]:
+    def build(loss: str = "sequence_sum", size: int = 2) -> NextTokenTask:
+        batches = SequenceBatches(size=size)
+        train = Examples(sequences_of([2, 3, 2, 3, 3, 5, 2, 2, 2]), batches, seed=1)
+        return NextTokenTask(train, Examples(sequences_of([2, 3, 4], seed=1), batches), loss, 0.5)
+
+    return build
+
+
+@pytest.fixture
+def tiny_learner() -> Callable[..., Learner]:
+    def build(settings: TrainingSettings | None = None, dropout: float = 0.2) -> Learner:
+        torch.manual_seed(1)
+        return build_learner(TinyModel(dropout), settings or TrainingSettings(), "cpu")
+
+    return build
+
+
+@pytest.fixture
+def tiny_run(
+    tmp_path: Path, tiny_task: Callable[..., NextTokenTask], tiny_learner: Callable[..., Learner]
+) -> Iterator[Callable[..., Run]]:
+    with ExitStack() as files:
+
+        def build(folder: str = "run", **settings: object) -> Run:
+            path = tmp_path / folder
+            (path / "checkpoints").mkdir(parents=True)
+            training = TrainingSettings.model_validate(settings)
+            task = tiny_task(training.loss)
+            return Run(
+                training,
+                task,
+                tiny_learner(training),
+                DataOrder(task, training.accumulate),
+                files.enter_context(EventLog(path / "events.jsonl")),
+                files.enter_context(Timing(path / "timing.jsonl")),
+                CheckpointStore(
+                    path / "checkpoints", Identity("s", "d"), training.keep_checkpoints, path / "best.json"
+                ),
+                StopFlag(),
+                lambda count=1, note="": None,
+                first_progress(training),
+            )
+
+        yield build

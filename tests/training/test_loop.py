@@ -1,0 +1,148 @@
+import json
+import math
+
+import pytest
+import torch
+
+from structattn.support.errors import NonFiniteError
+from structattn.tasks.task import Scores
+from structattn.training.loop import train_until_done
+from structattn.training.signals import StopRequested
+
+
+def events(run):
+    return [json.loads(line) for line in run.events.path.read_text().splitlines()]
+
+
+def validations(run):
+    return [event["update"] for event in events(run) if event["event"] == "validation"]
+
+
+def checkpoints(run):
+    return sorted(int(path.name) for path in run.store.folder.iterdir())
+
+
+def scored(monkeypatch, run, cross_entropies):
+    """Let validation return these scores in turn, and the last one for ever."""
+    remaining = list(cross_entropies)
+
+    def validate(model, after_batch):
+        score = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        return Scores(1, 1, score, math.exp(score))
+
+    object.__setattr__(run.task, "validate", validate)
+
+
+def test_an_epoch_is_trained_validated_and_saved(tiny_run):
+    run = tiny_run(max_epochs=2)
+    assert train_until_done(run) == "epochs"
+    assert [(event["event"], event["update"], event["epoch"]) for event in events(run)] == [
+        *[("train", update, 1) for update in range(1, 7)],
+        ("validation", 6, 1),
+        *[("train", update, 2) for update in range(7, 13)],
+        ("validation", 12, 2),
+    ]
+    assert checkpoints(run) == [6, 12]
+
+
+def test_event_fields(tiny_run):
+    run = tiny_run(max_updates=1)
+    train_until_done(run)
+    train, validation = events(run)
+    assert list(train) == ["event", "update", "epoch", "loss", "tokens", "learning_rate"]
+    assert 0.5 < train["loss"] < 3  # nats per symbol; four outputs
+    assert validation["perplexity"] == pytest.approx(math.exp(validation["cross_entropy"]))
+    assert validation["cross_entropy_difference"] == pytest.approx(validation["cross_entropy"] - 0.5)
+
+
+def test_the_last_model_is_always_validated_and_saved(tiny_run):
+    run = tiny_run(max_updates=8)
+    assert train_until_done(run) == "updates"
+    assert validations(run) == [6, 8]
+    assert checkpoints(run) == [6, 8]
+
+
+def test_validation_every_so_many_updates(tiny_run):
+    run = tiny_run(max_updates=10, validate_every=4)
+    train_until_done(run)
+    assert validations(run) == [4, 8, 10]
+
+
+def test_accumulation_makes_one_update_of_several_batches(tiny_run):
+    run = tiny_run(max_epochs=1, accumulate=4)
+    train_until_done(run)
+    trained = [event for event in events(run) if event["event"] == "train"]
+    assert len(trained) == 2
+    assert sum(event["tokens"] for event in trained) == run.task.train.sequences.target_count
+
+
+def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run, monkeypatch):
+    run = tiny_run(early_stopping=3, validate_every=1)
+    scored(monkeypatch, run, [2.0, 1.0, 1.0, 1.5, 1.0])
+    assert train_until_done(run) == "early_stopping"
+    assert [event["improved"] for event in events(run) if event["event"] == "validation"] == [True, True] + [False] * 3
+    assert json.loads(run.store.best_path.read_text()) == {"update": 2, "score": 1.0}
+
+
+def test_the_best_checkpoint_outlives_the_newest_ones(tiny_run, monkeypatch):
+    run = tiny_run(max_updates=6, validate_every=1, early_stopping=None)
+    scored(monkeypatch, run, [2.0, 1.0, 3.0])
+    train_until_done(run)
+    assert checkpoints(run) == [2, 5, 6]
+
+
+def test_the_plateau_schedule_lowers_the_rate_of_the_next_update(tiny_run, monkeypatch):
+    run = tiny_run(
+        max_updates=4, validate_every=1, schedule={"kind": "plateau", "factor": 0.5, "patience": 0}, early_stopping=None
+    )
+    scored(monkeypatch, run, [1.0])
+    train_until_done(run)
+    assert [event["learning_rate"] for event in events(run) if event["event"] == "train"] == [
+        0.001,
+        0.001,
+        5e-4,
+        2.5e-4,
+    ]
+
+
+def test_a_time_limit_is_a_normal_end(tiny_run):
+    run = tiny_run(max_minutes=1e-9)
+    assert train_until_done(run) == "time"
+    assert run.progress.update == 0
+
+
+def test_checkpoints_between_validations(tiny_run):
+    run = tiny_run(max_epochs=1, checkpoint_every=2, keep_checkpoints=9)
+    train_until_done(run)
+    assert checkpoints(run) == [2, 4, 6]
+
+
+def test_a_validation_that_is_not_finite_ends_the_run(tiny_run, monkeypatch):
+    run = tiny_run()
+    scored(monkeypatch, run, [math.nan])
+    with pytest.raises(NonFiniteError, match="validation after update 6 is not finite"):
+        train_until_done(run)
+    assert checkpoints(run) == []
+
+
+def test_a_signal_within_validation_leaves_the_update_before_it(tiny_run):
+    run = tiny_run()
+    run.stop.check = lambda: stop(run)
+
+    def stop(run):
+        if run.progress.update == 6:
+            raise StopRequested("SIGTERM")
+
+    with pytest.raises(StopRequested):
+        train_until_done(run)
+    assert (run.progress.update, run.progress.last_validation) == (6, 0)
+    assert validations(run) == []
+
+
+def test_validation_leaves_training_mode_and_generators_alone(tiny_run):
+    run = tiny_run()
+    before = torch.get_rng_state()
+    run.task.validate(run.learner.model, lambda: None)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert run.learner.model.training
+    assert run.learner.module.training

@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import pytest
+
+from structattn.settings.training import TrainingSettings
+from structattn.tasks.task import Scores
+from structattn.training.progress import (
+    after_update,
+    after_validation,
+    first_progress,
+    reason_to_stop,
+    validation_is_due,
+)
+
+SETTINGS = TrainingSettings()
+
+
+def scores(cross_entropy):
+    return Scores(1, 1, cross_entropy, 2.0)
+
+
+def test_an_epoch_ends_with_its_last_batch():
+    progress = first_progress(SETTINGS)
+    seen = []
+    for used in (2, 2, 1, 2):
+        progress = after_update(progress, used, 5)
+        seen.append((progress.update, progress.epoch, progress.position, progress.epoch_in_words))
+    assert seen == [(1, 0, 2, 1), (2, 0, 4, 1), (3, 1, 0, 1), (4, 1, 2, 2)]
+
+
+def test_only_a_strictly_better_validation_counts_for_early_stopping():
+    progress = replace(first_progress(SETTINGS), update=1)
+    bad = []
+    for score in (2.0, 2.0, 1.9999999, 2.5, 1.0):
+        progress = after_validation(progress, scores(score), SETTINGS)
+        bad.append(progress.bad_validations)
+    assert bad == [0, 1, 0, 1, 0]
+    assert (progress.best_score, progress.best_update) == (1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("every", "update", "position", "last", "due"),
+    [
+        (None, 0, 0, 0, False),
+        (None, 7, 0, 0, True),
+        (None, 7, 0, 7, False),
+        (None, 7, 3, 0, False),
+        (3, 6, 2, 3, True),
+        (3, 6, 2, 6, False),
+        (3, 7, 0, 6, False),
+    ],
+)
+def test_when_a_validation_is_due(every, update, position, last, due):
+    progress = replace(first_progress(SETTINGS), update=update, position=position, last_validation=last)
+    assert validation_is_due(progress, TrainingSettings(validate_every=every)) is due
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_epochs": 3}, "epochs"),
+        ({"max_epochs": 4}, None),
+        ({"max_epochs": None, "max_updates": 30}, "updates"),
+        ({"early_stopping": 2}, "early_stopping"),
+        ({"early_stopping": None}, None),
+        ({"max_minutes": 1.5}, "time"),
+        ({"max_minutes": 1.6}, None),
+    ],
+)
+def test_what_ends_a_run(limits, reason):
+    progress = replace(first_progress(SETTINGS), update=30, epoch=3, bad_validations=2)
+    assert reason_to_stop(progress, TrainingSettings.model_validate({"max_epochs": 9} | limits), 1.5) == reason

@@ -1,0 +1,43 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from structattn.training.signals import StopRequested, stop_on_signals
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_raises_the_flag_and_nothing_else(name):
+    with stop_on_signals() as flag:
+        flag.check()
+        os.kill(os.getpid(), getattr(signal, name))
+        with pytest.raises(StopRequested, match=name):
+            flag.check()
+
+
+def test_the_second_interrupt_is_not_caught():
+    with stop_on_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_outside_the_main_thread_no_handler_is_set():
+    before, flags = signal.getsignal(signal.SIGTERM), []
+
+    def work():
+        with stop_on_signals() as flag:
+            flags.append((flag.signal_name, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert flags == [(None, before)]

@@ -1,0 +1,59 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.tasks.sequence_loss import summed_nats
+from structattn.training.step import Update, accumulate_gradients, take_step
+
+BATCHES = [np.array([0, 1]), np.array([2, 3, 5]), np.array([4])]
+
+
+def gradients(learner):
+    return torch.cat([gradient.flatten() for gradient in learner.gradients()])
+
+
+@pytest.mark.parametrize("loss", ["sequence_sum", "token_mean"])
+def test_accumulated_gradients_are_those_of_one_large_batch(tiny_task, tiny_learner, loss):
+    task = tiny_task(loss)
+    parts, whole = tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
+    accumulate_gradients(parts, task, [task.batch(indices) for indices in BATCHES])
+    accumulate_gradients(whole, task, [task.batch(np.concatenate(BATCHES))])
+    torch.testing.assert_close(gradients(parts), gradients(whole), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("loss", "count"), [("sequence_sum", 6), ("token_mean", 2 + 3 + 2 + 3 + 5 + 3 + 6)])
+def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, count):
+    task, learner, plain = tiny_task(loss), tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
+    batches = [task.batch(indices) for indices in BATCHES]
+    accumulate_gradients(learner, task, batches)
+    (sum(summed_nats(plain.module, batch) for batch in batches) / count).backward()
+    torch.testing.assert_close(gradients(learner), gradients(plain), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.01, 1e6])
+def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, clip_norm):
+    settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
+    task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
+    plain = copy.deepcopy(learner.module)
+    optimizer = torch.optim.Adam(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
+    for number, indices in enumerate(BATCHES, start=1):
+        batch = task.batch(indices)
+        nats = take_step(learner, task, Update(number, [batch], 0.01, clip_norm))
+        loss = summed_nats(plain, batch) / len(indices)
+        assert nats == pytest.approx(loss.item() * len(indices), rel=1e-6)
+        optimizer.zero_grad()
+        loss.backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), clip_norm)
+        optimizer.step()
+    for ours, theirs in zip(learner.module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_do_not_outlive_a_step(tiny_task, tiny_learner):
+    task, learner = tiny_task(), tiny_learner()
+    take_step(learner, task, Update(1, [task.batch(BATCHES[0])], 0.01, 5.0))
+    assert learner.gradients() == []

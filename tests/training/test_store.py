@@ -1,0 +1,152 @@
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from structattn.support.errors import CheckpointError
+from structattn.training.checkpoint import Identity, read_checkpoint, tensors_to_bytes
+from structattn.training.loop import train_until_done
+from structattn.training.running import put_state, state_of
+from structattn.training.store import checkpoint_updates
+
+
+@pytest.fixture
+def trained(tiny_run):
+    run = tiny_run(max_epochs=2)
+    train_until_done(run)
+    return run
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_state_is_read_back_as_it_was_written(trained):
+    written, read = state_of(trained), trained.store.newest()
+    assert same(written.weights, read.weights)
+    assert same(written.optimizer, read.optimizer)
+    assert (written.generators, written.progress, written.event_log_length) == (
+        read.generators,
+        read.progress,
+        read.event_log_length,
+    )
+
+
+def test_a_state_moves_into_a_fresh_learner(trained, tiny_learner):
+    state, learner = trained.store.newest(), tiny_learner()
+    generator = torch.get_rng_state()
+    torch.rand(5)
+    put_state(learner, state, trained.store)
+    moved = state_of(replace(trained, learner=learner))
+    assert same(moved.weights, state.weights)
+    assert same(moved.optimizer, state.optimizer)
+    assert moved.generators == state.generators
+    assert not torch.equal(torch.get_rng_state(), generator)
+
+
+def test_the_same_state_gives_the_same_bytes(trained, tmp_path):
+    state = state_of(trained)
+    assert tensors_to_bytes(state.optimizer) == tensors_to_bytes(dict(reversed(state.optimizer.items())))
+
+
+@pytest.mark.parametrize(("field", "word"), [("settings", "settings"), ("data", "data")])
+def test_checkpoints_of_another_run_are_refused(trained, field, word):
+    store = replace(trained.store, identity=replace(trained.store.identity, **{field: "another"}))
+    with pytest.raises(CheckpointError, match=rf"MANIFEST.json: belongs to other {word}: .* this run's is another"):
+        store.newest()
+
+
+def test_there_need_not_be_a_checkpoint(tiny_run):
+    assert tiny_run().store.newest() is None
+
+
+def test_the_newest_are_kept(tiny_run):
+    run = tiny_run(max_epochs=None, max_updates=5, checkpoint_every=1, keep_checkpoints=3)
+    train_until_done(run)
+    assert sorted(checkpoint_updates(run.store.folder)) == [3, 4, 5]
+
+
+def test_the_best_of_each_kept_checkpoint_is_kept(trained):
+    """Should the newest be found damaged, the one before it must still find the best that it names."""
+    store, state = replace(trained.store, keep=2), state_of(trained)
+    shutil.rmtree(store.folder)
+    store.clean()
+    for update, best in [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]:
+        progress = replace(state.progress, update=update, best_update=best)
+        store.save(replace(state, progress=progress))
+        assert {update, update - 1} & set(checkpoint_updates(store.folder))
+        if update == 4:
+            assert sorted(checkpoint_updates(store.folder)) == [1, 3, 4]
+    assert sorted(checkpoint_updates(store.folder)) == [4, 5]
+
+
+def test_the_best_is_named(trained):
+    assert json.loads(trained.store.best_path.read_text()) == {
+        "update": trained.progress.best_update,
+        "score": trained.progress.best_score,
+    }
+
+
+def test_a_checkpoint_may_be_replaced_by_one_of_the_same_update(trained):
+    state = state_of(trained)
+    trained.store.save(replace(state, event_log_length=7))
+    assert trained.store.newest().event_log_length == 7
+    assert sorted(path.name for path in trained.store.folder.iterdir()) == ["12", "6"]
+
+
+@pytest.mark.parametrize("crash", ["before the new one has its name", "before the old one is gone"])
+def test_a_replacement_that_was_interrupted(trained, crash):
+    folder = trained.store.folder
+    if crash == "before the new one has its name":
+        (folder / "12").rename(folder / ".12.old1")
+    else:
+        shutil.copytree(folder / "12", folder / ".12.old1")
+    trained.store.clean()
+    assert trained.store.newest().progress.update == 12
+    assert (folder / "12").exists()
+    trained.store.save(state_of(trained))
+    assert sorted(path.name for path in folder.iterdir()) == ["12", "6"]
+
+
+def test_what_an_interrupted_save_left_is_removed(trained):
+    (trained.store.folder / ".18.abcdefgh").mkdir()
+    (trained.store.folder / ".18.abcdefgh" / "model.safetensors").write_bytes(b"half")
+    trained.store.clean()
+    assert sorted(path.name for path in trained.store.folder.iterdir()) == ["12", "6"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("weights", {"output.bias": torch.zeros(5)}, r"model.safetensors: 'output.bias' has shape \(5,\)"),
+        ("weights", {"output.bias": torch.zeros(4).double()}, "dtype torch.float64, expected"),
+        ("weights", {"other": torch.zeros(1)}, "model.safetensors: 'other' is unknown to the model"),
+        ("optimizer", {"output.bias/exp_avg": torch.zeros(5)}, "optimizer.safetensors: 'output.bias/exp_avg' has"),
+        ("optimizer", {"other/step": torch.zeros(())}, "optimizer.safetensors: 'other/step' belongs to no parameter"),
+        ("optimizer", {"output.bias/more": torch.zeros(())}, "optimizer.safetensors: 'output.bias/more' is unknown"),
+        ("generators", {"cpu": "AAAA"}, r"state.json: .*RNG state size"),
+        ("generators", {"cpu": "?"}, "state.json: a generator's state is not base64"),
+    ],
+)
+def test_a_state_of_another_model_is_refused_by_file_and_tensor(trained, name, change, message):
+    state = state_of(trained)
+    trained.store.save(replace(state, **{name: dict(getattr(state, name)) | change}))
+    with pytest.raises(CheckpointError, match=message):
+        put_state(trained.learner, trained.store.newest(), trained.store)
+
+
+def test_a_missing_tensor_is_named(trained):
+    state = state_of(trained)
+    weights = {name: tensor for name, tensor in state.weights.items() if name != "output.bias"}
+    with pytest.raises(CheckpointError, match=r"model.safetensors: 'output.bias' is missing"):
+        put_state(trained.learner, replace(state, weights=weights), trained.store)
+
+
+def test_reading_verifies_that_manifest_and_state_agree(trained):
+    folder = trained.store.folder
+    manifest = json.loads((folder / "12" / "MANIFEST.json").read_text())
+    (folder / "12" / "MANIFEST.json").write_text(json.dumps(manifest | {"update": 11}))
+    with pytest.raises(CheckpointError, match=r"state.json: is of update 12, its manifest of update 11"):
+        read_checkpoint(folder / "12", Identity("s", "d"))

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from structattn.training import timing as timing_module
+from structattn.training.timing import Timing
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(timing_module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def test_time_is_counted_over_all_starts(tmp_path, clock):
+    path = tmp_path / "timing.jsonl"
+    with Timing(path) as timing:
+        clock[0] += 60
+        timing.record("checkpoint")
+        clock[0] += 1000  # lost: nothing was logged before the process was killed
+    with path.open("ab") as file:
+        file.write(b'{"seconds": 7')  # broken off
+    with Timing(path) as timing:
+        clock[0] += 30
+        assert timing.seconds == 90
+        timing.record("end")
+    assert [line["event"] for line in lines(path)] == ["checkpoint", "end"]
+
+
+def test_rates_are_logged_now_and_then(tmp_path, clock):
+    with Timing(tmp_path / "timing.jsonl") as timing:
+        for update in range(1, 61):
+            clock[0] += 0.5
+            timing.after_update(update, symbols=30)
+    rates = lines(tmp_path / "timing.jsonl")
+    assert [line["update"] for line in rates] == [20, 40, 60]
+    assert {(line["updates_per_second"], line["symbols_per_second"]) for line in rates} == {(2.0, 60.0)}

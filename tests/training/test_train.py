@@ -1,0 +1,217 @@
+"""Whole runs, from settings to a finished folder."""
+
+import errno
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.data.prepared import write_prepared
+from structattn.data.vocabulary import Vocabulary
+from structattn.settings.run import load_settings, resolve_settings
+from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
+from structattn.support.files import sha256_of_file
+from structattn.training.checkpoint import Identity, read_checkpoint
+from structattn.training.train import train
+
+LINES = ["the cat sat", "the dog ran", "a cat ran", "", "the dog sat on a cat", "a dog", "the cat", "dog ran"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Prepares the lines as sentences or as a stream, from a source file that can be changed later."""
+
+    def prepare(kind="sentences"):
+        source = tmp_path / "text.txt"
+        source.write_text("\n".join(LINES))
+        words = sorted({word for line in LINES for word in line.split()})
+        vocabulary = Vocabulary.of(words)
+        ids = [np.array([vocabulary.id_of[word] for word in line.split()], dtype=np.int32) for line in LINES]
+        write_prepared(
+            tmp_path / kind,
+            kind=kind,
+            vocabulary=vocabulary,
+            tokenizer={"level": "word"},
+            sources=[{"path": "../text.txt", "sha256": sha256_of_file(source), "split": "train"}],
+            splits={"train": ids, "valid": ids[:3]},
+        )
+        return tmp_path / kind
+
+    return prepare
+
+
+def settings_for(data, *changes):
+    tree = {
+        "task": "language_modeling",
+        "data": str(data),
+        "model": {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1"},
+        "training": {"max_updates": 6, "threads": 1, "batches": {"kind": "tokens", "tokens": 20}},
+    }
+    return resolve_settings(tree, changes)
+
+
+STREAM = "training.batches={kind: stream, length: 5, size: 2}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("sentences", []),
+        ("sentences", ["training.loss=token_mean", "training.accumulate=2"]),
+        ("sentences", ["training.precision=bf16", "training.schedule.kind=constant"]),
+        ("sentences", ["model.layers=superposition-3", "training.schedule={kind: warmup, steps: 2}"]),
+        ("sentences", ["model.layers=nondeterministic-2-2-2", "model.tied=true", "training.clip_norm=null"]),
+        ("stream", [STREAM]),
+    ],
+)
+def test_a_run_learns_and_can_be_repeated(text, tmp_path, kind, changes):
+    faster = ["training.max_updates=40", "training.optimizer.learning_rate=0.01", "training.early_stopping=null"]
+    settings = settings_for(text(kind), *faster, *changes)
+    summary = train(settings, tmp_path / "first")
+    assert (summary.reason, summary.update, summary.resumed_from) == ("updates", 40, None)
+    validations = [json.loads(line) for line in (tmp_path / "first/events.jsonl").read_text().splitlines()]
+    scores = [event["cross_entropy"] for event in validations if event["event"] == "validation"]
+    assert summary.best_cross_entropy == min(scores) < scores[0]
+    train(settings, tmp_path / "second")
+    for path in ("events.jsonl", "best.json", "checkpoints/40/model.safetensors", "checkpoints/40/MANIFEST.json"):
+        assert (tmp_path / "first" / path).read_bytes() == (tmp_path / "second" / path).read_bytes()
+
+
+def test_another_seed_gives_another_run(text, tmp_path):
+    data = text()
+    events = set()
+    for seed in (1, 2):
+        train(settings_for(data, f"seed={seed}"), tmp_path / str(seed))
+        events.add((tmp_path / str(seed) / "events.jsonl").read_bytes())
+    assert len(events) == 2
+
+
+def test_the_run_folder(text, tmp_path):
+    settings = settings_for(text(), "training.max_epochs=2")
+    summary = train(settings, tmp_path / "run")
+    run = tmp_path / "run"
+    assert load_settings(run / "settings.yaml") == settings
+    card = json.loads((run / "run.json").read_text())
+    identity = Identity(card["settings_digest"], card["data"]["digest"])
+    state = read_checkpoint(run / "checkpoints" / str(summary.update), identity)
+    assert sum(tensor.numel() for tensor in state.weights.values()) == card["parameters"]
+    assert card["hardware"]["threads"] == 1
+    assert card["environment"]["torch"].startswith(torch.__version__.partition("+")[0])
+    assert card["result"]["best_update"] == summary.best_update
+    events = (run / "events.jsonl").read_text()
+    assert "time" not in events
+    assert "seconds" not in events
+    assert json.loads(events.splitlines()[-1]) == {
+        "event": "end",
+        "reason": "epochs",
+        "update": summary.update,
+        "epoch": 2,
+        "best_update": summary.best_update,
+        "best_cross_entropy": summary.best_cross_entropy,
+    }
+
+
+def test_a_finished_run_is_not_touched_and_says_so(text, tmp_path, caplog):
+    settings = settings_for(text())
+    summary = train(settings, tmp_path / "run")
+    before = (tmp_path / "run" / "events.jsonl").read_bytes()
+    with caplog.at_level(logging.INFO):
+        again = train(settings, tmp_path / "run", resume=True)
+    assert again.already_finished
+    assert (again.reason, again.update, again.best_update) == (summary.reason, summary.update, summary.best_update)
+    assert "the run has ended (updates); nothing is left to do" in caplog.text
+    assert (tmp_path / "run" / "events.jsonl").read_bytes() == before
+
+
+def test_a_run_is_not_begun_over_another(text, tmp_path):
+    settings = settings_for(text())
+    train(settings, tmp_path / "run")
+    with pytest.raises(StructattnError, match="already holds a run; resume it, or choose another folder"):
+        train(settings, tmp_path / "run")
+
+
+def test_settings_that_do_not_suit_the_data_leave_no_run_behind(text, tmp_path):
+    data = text()
+    with pytest.raises(SettingsError, match=r"training\.batches\.kind"):
+        train(settings_for(data, STREAM), tmp_path / "run")
+    assert train(settings_for(data), tmp_path / "run").update == 6
+
+
+def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
+    data = text()
+    tokens = bytearray((data / "train" / "tokens.bin").read_bytes())
+    tokens[0] ^= 1
+    (data / "train" / "tokens.bin").write_bytes(tokens)
+    with pytest.raises(DataError, match=r"tokens\.bin: changed since it was written"):
+        train(settings_for(data), tmp_path / "run")
+
+
+def test_there_must_be_a_run_to_resume(text, tmp_path):
+    with pytest.raises(StructattnError, match="holds no run to resume"):
+        train(settings_for(text()), tmp_path / "run", resume=True)
+
+
+def test_other_settings_are_refused_by_field(text, tmp_path):
+    data = text()
+    train(settings_for(data), tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"own settings: training\.clip_norm was 5\.0 and is now 1\.0$"):
+        train(settings_for(data, "training.clip_norm=1"), tmp_path / "run", resume=True)
+
+
+@pytest.fixture
+def unfinished(text, tmp_path):
+    """A run whose last event is taken away, so that it has to be resumed."""
+    settings = settings_for(text())
+    train(settings, tmp_path / "run")
+    events = tmp_path / "run" / "events.jsonl"
+    events.write_bytes(b"".join(events.read_bytes().splitlines(keepends=True)[:-1]))
+    return settings, tmp_path / "run"
+
+
+def test_a_run_that_lacks_only_its_end_gets_the_same_end(unfinished):
+    settings, run = unfinished
+    summary = train(settings, run, resume=True)
+    assert (summary.resumed_from, summary.update, summary.already_finished) == (6, 6, False)
+    assert json.loads((run / "events.jsonl").read_text().splitlines()[-1])["event"] == "end"
+
+
+def test_other_data_are_refused_with_both_digests(unfinished, tmp_path):
+    settings, run = unfinished
+    old = json.loads((run / "run.json").read_text())["data"]["digest"]
+    header = tmp_path / "sentences" / "header.json"
+    header.write_text(header.read_text() + " ")
+    with pytest.raises(CheckpointError, match=rf"its digest was {old} and is {sha256_of_file(header)}"):
+        train(settings, run, resume=True)
+
+
+def test_a_changed_source_is_refused_with_both_digests(unfinished, tmp_path):
+    settings, run = unfinished
+    source = tmp_path / "text.txt"
+    old = sha256_of_file(source)
+    source.write_text("something else")
+    with pytest.raises(DataError, match=rf"text.txt: changed .* {old} and is {sha256_of_file(source)}"):
+        train(settings, run, resume=True)
+
+
+def test_other_threads_are_reported(unfinished, caplog):
+    settings, run = unfinished
+    card = json.loads((run / "run.json").read_text())
+    card["hardware"]["threads"] = 64
+    (run / "run.json").write_text(json.dumps(card))
+    train(settings, run, resume=True)
+    assert "began with 64 threads and goes on with 1" in caplog.text
+
+
+def test_a_full_disk_is_explained(text, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    settings = settings_for(text())
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StructattnError, match=r"model.safetensors: cannot grow \(No space left on device\)"):
+        train(settings, tmp_path / "run")
+    monkeypatch.undo()
+    assert train(settings, tmp_path / "run", resume=True).update == 6
