@@ -1,0 +1,91 @@
+"""Explains what a run's layers do with examples, and keeps the records in the run folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from structattn.analysis.records import records_of, write_record
+from structattn.data.batching import Batch, make_batch, make_stream_batch
+from structattn.evaluation.runs import TrainedRun, Which, open_run
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import UsageError
+from structattn.support.progress import progress
+
+LONGEST = 400  # tokens; a map has the square of that many numbers
+SHORTEST_SHOWN, LONGEST_SHOWN = 10, 120  # tokens of an example that nobody chose: enough to see, and legible
+
+
+def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: Which = "best") -> list[Path]:
+    """Explain every layer of a run's model on examples of a split; write ``records/*.json`` into its folder.
+
+    Args:
+        folder: a run folder.
+        split: a split of its prepared folder.
+        examples: numbers of sequences in file order; of windows, where the data are a stream.
+        checkpoint: ``best`` or ``last``.
+
+    Returns:
+        The files, one for each layer, or for each head of a layer that has several.
+
+    Raises:
+        UsageError: the split has no such example, or it is longer than 400 tokens.
+        StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
+    """
+    return analyze_run(open_run(folder, checkpoint), split, examples)
+
+
+def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
+    """Do what `analyze` does for a run that is open already."""
+    folder = run.folder / "records"
+    folder.mkdir(exist_ok=True)
+    paths = []
+    with progress(f"Explaining {split}", len(examples), "examples") as advance:
+        for example in examples:
+            paths += _explain(run, split, example, folder)
+            advance()
+    return paths
+
+
+def first_examples(run: TrainedRun, split: str, count: int) -> list[int]:
+    """The first ``count`` examples worth looking at: of 10 to 120 tokens, and others only where those are too few."""
+    total, lengths = example_count(run, split), run.prepared.split(split).lengths
+    if isinstance(run.settings.training.batches, StreamBatches):
+        return list(range(min(count, total)))
+    fitting = [int(index) for index in np.flatnonzero((lengths >= SHORTEST_SHOWN) & (lengths <= LONGEST_SHOWN))]
+    others = [index for index in range(total) if not SHORTEST_SHOWN <= lengths[index] <= LONGEST_SHOWN]
+    return (fitting + others)[:count]
+
+
+def example_count(run: TrainedRun, split: str) -> int:
+    """How many examples a split has: its sequences, or its windows, where the data are a stream."""
+    sequences, batches = run.prepared.split(split), run.settings.training.batches
+    if isinstance(batches, StreamBatches):
+        return -(-sequences.target_count // batches.length)
+    return len(sequences)
+
+
+def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Path]:
+    batch = _example(run, split, example)
+    symbols = run.prepared.vocabulary.symbols
+    tokens = [symbols[token] for token in batch.inputs[0].tolist()]
+    if len(tokens) > LONGEST:
+        raise UsageError(f"example {example} of {split} has {len(tokens)} tokens; a map shows at most {LONGEST}")
+    device = next(run.model.parameters()).device
+    with torch.no_grad():
+        explanations = run.model.explain(batch.inputs.to(device))
+    records = [
+        record for layer, explained in enumerate(explanations) for record in records_of(explained, layer, tokens)
+    ]
+    return [write_record(folder, record, split, example) for record in records]
+
+
+def _example(run: TrainedRun, split: str, example: int) -> Batch:
+    sequences, batches = run.prepared.split(split), run.settings.training.batches
+    count = example_count(run, split)
+    if not 0 <= example < count:
+        raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
+    if isinstance(batches, StreamBatches):
+        return make_stream_batch(sequences, [example], batches.length)
+    return make_batch(sequences, [example])

@@ -1,0 +1,51 @@
+"""``structattn doctor``: what is installed, what can run here, and whether it computes what it should."""
+
+import typer
+
+
+def doctor() -> None:
+    """Show versions, kernels, threads and GPU; check every implementation of every operator against its definition."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from structattn.cli.self_check import all_outcomes
+
+    console = Console()
+    facts = Table.grid(padding=(0, 3, 0, 0))
+    for name, value in environment().items():
+        facts.add_row(Text(name, style="bold"), Text(value))
+    console.print(facts, "")
+    checks = Table("operator", "implementation", "runs here", "error against the definition")
+    outcomes = all_outcomes()
+    for outcome in outcomes:
+        if outcome.error is None:
+            checks.add_row(outcome.operator, outcome.implementation, "no", Text(outcome.reason))
+        else:
+            judgement = "  [red]WRONG[/]" if outcome.wrong else ""
+            checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{judgement}")
+    console.print(checks)
+    if any(outcome.wrong for outcome in outcomes):
+        typer.echo("structattn: an implementation disagrees with its definition; please report this", err=True)
+        raise typer.Exit(1)
+
+
+def environment() -> dict[str, str]:
+    """Versions, kernels, threads and GPU in words."""
+    import platform
+    from importlib.metadata import version
+
+    import torch
+
+    from structattn import __version__
+    from structattn.operators.common.kernels import compiled_kernels
+
+    kernels = compiled_kernels()
+    return {
+        "structattn": __version__,
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        **{name: version(name) for name in ("torch", "numpy", "safetensors", "pydantic")},
+        "compiled kernels": f"yes, for {kernels[0]}" if kernels else "no: the definitions run instead, much slower",
+        "threads": str(torch.get_num_threads()),
+        "GPU": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    }

@@ -1,0 +1,38 @@
+"""``structattn evaluate``: score runs, and explain what their layers do with an example."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Checkpoint(StrEnum):
+    """Which weights of a run."""
+
+    best = "best"
+    last = "last"
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    split: Annotated[
+        list[str] | None, typer.Option(help="A split to score, repeatable; all but train if left out.")
+    ] = None,
+    checkpoint: Annotated[Checkpoint, typer.Option(help="Which weights.")] = Checkpoint.best,
+    explain: Annotated[int, typer.Option(min=0, help="Explain so many examples of the last split.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+) -> None:
+    """Score runs on held-out data; writes scores/ and records/ into each run folder."""
+    from structattn.analysis.analyze import analyze_run, first_examples
+    from structattn.cli.scores_table import print_scores
+    from structattn.evaluation.evaluate import evaluate_run
+    from structattn.evaluation.runs import open_run
+
+    results = []
+    for folder in runs:
+        run = open_run(folder, checkpoint.value, data=data)
+        splits = split or [name for name in run.prepared.splits if name != "train"]
+        results += [(folder, evaluate_run(run, name)) for name in splits]
+        analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
+    print_scores(results)

@@ -1,0 +1,48 @@
+"""``structattn list``: what there is to choose from."""
+
+from collections.abc import Mapping
+from inspect import getdoc
+from typing import Any, get_args
+
+
+def _discriminated(union: Any, field: str) -> dict[str, str]:
+    """The kinds of a union of settings, each with the first line of its documentation."""
+    members = [get_args(member)[0] for member in get_args(get_args(union)[0])]
+    return {
+        get_args(member.model_fields[field].annotation)[0]: (getdoc(member) or "").split("\n", maxsplit=1)[0]
+        for member in members
+    }
+
+
+def choices() -> dict[str, Mapping[str, str]]:
+    """Everything that can be named in settings or on the command line: heading -> name -> one line."""
+    from structattn.data.formal_languages import FORMAL_LANGUAGES
+    from structattn.settings.layers import Layer
+    from structattn.settings.model import LanguageModelSettings
+    from structattn.settings.training import Batches, Schedule
+    from structattn.tasks.registry import TASKS
+
+    positions = get_args(LanguageModelSettings.model_fields["positions"].annotation)
+    return {
+        "mechanisms (model.layers)": _discriminated(Layer, "attention"),
+        "positions (model.positions)": dict.fromkeys(positions, ""),
+        "tasks (task)": {name: kind.description for name, kind in TASKS.items()},
+        "batches (training.batches.kind)": _discriminated(Batches, "kind"),
+        "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
+        "formal languages (prepare formal-language)": FORMAL_LANGUAGES,
+    }
+
+
+def show_list() -> None:
+    """Show mechanisms, positions, tasks, batches, schedules and formal languages."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for heading, entries in choices().items():
+        table = Table.grid(padding=(0, 2, 0, 2))
+        table.add_column(no_wrap=True)
+        for name, line in entries.items():
+            table.add_row(Text(name, style="bold"), Text(line))
+        console.print(Text(heading, style="underline"), table, "")

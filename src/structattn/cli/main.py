@@ -1,0 +1,103 @@
+"""The program ``structattn``: its commands, its exit codes, and how errors are told.
+
+Exit codes: 0 done, 1 an error with its message, 2 bad usage, 75 interrupted and resumable.
+"""
+
+import errno
+import logging
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from structattn import __version__
+from structattn.cli import demo, doctor, evaluate, listing, prepare, report, schema, train
+from structattn.support.errors import Interrupted, StructattnError
+
+
+class _Told(logging.Handler):
+    """Tells what the package logs on standard error, whatever that is at the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        sys.stderr.write(f"structattn: {record.getMessage()}\n")
+
+
+def _fail(message: str, exit_code: int) -> typer.Exit:
+    sys.stderr.write(f"structattn: {message}\n")
+    return typer.Exit(exit_code)
+
+
+def _described(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    advice = "; free some space there and run the same command again" if error.errno == errno.ENOSPC else ""
+    return f"{place}{error.strerror or error}{advice}"
+
+
+_ORDER = ("demo", "prepare", "train", "evaluate", "report", "list", "doctor", "schema")
+
+
+class Commands(TyperGroup):
+    """Runs a command; what was wrong outside the program becomes a message and an exit code, never a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order in which they are used."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command of ``ctx``."""
+        try:
+            return super().invoke(ctx)
+        except StructattnError as error:
+            raise _fail(str(error), error.exit_code) from None
+        except KeyboardInterrupt:
+            raise _fail("interrupted; the same command continues", Interrupted.exit_code) from None
+        except BrokenPipeError:
+            raise typer.Exit(1) from None  # whoever read our output has seen enough
+        except OSError as error:
+            raise _fail(_described(error), StructattnError.exit_code) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    help="Structured attention in transformers: prepare data, train, evaluate, report.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"structattn {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what is chosen and why.")] = False,
+) -> None:
+    logger = logging.getLogger("structattn")
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    if not any(isinstance(handler, _Told) for handler in logger.handlers):
+        logger.addHandler(_Told())
+
+
+app.command("demo")(demo.demo)
+app.add_typer(prepare.app, name="prepare")
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("list")(listing.show_list)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
+
+
+def main() -> None:
+    """Run the command that the arguments of the process name."""
+    app()

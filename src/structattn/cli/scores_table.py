@@ -1,0 +1,32 @@
+"""Scores as a table in the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from structattn.evaluation.scores import SplitScores
+
+
+def _nats(value: float | None) -> str:
+    return "—" if value is None else f"{value:.4f}"
+
+
+def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
+    """One row for each run and split; bound and difference where a bound is known."""
+    bounded = any(scores.lower_bound is not None for _, scores in results)
+    table = Table(caption="nats per symbol, the end of each sequence counted", caption_justify="left")
+    table.add_column("run", overflow="fold")
+    table.add_column("split")
+    for heading in ("cross-entropy", *(("bound", "difference") if bounded else ()), "perplexity"):
+        table.add_column(heading, justify="right")
+    folders = {folder for folder, _ in results}
+    short = len({folder.name for folder in folders}) == len(folders)
+    for folder, scores in results:
+        cells = [_nats(scores.cross_entropy)]
+        if bounded:
+            cells += [_nats(scores.lower_bound), _nats(scores.cross_entropy_difference)]
+        table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells, f"{scores.perplexity:,.4f}")
+    Console().print(table)

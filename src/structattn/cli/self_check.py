@@ -1,0 +1,109 @@
+"""Every implementation of every operator against its definition, on one small example."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from structattn.operators import nondeterministic_stack, softmax_attention, superposition_stack
+from structattn.operators.common.implementation import Implementation
+from structattn.support.errors import ImplementationUnavailableError
+from structattn.support.generators import derived_seed
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = ("reference", "cpu", "gpu")
+TOLERANCE = 1e-5  # relative, in float32; what the operators' own tests ask for is stricter
+_BATCH, _TIME = 2, 13
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator and how to call it on random numbers.
+
+    Args:
+        name: its public name.
+        shapes: of its tensor arguments.
+        call: from those tensors and the implementation to its result.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    call: Callable[[list[Tensor], Implementation], Tensor]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether an implementation can run here, and how far it is from the definition.
+
+    Args:
+        operator: the operator's name.
+        implementation: ``reference``, ``cpu`` or ``gpu``.
+        error: the largest of ‖x - r‖ / ‖r‖ for the result and ‖x - r‖ / max(‖r‖, ‖cotangent‖) for the gradients;
+            None where it cannot run.
+        reason: why it cannot.
+    """
+
+    operator: str
+    implementation: str
+    error: float | None
+    reason: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it runs and gives something else than the definition."""
+        return self.error is not None and not self.error <= TOLERANCE
+
+
+def operators() -> list[Operator]:
+    """All operators that have a choice of implementations."""
+    states, symbols, vector = 2, 3, 4
+    push = (_BATCH, _TIME, states, symbols, states, symbols)
+    heads = (_BATCH, 2, _TIME, vector)
+    return [
+        Operator(
+            "softmax_attention",
+            (heads, heads, heads),
+            lambda given, choice: softmax_attention(*given, causal=True, implementation=choice),
+        ),
+        Operator(
+            "superposition_stack",
+            ((_BATCH, _TIME, 3), (_BATCH, _TIME, vector)),
+            lambda given, choice: superposition_stack(given[0].softmax(-1), given[1], implementation=choice),
+        ),
+        Operator(
+            "nondeterministic_stack",
+            (push, push, push[:-1], (_BATCH, _TIME, vector), (vector,)),
+            lambda given, choice: nondeterministic_stack(*given, implementation=choice),
+        ),
+    ]
+
+
+def _results(
+    operator: Operator, implementation: Implementation, place: torch.device | torch.dtype
+) -> tuple[list[Tensor], float]:
+    """The result with the gradients of its weighted sum, and the norm of those weights; the same numbers everywhere."""
+    generator = torch.Generator().manual_seed(derived_seed(1, operator.name))
+    given = [torch.randn(shape, generator=generator).to(place).requires_grad_() for shape in operator.shapes]
+    result = operator.call(given, implementation)
+    weights = torch.randn(result.shape, generator=generator).to(place)
+    gradients = torch.autograd.grad((result * weights).sum(), given)
+    return [tensor.detach().cpu().double() for tensor in (result, *gradients)], float(weights.norm())
+
+
+def check(operator: Operator, implementation: Implementation) -> Outcome:
+    """Compare one implementation in float32 with the definition in float64."""
+    device = "cuda" if implementation == "gpu" and torch.cuda.is_available() else "cpu"
+    try:
+        found, cotangent = _results(operator, implementation, torch.device(device))
+    except ImplementationUnavailableError as error:
+        return Outcome(operator.name, implementation, None, str(error).rpartition(": ")[2])
+    expected, _ = _results(operator, "reference", torch.float64)
+    scales = [float(r.norm()) for r in expected]
+    scales[1:] = [max(scale, cotangent) for scale in scales[1:]]
+    errors = [float((x - r).norm()) / scale for x, r, scale in zip(found, expected, scales, strict=True)]
+    return Outcome(operator.name, implementation, max(errors))
+
+
+def all_outcomes() -> list[Outcome]:
+    """Every implementation of every operator; takes a second or two."""
+    return [check(operator, implementation) for operator in operators() for implementation in IMPLEMENTATIONS]

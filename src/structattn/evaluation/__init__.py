@@ -1,0 +1,1 @@
+"""Reads a run folder and a prepared folder, writes scores."""

@@ -1,0 +1,76 @@
+"""Scores a run's model on a split of its data, and keeps the scores in the run folder."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from structattn.data.prepared import PreparedFolder
+from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
+from structattn.evaluation.description import describe_data, describe_model
+from structattn.evaluation.ngrams import ngram_baselines
+from structattn.evaluation.runs import TrainedRun, Which, open_run
+from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError
+from structattn.support.files import write_atomically
+
+BATCH_TOKENS = 8192
+
+
+def nats_of_split(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> Nats:
+    """-log p of every sequence of a split; of every window, where the data are a stream."""
+    sequences = run.prepared.split(split)
+    if not len(sequences):
+        raise DataError(run.prepared.path / split, "holds no sequences to score")
+    batches = run.settings.training.batches
+    if isinstance(batches, StreamBatches):
+        return stream_nats(run.model, sequences, batches.length, batch_tokens, split)
+    return sequence_nats(run.model, sequences, batch_tokens, split)
+
+
+def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
+    """What n-gram models reach on a split of text; None for a formal language, whose bound says more."""
+    if prepared.kind == "formal_language":
+        return None
+    found = ngram_baselines(prepared, split)
+    return {name: {"cross_entropy": math.log(score["perplexity"]), **score} for name, score in found.items()}
+
+
+def evaluate(
+    folder: Path, split: str, checkpoint: Which = "best", *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
+) -> SplitScores:
+    """Score a run on a split and write ``scores/SPLIT.json`` into its folder, whole or not at all.
+
+    The scores do not depend on ``batch_tokens`` beyond the rounding of single terms: all sums are in float64.
+
+    Args:
+        folder: a run folder.
+        split: a split of its prepared folder.
+        checkpoint: ``best`` (least validation cross-entropy) or ``last``.
+        batch_tokens: the largest padded size of a batch.
+        baselines: whether n-gram models are counted beside it, for text.
+
+    Raises:
+        StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
+    """
+    return evaluate_run(open_run(folder, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
+
+
+def evaluate_run(
+    run: TrainedRun, split: str, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
+) -> SplitScores:
+    """Do what `evaluate` does for a run that is open already."""
+    scores = scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+    content = scores_to_json(
+        scores,
+        update=run.update,
+        parameters=sum(parameter.numel() for parameter in run.model.parameters()),
+        model=describe_model(run.settings.model),
+        data=describe_data(run.prepared),
+        baselines=baselines_of(run.prepared, split) if baselines else None,
+        prepared_digest=run.prepared.digest,
+    )
+    target = run.folder / "scores"
+    target.mkdir(exist_ok=True)
+    write_atomically(target / f"{split}.json", content)
+    return scores

@@ -1,0 +1,77 @@
+"""The scores of one split, and the JSON that a run folder keeps of them."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from structattn.data.formal_languages.bound import lower_bound
+from structattn.data.prepared import PreparedFolder, Sequences
+from structattn.evaluation.by_length import LengthScore, scores_by_length
+from structattn.evaluation.cross_entropy import Nats
+from structattn.tasks.scoring import perplexity
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """What a model reaches on a split, in nats per symbol, every ``<eos>`` counted as a symbol.
+
+    Args:
+        split: its name.
+        sequences: how many sequences it has.
+        symbols: how many symbols were predicted.
+        cross_entropy: -log p(split) / symbols.
+        perplexity: exp(cross_entropy).
+        lower_bound: the cross-entropy of the distribution that the strings were drawn from, where it is known.
+        cross_entropy_difference: what the model needs more than that.
+        by_length: the same for each length; empty for a stream, whose lines are not read one by one.
+    """
+
+    split: str
+    sequences: int
+    symbols: int
+    cross_entropy: float
+    perplexity: float
+    lower_bound: float | None
+    cross_entropy_difference: float | None
+    by_length: tuple[LengthScore, ...]
+
+
+def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:
+    number = prepared.header.extra.get("number_of_lengths", {}).get(split)
+    if sequences.log_probabilities is None or number is None or not len(sequences):
+        return None
+    return lower_bound(sequences.log_probabilities, sequences.lengths, number)
+
+
+def scores_of(prepared: PreparedFolder, split: str, nats: Nats) -> SplitScores:
+    """The scores of a split from -log p of its sequences, or of the windows of a stream."""
+    sequences = prepared.split(split)
+    symbols = sequences.target_count
+    cross_entropy = float(nats.sum() / symbols) if symbols else 0.0  # no symbols, nothing to be wrong about
+    bound = _bound(prepared, split, sequences)
+    return SplitScores(
+        split=split,
+        sequences=len(sequences),
+        symbols=symbols,
+        cross_entropy=cross_entropy,
+        perplexity=perplexity(cross_entropy),
+        lower_bound=bound,
+        cross_entropy_difference=None if bound is None else cross_entropy - bound,
+        by_length=() if prepared.kind == "stream" else tuple(scores_by_length(nats, sequences)),
+    )
+
+
+def _finite(value: Any) -> Any:
+    """The same tree with null for numbers that JSON cannot hold: an overflowed perplexity, or NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def scores_to_json(scores: SplitScores, **rest: Any) -> str:
+    """The scores and ``rest`` as one JSON object."""
+    return json.dumps(_finite({**asdict(scores), **rest}), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

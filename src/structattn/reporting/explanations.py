@@ -1,0 +1,61 @@
+"""The heat maps of one run, example by example: stack layers in full, softmax layers as small maps."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from structattn.reporting.figures import file_name, finished
+from structattn.reporting.heatmaps import attention_plot, stack_plot
+from structattn.reporting.labels import visible
+from structattn.reporting.markup import Markup, joined, tag
+from structattn.reporting.palette import Look
+from structattn.reporting.runs import Run
+from structattn.reporting.tables import swatch
+
+Record = Mapping[str, Any]
+
+_MEANING = {
+    "superposition": "Superposition stack: above, the probability of each action at every position; below, the weights "
+    "with which each position's reading mixes the vectors pushed at other positions.",
+    "nondeterministic": "Nondeterministic stack: above, the posterior probability of each action at every position, "
+    "dots for the most probable run; below, the weights with which each position's reading mixes the vectors pushed "
+    "at other positions.",
+}
+
+
+def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
+    """The records of each example, by what was read."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in run.records.values():
+        groups.setdefault((str(record.get("example", "")), *record["tokens"]), []).append(record)
+    return groups
+
+
+def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
+    layer = int(record["layer"])
+    caption = f"{run.name}, layer {layer + 1}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
+    return finished(stack_plot(record, file_name(prefix, f"layer-{layer + 1}"), caption), folder)
+
+
+def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
+    text = " ".join(visible(token, longest=40) for token in records[0]["tokens"])
+    stacks = [record for record in records if record.get("actions")]
+    parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
+    softmax = [record for record in records if not record.get("actions")]
+    if softmax:
+        caption = f"{run.name}, softmax attention. Across: the position that reads; upwards: the position read from."
+        figure = finished(attention_plot(softmax, file_name(prefix, "softmax"), caption), folder)
+        parts.append(tag("details", tag("summary", "softmax layers"), figure, class_="softmax"))
+    return joined(tag("p", text, class_="tokens"), *parts)
+
+
+def explanations(run: Run, look: Look, prefix: str, folder: Path) -> Markup:
+    """All heat maps of a run, their PNG and PDF files written into ``folder``; empty where it has no records."""
+    examples = _examples(run)
+    if not examples:
+        return Markup("")
+    parts = [
+        _one_example(run, records, f"{prefix}-example-{index}", folder)
+        for index, records in enumerate(examples.values(), start=1)
+    ]
+    return tag("section", tag("h3", swatch(look), run.name), *parts)

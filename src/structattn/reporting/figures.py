@@ -1,0 +1,89 @@
+"""A finished figure: PNG and PDF files for papers, inline SVG that follows the page's light or dark theme."""
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from structattn.reporting.markup import Markup, joined, tag
+from structattn.reporting.palette import INKS, STYLE
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn figure with the name of its files, and what it shows, as a caption and for screen readers."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+
+@contextmanager
+def house_style(name: str) -> Iterator[None]:
+    """Draw and save inside this block: fixed style, names inside SVG that depend on ``name`` alone."""
+    style: Any = {**STYLE, "svg.hashsalt": name}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        # A token of a script that the plotting font lacks: the page's SVG shows it, the PNG a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches that no window knows of."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def legend_above(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
+    """A legend in rows above everything, where it covers no curve; as many columns as the figure is wide."""
+    width = 0.65 + 0.075 * max(map(len, labels))  # inches of one entry in this type
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+
+
+def _themed(match: re.Match[str], prefix: str) -> str:
+    """One SVG tag with its colours as CSS variables and its identifiers made unique."""
+    text = match[0]
+    for variable, color in INKS.items():
+        text = text.replace(color, f"var({variable})")
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", text)
+
+
+def _inline_svg(plot: Plot) -> Markup:
+    buffer = StringIO()
+    plot.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<[^>]*>", lambda match: _themed(match, plot.name), text)
+    width = plot.figure.get_figwidth() * 96
+    opening = tag(
+        "svg", role="img", aria_label=plot.caption, style=f"width:{width:.0f}px;min-width:{0.75 * width:.0f}px"
+    )[: -len("></svg>")]
+    text = re.sub(r'\s(width|height)="[0-9.]+pt"', "", text, count=2)
+    return Markup(text.replace("<svg", opening, 1))
+
+
+def finished(plot: Plot, folder: Path) -> Markup:
+    """Write NAME.png and NAME.pdf into ``folder`` and give the figure with its caption for a page."""
+    with house_style(plot.name):
+        plot.figure.savefig(folder / f"{plot.name}.png", facecolor="white", metadata={"Software": None})
+        plot.figure.savefig(folder / f"{plot.name}.pdf", facecolor="white", metadata={"CreationDate": None})
+        picture = _inline_svg(plot)
+    return tag("figure", tag("div", picture, class_="scroll"), tag("figcaption", joined(plot.caption)))
+
+
+def file_name(*parts: str) -> str:
+    """A name for files and identifiers made of letters, digits and hyphens only."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower() or "figure"

@@ -1,0 +1,118 @@
+"""Heat maps of one record: what a stack did at every position, and from where each position read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from structattn.reporting.figures import Plot, house_style, new_figure
+from structattn.reporting.labels import visible
+from structattn.reporting.palette import INK, KEEP, POP, PUSH, SOURCE, ramp
+
+_ACTION_COLORS = (PUSH, KEEP, POP)
+_MARGIN = 1.9  # inches beside the cells: labels on the left, the colour bar on the right
+
+
+def _tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
+    """Label every cell with its token, or every k-th where a cell is smaller than legible type.
+
+    Args:
+        axis: the axis to label.
+        tokens: one token a cell.
+        points: the size of a cell along the axis, in points.
+        upright: whether labels stand upright on a horizontal axis, where wide ones must be turned.
+    """
+    labels = [visible(token) for token in tokens]
+    size = float(np.clip(0.85 * points, 5.0, 8.5))
+    every = max(1, int(np.ceil(size / (1.15 * points))))
+    wide = upright and max(map(len, labels)) * 0.62 * size > every * points
+    axis.set_ticks(range(0, len(labels), every), labels[::every], fontsize=size, rotation=90 if wide else 0)
+    axis.set_tick_params(length=0, pad=2)
+
+
+def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    return axes.imshow(
+        weights, cmap=ramp(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="lower"
+    )
+
+
+def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
+    """Three rows, the first action on top, each in its own colour; dots mark the most probable run."""
+    actions = np.asarray(record["actions"], dtype=np.float64)
+    names = list(record["action_names"])
+    for row, color in enumerate(_ACTION_COLORS[: len(names)]):
+        shown = np.full((len(names), len(actions)), np.nan)
+        shown[len(names) - 1 - row] = actions[:, row]
+        _cells(axes, shown, color)
+    axes.set_yticks(range(len(names)), names[::-1], fontsize=8.5)
+    axes.tick_params(axis="both", length=0)
+    axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
+    best = record.get("best_run")
+    if best:
+        steps, choices = zip(*[(t, len(names) - 1 - row[0]) for t, row in enumerate(best) if row[0] >= 0], strict=True)
+        axes.plot(steps, choices, ".", color=INK, markersize=2.5)
+
+
+def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
+    bar = figure.colorbar(
+        image, ax=axes, fraction=0.03, pad=0.012, aspect=14, shrink=0.55, anchor=(0.0, 1.0), ticks=[0, 0.5, 1]
+    )
+    bar.set_label(label, fontsize=8.5)
+    bar.ax.tick_params(labelsize=8, length=0)
+    bar.outline.set_linewidth(0.6)
+
+
+def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: tuple[float, float]) -> None:
+    weights = np.asarray(record["weights"], dtype=np.float64)
+    image = _cells(axes, weights.T, SOURCE)
+    _tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
+    _tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
+    axes.set_xlabel("position that reads")
+    axes.set_ylabel("position read from")
+    _add_color_bar(figure, image, axes, "weight")
+
+
+def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
+    """The actions over time above the sources of every reading; both share the axis of time."""
+    time, sources = len(record["tokens"]), len(record["sources"])
+    cell = (float(np.clip(9.6 / time, 0.05, 0.3)), float(np.clip(4.0 / sources, 0.03, 0.2)))
+    width, rows = cell[0] * time + _MARGIN, (0.85, cell[1] * sources)
+    with house_style(name):
+        figure = new_figure(width, sum(rows) + 0.7)
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=rows)
+        _draw_actions(above, record)
+        _draw_sources(figure, below, record, cell)
+        above.tick_params(axis="x", labelbottom=False)
+    return Plot(name, figure, caption)
+
+
+def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str) -> Plot:
+    """Small maps of softmax attention: a row for every layer, a column for every head."""
+    layers = sorted({record["layer"] for record in records})
+    heads = sorted({record.get("head", 0) for record in records})
+    with house_style(name):
+        side = float(np.clip(10.6 / len(heads), 1.2, 2.2))  # of a map, in inches, so that a row fits the page
+        figure = new_figure(side * len(heads), (side + 0.12) * len(layers))
+        grid = figure.subplots(len(layers), len(heads), squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for record in records:
+            row, column = layers.index(record["layer"]), heads.index(record.get("head", 0))
+            _draw_small(grid[row, column], record, column == 0)
+    return Plot(name, figure, caption)
+
+
+def _draw_small(axes: Axes, record: Mapping[str, Any], first: bool) -> None:
+    axes.set_axis_on()
+    _cells(axes, np.asarray(record["weights"], dtype=np.float64).T, PUSH)
+    axes.set_box_aspect(1)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    layer = f"layer {record['layer'] + 1}, " if first else ""
+    axes.set_title(f"{layer}head {record.get('head', 0) + 1}", fontsize=8, pad=3)

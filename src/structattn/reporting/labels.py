@@ -1,0 +1,51 @@
+"""How numbers and tokens are written in reports."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_SHOWN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "": "∅", "<bos>": "▷", "<eos>": "◁"}
+MISSING = "—"
+
+
+def visible(token: str, longest: int = 14) -> str:
+    """A token as a label: blanks and control characters shown, the text cut to ``longest`` characters."""
+    if token in _SHOWN:
+        return _SHOWN[token]
+    shown = "".join(_SHOWN.get(c, c if c.isprintable() else c.encode("unicode_escape").decode()) for c in token)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def unbroken(text: str) -> str:
+    """Text whose hyphens do not end a line."""
+    return text.replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def nats(value: float | None) -> str:
+    """A cross-entropy or a difference, in nats per symbol."""
+    return MISSING if value is None else f"{value:.4f}"
+
+
+def perplexity(value: float | None) -> str:
+    """A perplexity with about five digits."""
+    if value is None:
+        return MISSING
+    return f"{value:.4f}" if value < 10 else f"{value:,.2f}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested mapping as (dotted path, text) pairs, in the order given."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            pairs += flattened(value, f"{path}.")
+        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            pairs.append((path, " ".join(value)))
+        else:
+            pairs.append((path, MISSING if value is None else str(value)))
+    return pairs

@@ -1,0 +1,79 @@
+"""Colours that colour-blind readers can tell apart, and matplotlib's settings for all figures."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+# The inks of the light theme; in inline SVG each is replaced by the CSS variable of the same name.
+INKS = {"--ink": "#1b2028", "--muted": "#5d6675", "--line": "#c9cfd8", "--grid": "#e6e9ee"}
+INK, MUTED, LINE, GRID = INKS.values()
+
+# Okabe & Ito (2008) without black and yellow, which vanish on dark and on light paper.
+_HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+
+PUSH, KEEP, POP, SOURCE = "#0072b2", "#7d8694", "#d55e00", "#7558dc"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one run is drawn in every figure and table."""
+
+    color: str
+    marker: str
+    dash: Any
+
+
+def look(index: int) -> Look:
+    """The look of the run with this index; hues repeat after six runs with another dash."""
+    return Look(
+        color=_HUES[index % len(_HUES)],
+        marker=_MARKERS[index % len(_MARKERS)],
+        dash=_DASHES[index // len(_HUES) % len(_DASHES)],
+    )
+
+
+def ramp(color: str) -> LinearSegmentedColormap:
+    """From nothing to ``color``: transparent at 0, so that it reads on light and on dark paper."""
+    rgb = to_rgb(color)
+    return LinearSegmentedColormap.from_list(f"ramp {color}", [(*rgb, 0.0), (*rgb, 1.0)])
+
+
+STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,  # tokens such as $ are text
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.8,
+    "axes.formatter.use_mathtext": False,
+    "axes.unicode_minus": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "figure.constrained_layout.use": True,
+    "svg.fonttype": "none",
+    "savefig.dpi": 160,
+}

@@ -1,0 +1,141 @@
+"""Reads what a report needs from run folders: settings, card, events, scores, records."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from structattn.support.errors import DataError, StructattnError
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder as the report sees it.
+
+    ``scores`` maps a split to its scores; ``records`` maps a record's name to its content.
+    """
+
+    name: str
+    folder: Path
+    settings: Mapping[str, Any]
+    settings_text: str
+    card: Mapping[str, Any]
+    events: Sequence[Mapping[str, Any]]
+    scores: Mapping[str, Mapping[str, Any]]
+    records: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What the scores say of the data; empty before the first evaluation."""
+        return next((dict(score["data"]) for score in self.scores.values() if score.get("data")), {})
+
+    @property
+    def data_name(self) -> str:
+        """The data as a heading: the language and its reading, or the prepared folder's name."""
+        language = self.data.get("language")
+        if language is None:
+            return str(self.data.get("name") or Path(str(self.settings.get("data", "data"))).name)
+        reading = self.data.get("reading")
+        return f"{language} ({reading})" if reading else str(language)
+
+    @property
+    def model(self) -> str:
+        """The model in short; empty before the first evaluation."""
+        return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
+
+    def of(self, event: str) -> list[Mapping[str, Any]]:
+        """The logged events of one kind, in order."""
+        return [line for line in self.events if line.get("event") == event]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"not a JSON file: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
+    return content
+
+
+def _read_events(path: Path) -> list[dict[str, Any]]:
+    """The events; a last line without its end, as a kill leaves it, is passed over."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    events = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise DataError(path, f"not JSON: {error}", line=number) from None
+        if not isinstance(event, dict):
+            raise DataError(path, f"holds {type(event).__name__}; expected a JSON object", line=number)
+        events.append(event)
+    return events
+
+
+def _split_order(name: str) -> tuple[int, str]:
+    return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
+
+
+def _read_all(folder: Path) -> dict[str, dict[str, Any]]:
+    paths = sorted(folder.glob("*.json"), key=lambda path: _split_order(path.stem))
+    return {path.stem: _read_json(path) for path in paths if not path.name.startswith(".")}
+
+
+def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
+    path = folder / "settings.yaml"
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings = yaml.safe_load(text)
+    except OSError:
+        raise StructattnError(f"{folder} is not a run folder: it has no readable settings.yaml") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(path, f"not YAML: {error}") from None
+    if not isinstance(settings, dict):
+        raise DataError(path, f"holds {type(settings).__name__}; expected a mapping")
+    return text, settings
+
+
+def read_run(folder: Path, name: str | None = None) -> Run:
+    """Read a run folder. Scores, records, events and card may be missing, as in a run under way.
+
+    Raises:
+        StructattnError: the folder is no run folder.
+        DataError: a file in it is damaged; the message names it.
+    """
+    text, settings = _read_settings(folder)
+    card = folder / "run.json"
+    return Run(
+        name=name or folder.resolve().name,
+        folder=folder,
+        settings=settings,
+        settings_text=text,
+        card=_read_json(card) if card.exists() else {},
+        events=_read_events(folder / "events.jsonl"),
+        scores=_read_all(folder / "scores"),
+        records=_read_all(folder / "records"),
+    )
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depth = 1
+    while len({part[-depth:] for part in parts}) < len(set(parts)):
+        depth += 1
+    return ["/".join(part[-depth:]) for part in parts]
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Read several run folders under names that tell them apart; a folder given twice is read once."""
+    unique = list({folder.resolve(): folder for folder in folders}.values())
+    if not unique:
+        raise StructattnError("a report needs at least one run folder")
+    return [read_run(folder, name) for folder, name in zip(unique, _names(unique), strict=True)]

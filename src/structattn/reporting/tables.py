@@ -1,0 +1,136 @@
+"""The summary table: runs by splits, with the lower bound and the n-gram baselines beside them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structattn.reporting.labels import MISSING, count, nats, perplexity, unbroken
+from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.palette import Look
+from structattn.reporting.runs import Run
+
+Score = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column below a split: its heading, the field of the scores, how a value is written, the best being least."""
+
+    heading: str
+    field: str
+    written: Callable[[float | None], str]
+    judged: bool
+
+
+_PLAIN = (
+    Column("cross-entropy", "cross_entropy", nats, True),
+    Column("perplexity", "perplexity", perplexity, True),
+)
+_BOUNDED = (
+    Column("cross-entropy", "cross_entropy", nats, False),
+    Column("bound", "lower_bound", nats, False),
+    Column("difference", "cross_entropy_difference", nats, True),
+    Column("perplexity", "perplexity", perplexity, False),
+)
+
+
+def swatch(look: Look) -> Markup:
+    """A small square in a run's colour."""
+    return tag("span", class_="swatch", style=f"background:{look.color}", aria_hidden="true")
+
+
+def splits_of(runs: Sequence[Run]) -> list[str]:
+    """The splits that any of the runs was scored on, in the order of the first that has them."""
+    return list(dict.fromkeys(split for run in runs for split in run.scores))
+
+
+def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
+    scores = [run.scores[split] for run in runs if split in run.scores]
+    return _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN
+
+
+def _number(text: str, best: bool = False) -> Markup:
+    return tag("td", tag("strong", text) if best else text, class_="number")
+
+
+def _best(runs: Sequence[Run], split: str, column: Column) -> float | None:
+    """The least value of a judged column among two or more runs."""
+    values = [run.scores[split].get(column.field) for run in runs if split in run.scores]
+    known = [value for value in values if value is not None]
+    return min(known) if column.judged and len(known) > 1 else None
+
+
+def _cells(runs: Sequence[Run], score: Score, split: str) -> list[Markup]:
+    cells = []
+    for column in _columns(runs, split):
+        value = score.get(column.field)
+        cells.append(_number(column.written(value), best=value is not None and value == _best(runs, split, column)))
+    return cells
+
+
+def _parameters(run: Run) -> int | None:
+    return next((score["parameters"] for score in run.scores.values() if score.get("parameters")), None)
+
+
+def _updates(run: Run) -> int | None:
+    return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
+
+
+def _run_row(run: Run, look: Look, runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
+    row = [
+        tag("th", swatch(look), run.name, tag("div", unbroken(run.model or MISSING), class_="model"), scope="row"),
+        _number(count(_parameters(run))),
+        _number(count(_updates(run))),
+    ]
+    for split in splits:
+        row += _cells(runs, run.scores.get(split, {}), split)
+    return row
+
+
+def baselines_of(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
+    """Every baseline -> split -> its scores, from the first run that has them."""
+    found: dict[str, dict[str, Score]] = {}
+    for split in splits:
+        for run in runs:
+            for name, score in (run.scores.get(split, {}).get("baselines") or {}).items():
+                found.setdefault(name, {}).setdefault(split, score)
+    return found
+
+
+def _baseline_row(name: str, scores: Mapping[str, Score], runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
+    weights = next((score["weights"] for score in scores.values() if score.get("weights")), None)
+    detail = "weights " + " ".join(f"{weight:.2f}" for weight in weights) if weights else "counts"
+    title = tag("th", f"{name} baseline", tag("div", detail, class_="model"), scope="row")
+    row = [title, _number(""), _number("")]
+    for split in splits:
+        score = scores.get(split, {})
+        row += [_number(column.written(score.get(column.field))) for column in _columns(runs, split)]
+    return row
+
+
+def _head(runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
+    above = [tag("th", "run", rowspan="2")]
+    above += [tag("th", name, rowspan="2", class_="number") for name in ("parameters", "updates")]
+    below = []
+    for split in splits:
+        columns = _columns(runs, split)
+        above.append(tag("th", split, colspan=str(len(columns)), scope="colgroup", class_="group"))
+        below += [tag("th", column.heading, class_="number") for column in columns]
+    return [tag("tr", *above), tag("tr", *below)]
+
+
+def summary_table(runs: Sequence[tuple[Run, Look]]) -> Markup:
+    """Runs by splits: parameters, cross-entropy, perplexity, and where it is known the bound and the difference."""
+    only = [run for run, _ in runs]
+    splits = splits_of(only)
+    rows = [_run_row(run, look, only, splits) for run, look in runs]
+    baselines = baselines_of(only, splits)
+    rows += [_baseline_row(name, scores, only, splits) for name, scores in baselines.items()]
+    note = "Cross-entropy in nats per symbol, the end of the string counted. "
+    if any(_columns(only, split) is _BOUNDED for split in splits):
+        note += (
+            "The bound is the cross-entropy of the distribution that the strings were drawn from; "
+            "difference 0 is the best that any model can reach. "
+        )
+    note += "The least value is bold." if len(only) > 1 else ""
+    return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))

@@ -1,0 +1,108 @@
+"""Help is fast, errors become messages and exit codes."""
+
+import errno
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn import __version__
+from structattn.cli import report
+from structattn.cli.main import app
+from structattn.support.errors import Interrupted, SettingsError, UsageError
+
+COMMANDS = (["demo"], ["prepare"], ["prepare", "formal-language"], ["prepare", "text"], ["train"], ["evaluate"],
+            ["report"], ["list"], ["doctor"], ["schema"])  # fmt: skip
+HELP = """
+import json, sys
+from typer.testing import CliRunner
+from structattn.cli.main import app
+results = [CliRunner().invoke(app, [*command, "--help"]) for command in [[], *json.loads(sys.argv[1])]]
+print(json.dumps([[result.exit_code, result.output] for result in results]))
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_help_of_every_command_imports_nothing_heavy():
+    program = [sys.executable, "-c", HELP, json.dumps(COMMANDS)]
+    output, modules = subprocess.run(program, check=True, capture_output=True, text=True).stdout.splitlines()
+    for (code, text), command in zip(json.loads(output), [[], *COMMANDS], strict=True):
+        assert code == 0, command
+        assert "Usage:" in text
+    assert not {"torch", "numpy", "matplotlib"} & set(json.loads(modules))
+
+
+def test_all_commands_are_listed_in_the_order_of_their_use():
+    output = run("--help").output
+    places = [output.index(f"│ {command[0]} ") for command in COMMANDS if len(command) == 1]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (SettingsError("model.width: wrong"), 1, "structattn: model.width: wrong\n"),
+        (UsageError("no such thing"), 2, "structattn: no such thing\n"),
+        (Interrupted("stopped; resume"), 75, "structattn: stopped; resume\n"),
+        (KeyboardInterrupt(), 75, "structattn: interrupted; the same command continues\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "structattn: /x: Permission denied\n"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), 1, "/x: No space left on device; free some space"),
+        (BrokenPipeError(), 1, ""),
+    ],
+)
+def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, code, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("structattn.reporting.write_report", fail)
+    result = run("report", tmp_path, "-o", tmp_path)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_an_error_of_the_program_keeps_its_traceback(monkeypatch, tmp_path):
+    monkeypatch.setattr("structattn.reporting.write_report", lambda *_: 1 / 0)
+    assert isinstance(run("report", tmp_path, "-o", tmp_path).exception, ZeroDivisionError)
+    assert report.report
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train"], ["fly"], ["train", "x.yaml"], ["list", "--nothing"], ["demo", "--epochs", "0"]]
+)
+def test_bad_usage_ends_with_2(arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_version():
+    assert run("--version").output == f"structattn {__version__}\n"
+
+
+def test_a_misspelt_setting_is_refused_with_its_path(tmp_path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("task: formal_language\ndata: d\nmodel:\n  widht: 3\n")
+    result = run("train", settings, "-o", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "model.widht" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_misspelt_override_is_refused_with_its_path(tmp_path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("task: formal_language\ndata: d\n")
+    result = run("train", settings, "training.optimizer.learning_rat=1", "-o", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "training.optimizer.learning_rat" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_what_is_no_run_folder_is_named(tmp_path, command):
+    result = run(command, tmp_path / "nowhere", *(["-o", tmp_path / "out"] if command == "report" else []))
+    assert result.exit_code == 1
+    assert "nowhere is not a run folder" in result.stderr

@@ -1,0 +1,188 @@
+"""From nothing to a report, through the commands alone; what a user would do first."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from structattn.analysis.analyze import analyze, first_examples
+from structattn.cli.main import app
+from structattn.data.prepared import open_prepared
+from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.runs import open_run
+from structattn.support.errors import CheckpointError, DataError, UsageError
+
+MODEL = {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A trained run on a formal language, and one on a stream of text."""
+    folder = tmp_path_factory.mktemp("project")
+    succeed("prepare", "formal-language", "marked-reversal", "-o", folder / "language", "--train", 40, "--valid", 20,
+            "--test-per-length", 2, "--train-lengths", 3, 9, "--test-lengths", 3, 13)  # fmt: skip
+    text = "the cat sat on the mat\nthe dog sat\n" * 6
+    for split in ("train", "valid"):
+        (folder / f"{split}.txt").write_text(text)
+    succeed("prepare", "text", "--train", folder / "train.txt", "--valid", folder / "valid.txt", "-o", folder / "text",
+            "--mode", "stream")  # fmt: skip
+    tree = {"task": "formal_language", "data": str(folder / "language"), "model": MODEL, "training": {"max_epochs": 2}}
+    (folder / "settings.yaml").write_text(yaml.safe_dump(tree))
+    succeed("train", folder / "settings.yaml", "-o", folder / "run")
+    succeed("train", folder / "settings.yaml", "task=language_modeling", f"data={folder / 'text'}", "model.layers=1",
+            "training.batches={kind: stream, length: 8, size: 2}", "-o", folder / "text-run")  # fmt: skip
+    return folder
+
+
+def test_training_again_is_refused_and_resuming_finds_it_done(place):
+    refused = run("train", place / "settings.yaml", "-o", place / "run")
+    assert refused.exit_code == 1
+    assert "resume" in refused.stderr
+    assert "had ended before" in succeed("train", place / "settings.yaml", "-o", place / "run", "--resume").output
+
+
+def test_resuming_under_other_settings_is_refused(place):
+    result = run("train", place / "settings.yaml", "seed=9", "-o", place / "run", "--resume")
+    assert result.exit_code == 1
+    assert "seed was 1 and is now 9" in result.stderr
+
+
+def test_evaluation_agrees_with_the_validation_of_training(place):
+    result = succeed("evaluate", place / "run")
+    assert "difference" in result.output
+    scores = json.loads((place / "run" / "scores" / "valid.json").read_text())
+    events = [json.loads(line) for line in (place / "run" / "events.jsonl").read_text().splitlines()]
+    best = min((e for e in events if e["event"] == "validation"), key=lambda event: event["cross_entropy"])
+    assert scores["update"] == best["update"]
+    for field in ("cross_entropy", "lower_bound", "cross_entropy_difference", "perplexity"):
+        assert scores[field] == pytest.approx(best[field], rel=1e-5), field
+    assert scores["parameters"] == json.loads((place / "run" / "run.json").read_text())["parameters"]
+    assert scores["prepared_digest"] == open_prepared(place / "language").digest
+    test = json.loads((place / "run" / "scores" / "test.json").read_text())
+    assert [row["length"] for row in test["by_length"]] == [3, 5, 7, 9, 11, 13]
+
+
+def test_the_batch_size_hardly_matters(place):
+    sizes = [evaluate(place / "run", "test", batch_tokens=size) for size in (1, 40, 10_000)]
+    np.testing.assert_allclose([score.cross_entropy for score in sizes], sizes[0].cross_entropy, rtol=1e-6)
+
+
+def test_a_stream_has_baselines_and_no_bound(place):
+    succeed("evaluate", place / "text-run", "--split", "valid")
+    scores = json.loads((place / "text-run" / "scores" / "valid.json").read_text())
+    assert scores["lower_bound"] is None
+    assert scores["by_length"] == []
+    assert scores["symbols"] == 6 * (6 + 3 + 2)
+    assert scores["baselines"]["trigram"]["perplexity"] < scores["baselines"]["unigram"]["perplexity"]
+    assert scores["baselines"]["unigram"]["cross_entropy"] == pytest.approx(
+        np.log(scores["baselines"]["unigram"]["perplexity"])
+    )
+
+
+def test_explanations_are_distributions(place):
+    paths = analyze(place / "run", "test", [0, 3])
+    records = {path.name: json.loads(path.read_text()) for path in paths}
+    assert sorted(records) == [
+        f"test-{example}-{layer}.json"
+        for example in (0, 3)
+        for layer in ("layer-1-head-1", "layer-1-head-2", "layer-2", "layer-3")
+    ]
+    for name, record in records.items():
+        assert record["tokens"][0] == "<bos>"
+        weights = np.array(record["weights"])
+        assert weights.shape == (len(record["tokens"]), len(record["sources"]))
+        assert (weights >= 0).all()
+        total = weights.sum(1)
+        assert np.allclose(total, 1, atol=1e-4) or (
+            record["mechanism"] == "superposition" and (total < 1.0001).all()
+        ), name
+        if "actions" in record:
+            np.testing.assert_allclose(np.sum(record["actions"], 1), 1, atol=1e-4)
+    assert len(records["test-0-layer-2.json"]["best_run"]) == len(records["test-0-layer-2.json"]["tokens"])
+
+
+def test_the_report_of_both_runs(place):
+    succeed("evaluate", place / "run", place / "text-run", "--split", "valid")
+    output = succeed("report", place / "run", place / "text-run", "-o", place / "report").output
+    page = (place / "report" / "index.html").read_text()
+    assert str(place / "report" / "index.html") in output.replace("\n", "")
+    assert "marked-reversal (faithful)" in page
+    assert "trigram baseline" in page
+
+
+def test_examples_that_nobody_chose_are_of_a_length_to_look_at(place):
+    run, stream = open_run(place / "run"), open_run(place / "text-run")
+    lengths = run.prepared.split("test").lengths
+    assert [lengths[index] for index in first_examples(run, "test", 5)] == [11, 11, 13, 13, 3]
+    assert first_examples(run, "test", 0) == []
+    assert first_examples(stream, "valid", 99) == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("example", "split", "error"), [(99, "test", UsageError), (-1, "test", UsageError), (0, "no", DataError)]
+)
+def test_what_is_not_there_cannot_be_explained(place, example, split, error):
+    with pytest.raises(error):
+        analyze(place / "run", split, [example])
+
+
+def test_other_data_and_missing_checkpoints_are_refused(place, tmp_path):
+    with pytest.raises(CheckpointError, match="digest"):
+        open_run(place / "run", data=place / "text")
+    with pytest.raises(UsageError, match="best, last"):
+        open_run(place / "run", "first")
+    assert open_run(place / "run", "last").update >= open_run(place / "run").update
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "settings.yaml").write_bytes((place / "run" / "settings.yaml").read_bytes())
+    for which, message in (("best", "not been validated"), ("last", "no checkpoint")):
+        with pytest.raises(CheckpointError, match=message):
+            open_run(fresh, which)
+
+
+def test_damaged_weights_are_refused(place, tmp_path):
+    copy = tmp_path / "copy"
+    for path in (place / "run").rglob("*"):
+        target = copy / path.relative_to(place / "run")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            target.write_bytes(path.read_bytes())
+    for weights in copy.rglob("model.safetensors"):
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+    result = run("evaluate", copy)
+    assert result.exit_code == 1
+    assert "model.safetensors" in result.stderr
+
+
+def test_demo_runs_twice_and_tells_other_seeds_apart(tmp_path):
+    folder = tmp_path / "demo"
+    for _ in range(2):
+        output = succeed("demo", "-o", folder, "--strings", 20).output
+        assert "stack-transformer" in output
+    assert (folder / "report" / "index.html").read_text().count("<svg") >= 4
+    result = run("demo", "-o", folder, "--strings", 20, "--seed", 2)
+    assert result.exit_code == 2
+    assert "--seed 1" in result.stderr

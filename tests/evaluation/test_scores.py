@@ -1,0 +1,139 @@
+"""Cross-entropies, bounds and their sums, with a model whose probabilities are known."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.data.prepared import open_prepared, write_prepared
+from structattn.data.vocabulary import BOS, EOS, Vocabulary
+from structattn.evaluation.cross_entropy import sequence_nats, stream_nats
+from structattn.evaluation.description import describe_data, describe_model
+from structattn.evaluation.scores import scores_of, scores_to_json
+from structattn.settings.model import LanguageModelSettings
+
+SYMBOLS = 3  # besides the control symbols
+
+
+class Bigrams(torch.nn.Module):
+    """p(next | this token) from a table; class c stands for id c + 2. Padding is NaN, so that it cannot be counted."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.table = torch.nn.Parameter(torch.randn(SYMBOLS + 3, SYMBOLS + 1, generator=generator))
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, tokens, lengths=None):
+        logits = self.dropout(self.table[tokens])
+        return torch.where((tokens == 0)[..., None], torch.nan, logits)
+
+    def nats(self, inputs, targets):
+        probabilities = self.table.detach().double().log_softmax(-1)
+        return -sum(float(probabilities[i, t - 2]) for i, t in zip(inputs, targets, strict=True))
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Text of lines of many lengths, an empty one among them."""
+    generator = np.random.Generator(np.random.Philox(3))
+    lines = [generator.integers(3, 3 + SYMBOLS, size=n) for n in (4, 1, 7, 0, 4, 12, 7, 7, 2)]
+
+    def make(kind="sentences"):
+        write_prepared(tmp_path / kind, kind=kind, vocabulary=Vocabulary.of("abc"), tokenizer={"level": "character"},
+                       splits={"test": lines})  # fmt: skip
+        return open_prepared(tmp_path / kind)
+
+    return make
+
+
+def test_nats_are_those_of_the_model(prepared):
+    sequences, model = prepared().split("test"), Bigrams()
+    nats = sequence_nats(model, sequences, batch_tokens=16, what="")
+    expected = [model.nats([BOS, *row], [*row, EOS]) for row in sequences]
+    np.testing.assert_allclose(nats, expected, rtol=1e-6)
+    assert model.training, "the model's mode is given back"
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 5, 30, 1000])
+def test_the_batch_size_changes_nothing(prepared, batch_tokens):
+    sequences, model = prepared().split("test"), Bigrams()
+    nats = sequence_nats(model, sequences, batch_tokens, what="")
+    np.testing.assert_array_equal(nats, sequence_nats(model, sequences, 17, what=""))
+
+
+@pytest.mark.parametrize(("length", "batch_tokens"), [(1, 1), (5, 5), (5, 100), (1000, 1)])
+def test_a_stream_counts_every_symbol_once(prepared, length, batch_tokens):
+    sequences, model = prepared("stream").split("test"), Bigrams()
+    nats = stream_nats(model, sequences, length, batch_tokens, what="")
+    stream = sequences.stream(0, sequences.target_count + 1).tolist()
+    assert nats.sum() == pytest.approx(model.nats(stream[:-1], stream[1:]), rel=1e-6)
+    assert len(nats) == math.ceil(sequences.target_count / length)
+
+
+def test_scores_are_means_over_symbols(prepared):
+    data = prepared()
+    nats = np.arange(1.0, 10.0)
+    scores = scores_of(data, "test", nats)
+    assert (scores.sequences, scores.symbols) == (9, 44 + 9)
+    assert scores.cross_entropy == pytest.approx(45 / 53)
+    assert scores.perplexity == pytest.approx(math.exp(45 / 53))
+    assert scores.lower_bound is None
+    rows = {row.length: row for row in scores.by_length}
+    assert list(rows) == [0, 1, 2, 4, 7, 12]
+    assert rows[7].sequences == 3
+    assert rows[7].cross_entropy == pytest.approx((3 + 7 + 8) / (3 * 8))
+    total = sum(row.cross_entropy * row.sequences * (row.length + 1) for row in scores.by_length)
+    assert total / scores.symbols == pytest.approx(scores.cross_entropy)
+
+
+def test_a_stream_has_no_lengths(prepared):
+    assert scores_of(prepared("stream"), "test", np.ones(3)).by_length == ()
+
+
+@pytest.fixture
+def language(tmp_path):
+    sizes = FormalLanguageSizes(20, 30, 4, train_lengths=(3, 9), test_lengths=(3, 13))
+    prepare_formal_language(tmp_path / "language", "marked-reversal", seed=2, sizes=sizes)
+    return open_prepared(tmp_path / "language")
+
+
+def test_bounds_of_marked_reversal_have_their_closed_form(language):
+    """A string of length 2k + 1 is one of 2^k: -log p = k log 2. Aggregates add log N a string, curves do not."""
+    for split, number in (("valid", 4), ("test", 6)):
+        sequences = language.split(split)
+        true_nats = np.array([(n - 1) / 2 * math.log(2) + math.log(number) for n in sequences.lengths])
+        scores = scores_of(language, split, true_nats)
+        assert scores.lower_bound == pytest.approx(true_nats.sum() / (sequences.lengths + 1).sum())
+        assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-12)
+        for row in scores.by_length:
+            assert row.lower_bound == pytest.approx((row.length - 1) / 2 * math.log(2) / (row.length + 1))
+            assert row.cross_entropy_difference == pytest.approx(math.log(number) / (row.length + 1))
+
+
+def test_a_split_without_probabilities_has_no_bound(language):
+    assert scores_of(language, "train", np.ones(20)).lower_bound is None
+
+
+def test_scores_survive_json_even_where_they_overflow(language):
+    scores = scores_of(language, "valid", np.full(30, 1e6))
+    content = json.loads(scores_to_json(scores, update=3))
+    assert content["perplexity"] is None
+    assert content["update"] == 3
+    assert content["by_length"][0].keys() == {
+        "length", "sequences", "cross_entropy", "lower_bound", "cross_entropy_difference"
+    }  # fmt: skip
+
+
+def test_data_and_models_in_words(language, prepared):
+    assert describe_data(language) == {
+        "kind": "formal_language", "name": "language", "language": "marked-reversal", "reading": "faithful",
+        "train_lengths": [3, 9], "train_number_of_lengths": 4,
+    }  # fmt: skip
+    assert describe_data(prepared()) == {"kind": "sentences", "name": "sentences"}
+    settings = LanguageModelSettings(layers="2.nondeterministic-2-3-5.1.superposition-10.softmax-8")
+    words = "d 32: 2 softmax, nondeterministic 2-3-5, softmax, superposition 10, softmax-8"
+    assert describe_model(settings) == words

@@ -1,0 +1,106 @@
+"""Run folders as training, evaluation and analysis leave them, with made-up but plausible numbers."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+BOUND = 0.3843
+PALINDROME = ["<bos>", *"0110100110010110", "#", *"0110100110010110"]
+
+
+def _by_length(low: int, high: int, excess: float) -> list[dict[str, Any]]:
+    rows = []
+    for length in range(low, high + 1, 2):
+        bound = (length // 2) * math.log(2) / (length + 1)
+        difference = math.log(20) / (length + 1) + excess * (1 + max(0, length - 80) / 4)
+        rows.append({"length": length, "sequences": 100, "cross_entropy": bound + difference, "lower_bound": bound,
+                     "cross_entropy_difference": difference})  # fmt: skip
+    return rows
+
+
+def _score(split: str, excess: float, **changes: Any) -> dict[str, Any]:
+    entropy = BOUND + excess
+    return {
+        "split": split, "update": 3000, "sequences": 1000, "symbols": 61000, "cross_entropy": entropy,
+        "perplexity": math.exp(entropy), "lower_bound": BOUND, "cross_entropy_difference": excess,
+        "by_length": _by_length(41, 79 if split == "valid" else 99, excess), "parameters": 33273,
+        "model": "nondeterministic stack 2-3-5 in layer 3 of 5, d 28", "baselines": None, "prepared_digest": "ab" * 32,
+        "data": {"kind": "formal_language", "name": "marked", "language": "marked-reversal", "reading": "faithful",
+                 "train_lengths": [40, 80], "train_number_of_lengths": 20}, **changes,
+    }  # fmt: skip
+
+
+def _events(excess: float, epochs: int, per_epoch: int) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for update in range(1, epochs * per_epoch + 1):
+        epoch = (update - 1) // per_epoch + 1
+        loss = BOUND + excess + 1.1 * math.exp(-update / 40) + 0.02 * math.sin(update * 1.7)
+        events.append({"event": "train", "update": update, "epoch": epoch, "loss": loss,
+                       "tokens": 610, "learning_rate": 0.003})  # fmt: skip
+        if update % per_epoch == 0:
+            entropy = BOUND + excess + 0.3 * math.exp(-epoch)
+            events.append({"event": "validation", "update": update, "epoch": epoch, "cross_entropy": entropy,
+                           "perplexity": math.exp(entropy), "lower_bound": BOUND,
+                           "cross_entropy_difference": entropy - BOUND, "improved": True})  # fmt: skip
+    return [*events, {"event": "end", "reason": "max_epochs"}]
+
+
+def _stack_record(tokens: list[str], mechanism: str) -> dict[str, Any]:
+    """A stack that pushes up to the marker and pops after it, and is a little unsure."""
+    time, middle = len(tokens), len(tokens) // 2
+    actions = [[0.9, 0.07, 0.03] if t < middle else [0.02, 0.96, 0.02] if t == middle else [0.04, 0.06, 0.9]
+               for t in range(time)]  # fmt: skip
+    weights = []
+    for t in range(time):
+        top = t if t < middle else max(0, 2 * middle - t)
+        weights.append([0.85 if s == top + 1 else 0.15 if s == top else 0.0 for s in range(time + 1)])
+    names = ["push", "replace", "pop"] if mechanism == "nondeterministic" else ["push", "no-op", "pop"]
+    record = {"format_version": 1, "tokens": tokens, "layer": 2, "mechanism": mechanism, "weights": weights,
+              "sources": ["(bottom)", *tokens], "actions": actions, "action_names": names}  # fmt: skip
+    if mechanism == "nondeterministic":
+        record["best_run"] = [[max(range(3), key=row.__getitem__), 0, 1] for row in actions]
+    return record
+
+
+def _softmax_record(tokens: list[str], layer: int, head: int) -> dict[str, Any]:
+    weights = []
+    for t in range(len(tokens)):
+        raw = [math.exp(-abs(t - s - head) / (1 + layer)) if s <= t else 0.0 for s in range(len(tokens))]
+        weights.append([value / sum(raw) for value in raw])
+    return {"format_version": 1, "tokens": tokens, "layer": layer, "head": head, "mechanism": "softmax",
+            "weights": weights, "sources": tokens}  # fmt: skip
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """make_run(name, ...) writes a run folder and gives its path."""
+
+    def make(name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
+             softmax_layers=(0, 1), **changes):  # fmt: skip
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        settings = {"task": "formal_language", "data": "data/marked", "model": {"width": 28}, "seed": 1}
+        (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+        _write_json(folder / "run.json", {"version": "0.1.0", "hardware": {"processor": "x", "threads": 2},
+                                          "command": ["structattn", "train"]})  # fmt: skip
+        lines = [json.dumps(event) + "\n" for event in _events(excess, epochs, per_epoch)]
+        (folder / "events.jsonl").write_text("".join(lines))
+        for split, factor in (("valid", 1.0), ("test", 1.6)):
+            _write_json(folder / "scores" / f"{split}.json", _score(split, excess * factor, **changes))
+        _write_json(folder / "records" / "test-0-layer-3.json", _stack_record(list(tokens), mechanism))
+        for layer in softmax_layers:
+            for head in range(4):
+                record = _softmax_record(list(tokens), layer, head)
+                _write_json(folder / "records" / f"test-0-layer-{layer + 1}-head-{head + 1}.json", record)
+        return folder
+
+    return make

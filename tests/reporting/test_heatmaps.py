@@ -1,0 +1,69 @@
+"""Heat maps: time runs to the right, sources upwards, and every cell has its token."""
+
+import json
+
+import numpy as np
+import pytest
+
+from structattn.reporting.figures import finished
+from structattn.reporting.heatmaps import attention_plot, stack_plot
+
+
+@pytest.fixture
+def record(make_run):
+    def of(**arguments):
+        return json.loads((make_run(**arguments) / "records" / "test-0-layer-3.json").read_text())
+
+    return of
+
+
+def test_cells_lie_at_reader_and_source(record):
+    given = record(tokens=list("ab#ba"))
+    above, below, _ = stack_plot(given, "x", "").figure.axes
+    np.testing.assert_allclose(below.images[0].get_array(), np.array(given["weights"]).T)
+    assert [tick.get_text() for tick in below.get_xticklabels()] == given["tokens"]
+    assert [tick.get_text() for tick in below.get_yticklabels()] == given["sources"]
+    assert below.images[0].origin == "lower"
+    rows = [np.array(image.get_array()) for image in above.images]
+    for row, name in enumerate(given["action_names"]):
+        assert above.get_yticklabels()[2 - row].get_text() == name
+        np.testing.assert_allclose(rows[row][2 - row], np.array(given["actions"])[:, row])
+        assert np.ma.masked_invalid(rows[row]).count() == len(given["tokens"])
+
+
+def test_dots_mark_the_best_run(record):
+    given = record(tokens=list("ab#ba"))
+    (dots,) = stack_plot(given, "x", "").figure.axes[0].lines
+    assert list(dots.get_xdata()) == [0, 1, 2, 3, 4]
+    assert list(dots.get_ydata()) == [2, 2, 1, 0, 0]
+
+
+def test_a_stack_without_best_run_has_no_dots(record):
+    given = record(mechanism="superposition")
+    assert stack_plot(given, "x", "").figure.axes[0].lines[:] == []
+
+
+def test_long_examples_keep_legible_labels(record):
+    figure = stack_plot(record(tokens=list("01" * 150)), "x", "").figure
+    ticks = figure.axes[1].get_xticklabels()
+    assert all(tick.get_fontsize() >= 5 for tick in ticks)
+    assert 100 < len(ticks) < 300
+    assert figure.get_figwidth() < 20
+
+
+def test_one_token_is_enough(record, tmp_path):
+    assert "<svg" in finished(stack_plot(record(tokens=["<bos>"]), "x", ""), tmp_path)
+
+
+def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_run):
+    folder = make_run(softmax_layers=(0, 3))
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("records/*-head-*"))]
+    axes = attention_plot(records, "x", "").figure.axes
+    assert [ax.get_title(loc="left") for ax in axes[:5]] == [
+        "layer 1, head 1",
+        "head 2",
+        "head 3",
+        "head 4",
+        "layer 4, head 1",
+    ]
+    np.testing.assert_allclose(axes[5].images[0].get_array(), np.array(records[5]["weights"]).T)

@@ -1,0 +1,145 @@
+"""The page as a whole: self-contained, well-formed, escaped, the same for the same runs."""
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from structattn.reporting import write_report
+from structattn.reporting.palette import INKS
+from structattn.support.errors import DataError, StructattnError
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Checker(HTMLParser):
+    """Collects tags, ids and references, and insists that tags are closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.ids, self.references, self.text = [], Counter(), Counter(), set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            self.ids.update([value] if name == "id" else [])
+            self.references |= {value} if name in {"href", "src", "xlink:href"} else set()
+            self.references |= set(re.findall(r"url\(([^)]*)\)", value or ""))
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def checked(page):
+    checker = Checker()
+    checker.feed(page.read_text(encoding="utf-8"))
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture
+def report(make_run, tmp_path):
+    runs = [make_run("tf", excess=0.041, softmax_layers=()), make_run("tf-nd", excess=0.0123, softmax_layers=(0,))]
+    return write_report(runs, tmp_path / "out")
+
+
+def test_the_page_is_well_formed_and_its_identifiers_unique(report):
+    checker = checked(report)
+    assert checker.tags["svg"] == 5  # by length, learning, two stacks, one softmax
+    assert max(checker.ids.values()) == 1
+
+
+def test_the_page_needs_nothing_but_itself(report):
+    checker = checked(report)
+    outside = {ref for ref in checker.references if not ref.startswith(("#", "data:image/png;base64,"))}
+    assert outside == set()
+    assert not {"script", "link", "img", "iframe"} & set(checker.tags)
+    inside = {ref[1:] for ref in checker.references if ref.startswith("#")}
+    assert inside
+    assert inside <= set(checker.ids)
+    assert "@import" not in report.read_text()
+
+
+def test_figures_follow_the_theme(report):
+    pictures = "".join(re.findall(r"<svg.*?</svg>", report.read_text(), flags=re.DOTALL))
+    assert "var(--ink)" in pictures
+    assert not [color for color in INKS.values() if color in pictures]
+
+
+def test_figures_lie_beside_the_page_as_png_and_pdf(report):
+    figures = report.parent / "figures"
+    stems = {path.stem for path in figures.glob("*.png")}
+    assert stems == {path.stem for path in figures.glob("*.pdf")}
+    assert stems == {
+        "data-1-test-by-length",
+        "data-1-learning",
+        "run-1-tf-example-1-layer-3",
+        "run-2-tf-nd-example-1-layer-3",
+        "run-2-tf-nd-example-1-softmax",
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
+    assert all(path.read_bytes().startswith(b"%PDF") for path in figures.glob("*.pdf"))
+
+
+def test_equal_runs_give_equal_bytes(make_run, tmp_path):
+    run = make_run(softmax_layers=())
+    pages = [write_report([run], tmp_path / name) for name in ("a", "b")]
+    files = [sorted(path for path in page.parent.rglob("*") if path.is_file()) for page in pages]
+    assert len(files[0]) == 7
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def test_hostile_text_stays_text(make_run, tmp_path):
+    evil = "<script>alert(1)<"
+    tokens = ["<bos>", "</svg><script>x", "$a_b$", "\x00", "日本", '"><img src=x>', "&amp;", "--><i>"]
+    run = make_run(evil, tokens=tokens, model="<img src=//x>", softmax_layers=())
+    (run / "run.json").write_text('{"command": "<script>2</script>"}')
+    (run / "settings.yaml").write_text("data: </pre><script>3</script>\n")
+    checker = checked(write_report([run], tmp_path / "out"))
+    assert not {"script", "img", "i"} & set(checker.tags)
+    text = "".join(checker.text)
+    for shown in (evil, "<img src=//x>", "<script>2</script>", "</pre><script>3</script>", "$a_b$", "日本"):
+        assert shown in text
+
+
+def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
+    other = {"kind": "formal_language", "name": "d", "language": "dyck", "reading": "reference",
+             "train_lengths": [40, 80], "train_number_of_lengths": 21}  # fmt: skip
+    runs = [make_run("a", softmax_layers=()), make_run("b", softmax_layers=(), data=other)]
+    checker = checked(write_report(runs, tmp_path / "out"))
+    assert checker.tags["table"] == 2
+    assert "dyck (reference)" in checker.text
+
+
+def test_a_run_that_has_only_begun_is_reported(make_run, tmp_path):
+    run = make_run(softmax_layers=())
+    for path in [*run.glob("scores/*"), *run.glob("records/*"), run / "events.jsonl", run / "run.json"]:
+        path.unlink()
+    checker = checked(write_report([run], tmp_path / "out"))
+    assert checker.tags["svg"] == 0
+    assert "nd" in checker.text
+
+
+def test_what_is_damaged_is_named(make_run, tmp_path):
+    run = make_run(softmax_layers=())
+    path = run / "scores" / "test.json"
+    path.write_text(path.read_text()[:50])
+    with pytest.raises(DataError, match=r"test\.json: not a JSON file"):
+        write_report([run], tmp_path / "out")
+
+
+def test_what_is_no_run_folder_is_named(tmp_path):
+    with pytest.raises(StructattnError, match="elsewhere is not a run folder"):
+        write_report([tmp_path / "elsewhere"], tmp_path / "out")

@@ -1,0 +1,65 @@
+"""Reading run folders: names, events cut off by a kill, damage."""
+
+import json
+
+import pytest
+
+from structattn.reporting.runs import read_run, read_runs
+from structattn.support.errors import DataError, StructattnError
+
+
+def test_names_are_as_long_as_it_takes_to_differ(make_run):
+    folders = [make_run("a/run"), make_run("b/run"), make_run("c")]
+    assert [run.name for run in read_runs(folders)] == ["a/run", "b/run", "runs/c"]
+    assert [run.name for run in read_runs(folders[:1])] == ["run"]
+
+
+def test_a_folder_given_twice_is_read_once(make_run):
+    folder = make_run()
+    assert len(read_runs([folder, folder / ".." / folder.name])) == 1
+
+
+def test_no_folder_is_refused():
+    with pytest.raises(StructattnError, match="at least one"):
+        read_runs([])
+
+
+def test_an_event_cut_off_by_a_kill_is_passed_over(make_run):
+    folder = make_run(epochs=1, per_epoch=3)
+    whole = read_run(folder).events
+    with (folder / "events.jsonl").open("a") as file:
+        file.write('{"event": "tra')
+    assert read_run(folder).events == whole
+    assert len(whole) == 5
+
+
+def test_a_damaged_event_is_named_with_its_line(make_run):
+    folder = make_run(epochs=1, per_epoch=3)
+    lines = (folder / "events.jsonl").read_text().split("\n")
+    (folder / "events.jsonl").write_text("\n".join([lines[0], "{", *lines[2:]]))
+    with pytest.raises(DataError, match=r"events.jsonl:2: not JSON"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", "\x00"])
+def test_a_record_that_is_no_object_is_refused(make_run, content):
+    folder = make_run(softmax_layers=())
+    (folder / "records" / "x.json").write_text(content)
+    with pytest.raises(DataError, match=r"x\.json"):
+        read_run(folder)
+
+
+def test_splits_come_in_their_usual_order(make_run):
+    folder = make_run()
+    (folder / "scores" / "another.json").write_text(json.dumps({"split": "another"}))
+    assert list(read_run(folder).scores) == ["valid", "test", "another"]
+
+
+def test_the_data_is_named_by_its_language_or_by_its_folder(make_run):
+    assert read_run(make_run("a")).data_name == "marked-reversal (faithful)"
+    text = {"kind": "sentences", "name": "wikitext"}
+    assert read_run(make_run("b", data=text)).data_name == "wikitext"
+    bare = make_run("c")
+    for path in bare.glob("scores/*"):
+        path.unlink()
+    assert read_run(bare).data_name == "marked"
