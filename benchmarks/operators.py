@@ -1,0 +1,170 @@
+"""Speed and memory of the operators and of training steps, everything in one run; medians of interleaved repeats.
+
+    python benchmarks/operators.py [--output FILE.json]
+
+The tests of the operators run first: on red tests there is no ratio worth printing.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import cases
+import torch
+from rich.console import Console
+from rich.table import Table
+from training_steps import MODELS, training_step
+
+import structattn
+from structattn.operators.common.kernels import compiled_kernels
+
+HERE = Path(__file__).parent
+console = Console()
+
+
+def median_seconds(works: dict[str, cases.Work], repeats: int) -> dict[str, float]:
+    """The median of each; all take turns, so that a slow moment of the machine falls on all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for work in works.values():
+        work()
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def in_own_process(case: str) -> dict[str, float]:
+    """Seconds and peak resident memory of one run of a case in a process of its own."""
+    command = [sys.executable, str(HERE / "cases.py"), case]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result: dict[str, float] = json.loads(output)
+    return result
+
+
+def require_green_tests() -> None:
+    """End unless the operators' tests pass."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", str(HERE.parent / "tests" / "operators")]
+    if subprocess.run(command, check=False).returncode:
+        sys.exit("the operators' tests fail: nothing is measured")
+
+
+def small_stacks() -> dict[str, Any]:
+    """The nondeterministic stack at the sizes of the published code's figures, and the superposition stack."""
+    works = {f"nondeterministic-{n}": cases.nondeterministic(n) for n in (60, 100)}
+    works["nondeterministic-3-3-80"] = cases.nondeterministic(80, 3, 3)
+    works["superposition-100"] = cases.superposition()
+    works["superposition-100-reference"] = cases.superposition(implementation="reference")
+    seconds = median_seconds(works, 15)
+    ratio = seconds["superposition-100-reference"] / seconds["superposition-100"]
+    return {"seconds": seconds, "superposition_times_faster_than_reference": ratio}
+
+
+def reference_of_the_nondeterministic_stack() -> dict[str, Any]:
+    """Time and memory beside the reference at n = 100, one repeat, each in a process of its own."""
+    fast = [in_own_process("nondeterministic-100") for _ in range(5)]
+    reference = in_own_process("nondeterministic-100-reference")
+    seconds = statistics.median(run["seconds"] for run in fast)
+    peak = statistics.median(run["peak_resident_bytes"] for run in fast)
+    return {
+        "seconds_first_call": seconds,
+        "reference_seconds": reference["seconds"],
+        "peak_resident_bytes": peak,
+        "reference_peak_resident_bytes": reference["peak_resident_bytes"],
+        "part_of_reference_memory": peak / reference["peak_resident_bytes"],
+    }
+
+
+def long_stacks() -> dict[str, Any]:
+    """The nondeterministic stack at n = 128, 256, 512 against the machine's matrix product."""
+    works = {f"nondeterministic-{n}": cases.nondeterministic(n) for n in (128, 256, 512)}
+    works["matrix-product"] = cases.matrix_product()
+    seconds = median_seconds(works, 7)
+    product_rate = 2 * 1500**3 / seconds["matrix-product"]
+    rates = {n: cases.operations(n, 2, 3) / seconds[f"nondeterministic-{n}"] for n in (128, 256, 512)}
+    return {
+        "seconds": seconds,
+        "matrix_product_gflops": product_rate / 1e9,
+        "gflops": {n: rate / 1e9 for n, rate in rates.items()},
+        "part_of_matrix_product_rate": {n: rate / product_rate for n, rate in rates.items()},
+        "growth_128_to_512": seconds["nondeterministic-512"] / seconds["nondeterministic-128"],
+    }
+
+
+def training_steps() -> dict[str, Any]:
+    """A whole step in the trainer, each model against the plain transformer."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        at_60 = median_seconds({model: training_step(model, 60, folder) for model in MODELS}, 41)
+        at_80 = median_seconds({model: training_step(model, 80, folder) for model in MODELS}, 41)
+    return {
+        "seconds_length_60": at_60,
+        "seconds_length_80": at_80,
+        "times_plain_length_60": {model: s / at_60["Tf"] for model, s in at_60.items()},
+        "times_plain_length_80": {model: s / at_80["Tf"] for model, s in at_80.items()},
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    found = compiled_kernels()
+    lines = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
+    models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
+    return {
+        "processor": ", ".join(sorted(models)) or platform.processor(),
+        "threads": torch.get_num_threads(),
+        "instruction_set": found[0] if found else "none",
+        "structattn": structattn.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "gpu": torch.cuda.is_available(),
+    }
+
+
+def show(name: str, figures: dict[str, Any]) -> None:
+    """Print nested figures as one table."""
+    table = Table("figure", "value", title=name)
+    rows: list[tuple[str, Any]] = [("", figures)]
+    while rows:
+        path, value = rows.pop(0)
+        if isinstance(value, dict):
+            rows = [(f"{path} {key}".strip(), item) for key, item in value.items()] + rows
+        else:
+            table.add_row(path, f"{value:.4g}")
+    console.print(table)
+
+
+def main() -> None:
+    """Measure everything, print it, and keep it if a file was named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    arguments = parser.parse_args()
+    require_green_tests()
+    results: dict[str, Any] = {
+        "command": "python benchmarks/operators.py",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+    }
+    parts = (small_stacks, long_stacks, training_steps, reference_of_the_nondeterministic_stack)
+    for part in parts:
+        results[part.__name__] = part()
+        show(part.__name__.replace("_", " "), results[part.__name__])
+    first = results["small_stacks"]["seconds"]["nondeterministic-100"]
+    times = results["reference_of_the_nondeterministic_stack"]["reference_seconds"] / first
+    results["nondeterministic_times_faster_than_reference"] = times
+    console.print(f"nondeterministic stack at n = 100: {times:.0f} times faster than its reference")
+    if arguments.output:
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
