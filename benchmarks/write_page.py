@@ -1,0 +1,153 @@
+"""Writes docs/benchmarks.md from the figures in benchmarks/results/: python benchmarks/write_page.py."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+
+def figures(name: str) -> dict[str, Any]:
+    """One results file."""
+    result: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
+    return result
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def operators(results: dict[str, Any]) -> str:
+    """Time, memory and rate of the operators."""
+    small, long = results["small_stacks"], results["long_stacks"]
+    beside = results["reference_of_the_nondeterministic_stack"]
+    rows = [
+        (f"nondeterministic, Q 2, S 3, m 5, n {n}", milliseconds(small["seconds"][f"nondeterministic-{n}"]))
+        for n in (60, 100)
+    ]
+    rows += [("nondeterministic, Q 3, S 3, m 5, n 80", milliseconds(small["seconds"]["nondeterministic-3-3-80"]))]
+    rows += [
+        (
+            f"nondeterministic, Q 2, S 3, m 5, n {n}",
+            f"{milliseconds(long['seconds'][f'nondeterministic-{n}'])}, "
+            f"{100 * long['part_of_matrix_product_rate'][str(n)]:.0f} % of the rate of a matrix product",
+        )
+        for n in (128, 256, 512)
+    ]
+    rows += [
+        ("its reference, n 100", milliseconds(beside["reference_seconds"])),
+        ("  times faster", f"{results['nondeterministic_times_faster_than_reference']:.0f}"),
+        ("  part of the reference's peak memory, torch itself included", f"{beside['part_of_reference_memory']:.3f}"),
+        ("growth from n 128 to 512", f"{long['growth_128_to_512']:.0f} times"),
+        ("superposition, m 32, n 100", milliseconds(small["seconds"]["superposition-100"])),
+        ("its reference", milliseconds(small["seconds"]["superposition-100-reference"])),
+        ("  times faster", f"{small['superposition_times_faster_than_reference']:.0f}"),
+    ]
+    return table(("forward and backward, batch 10, float32", "median"), rows)
+
+
+def steps(results: dict[str, Any]) -> str:
+    """Training steps beside the plain transformer's."""
+    found = results["training_steps"]
+    rows = [
+        (
+            model,
+            *(
+                cell
+                for n in (60, 80)
+                for cell in (
+                    milliseconds(found[f"seconds_length_{n}"][model]),
+                    f"{found[f'times_plain_length_{n}'][model]:.2f}",
+                )
+            ),
+        )
+        for model in found["seconds_length_60"]
+    ]
+    return table(("model", "n 60", "times Tf", "n 80", "times Tf"), rows)
+
+
+def seeds(results: dict[str, Any]) -> str:
+    """Validation differences after one epoch."""
+    rows = results["rows"]
+    columns = sorted({row["seed"] for row in rows})
+    kinds = sorted({(row["model"], row["initial_embedding"]) for row in rows}, reverse=True)
+    values = {(row["model"], row["initial_embedding"], row["seed"]): row["difference"] for row in rows}
+    names = {"normal": "N(0, 1)", "uniform": "U(-0.1, 0.1)"}
+    body = [
+        (model, names[beginning], *(f"{values[model, beginning, seed]:.4f}" for seed in columns))
+        for model, beginning in kinds
+    ]
+    return table(("model", "embeddings begin as", *(f"seed {seed}" for seed in columns)), body)
+
+
+def page() -> str:
+    """The whole page."""
+    cpu, kills = figures("two-core-cpu"), figures("reliability_kills")
+    text = figures("wikitext-2")
+    machine = cpu["machine"]
+    same = "the same digests" if kills["identical"] else "DIFFERENT digests"
+    baselines = text["scores"]["test"]["baselines"]
+    return f"""# Figures
+
+Written by `python benchmarks/write_page.py` from `benchmarks/results/`, whose files name the commands that made them.
+
+## Operators
+
+`python benchmarks/operators.py`, everything in one run, medians; {machine["processor"]}, {
+        machine["threads"]
+    } threads, {machine["instruction_set"]},
+torch {
+        machine["torch"]
+    }. No GPU was at hand. The published code takes 6.5 s at n = 60 and 45 s at n = 100 on such a machine.
+
+{operators(cpu)}
+The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward, against a float64 product of two
+1500 x 1500 matrices at {cpu["long_stacks"]["matrix_product_gflops"]:.0f} GFLOP/s.
+
+## Training steps
+
+S000's models, ten strings of ww^R of one length, a whole step in the trainer.
+
+{steps(cpu)}
+## One epoch of w#w^R
+
+`python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the bound, in nats per symbol.
+
+{seeds(figures("demo_seeds"))}
+Whether Tf+Nd finds its stack within one epoch depends on the draw: see [initialization](initialization.md).
+
+## Real text
+
+WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer between two of softmax, width 128) for
+{text["minutes"]} minutes on two cores that were busy with other work, {
+        text["updates"]
+    } updates of 1,024 tokens. Test perplexity, ends of lines counted:
+
+{
+        table(
+            ("model", "test perplexity"),
+            [
+                ("Tf+Nd", f"{text['scores']['test']['perplexity']:.1f}"),
+                ("interpolated trigram", f"{baselines['trigram']['perplexity']:.1f}"),
+                ("unigram", f"{baselines['unigram']['perplexity']:.1f}"),
+            ],
+        )
+    }
+## Interruptions
+
+`python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run (dropout on, killed mid-epoch) that received {
+        kills["kills"]
+    } SIGKILLs at random
+moments ended with {same} of weights, optimizer state and event log as an undisturbed one.
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
