@@ -92,6 +92,7 @@ def page() -> str:
     cpu, kills = figures("two-core-cpu"), figures("reliability_kills")
     text = figures("wikitext-2")
     machine = cpu["machine"]
+    count = kills["kills"]
     same = "the same digests" if kills["identical"] else "DIFFERENT digests"
     baselines = text["scores"]["test"]["baselines"]
     return f"""# Figures
@@ -103,9 +104,8 @@ Written by `python benchmarks/write_page.py` from `benchmarks/results/`, whose f
 `python benchmarks/operators.py`, everything in one run, medians; {machine["processor"]}, {
         machine["threads"]
     } threads, {machine["instruction_set"]},
-torch {
-        machine["torch"]
-    }. No GPU was at hand. The published code takes 6.5 s at n = 60 and 45 s at n = 100 on such a machine.
+torch {machine["torch"]}. No GPU was at hand. The published code takes 6.5 s at
+n = 60 and 45 s at n = 100 on such a machine.
 
 {operators(cpu)}
 The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward, against a float64 product of two
@@ -118,7 +118,8 @@ S000's models, ten strings of ww^R of one length, a whole step in the trainer.
 {steps(cpu)}
 ## One epoch of w#w^R
 
-`python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the bound, in nats per symbol.
+`python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the
+bound, in nats per symbol.
 
 {seeds(figures("demo_seeds"))}
 Whether Tf+Nd finds its stack within one epoch depends on the draw: see [initialization](initialization.md).
@@ -142,10 +143,9 @@ WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer bet
     }
 ## Interruptions
 
-`python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run (dropout on, killed mid-epoch) that received {
-        kills["kills"]
-    } SIGKILLs at random
-moments ended with {same} of weights, optimizer state and event log as an undisturbed one.
+`python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run (dropout on, killed mid-epoch) that
+received {count} SIGKILLs at random moments ended with {same} of weights, optimizer state and event log
+as an undisturbed one.
 """
 
 
