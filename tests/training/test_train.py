@@ -118,7 +118,7 @@ def test_a_finished_run_is_not_touched_and_says_so(text, tmp_path, caplog):
     settings = settings_for(text())
     summary = train(settings, tmp_path / "run")
     before = (tmp_path / "run" / "events.jsonl").read_bytes()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="structattn"):
         again = train(settings, tmp_path / "run", resume=True)
     assert again.already_finished
     assert (again.reason, again.update, again.best_update) == (summary.reason, summary.update, summary.best_update)
