@@ -63,3 +63,18 @@ def test_the_data_is_named_by_its_language_or_by_its_folder(make_run):
     for path in bare.glob("scores/*"):
         path.unlink()
     assert read_run(bare).data_name == "marked"
+
+
+def test_scores_from_before_more_training_are_pointed_out(make_run, caplog):
+    folder = make_run()
+    update = read_run(folder).of("validation")[-1]["update"]
+    for path in (folder / "scores").iterdir():
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"update": update}))
+    caplog.clear()
+    read_run(folder)
+    assert "run evaluate again" not in caplog.text
+    later = {"event": "validation", "update": update + 50, "epoch": 9, "cross_entropy": 0.1, "improved": True}
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(later) + "\n")
+    read_run(folder)
+    assert f"its scores on valid are of update {update}, its best is now of update {update + 50}" in caplog.text

@@ -85,3 +85,10 @@ def test_files_that_are_not_settings_are_named(tmp_path):
 def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
         resolved().seed = 2
+
+
+def test_the_schema_knows_the_short_form_of_layers():
+    layers = RunSettings.model_json_schema()["$defs"]["LanguageModelSettings"]["properties"]["layers"]
+    kinds = {option.get("type") for option in layers["anyOf"]}
+    assert kinds == {"array", "string", "integer"}
+    assert "minLength" not in layers

@@ -45,8 +45,8 @@ def formal_language(
     train: Annotated[int, typer.Option(min=1, help="Training strings.")] = 10_000,
     valid: Annotated[int, typer.Option(min=1, help="Validation strings.")] = 1_000,
     test_per_length: Annotated[int, typer.Option(min=1, help="Test strings of each length.")] = 100,
-    train_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length.")] = (40, 80),
-    test_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length.")] = (40, 100),
+    train_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (40, 80),
+    test_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (40, 100),
 ) -> None:
     """Draw strings of a formal language, with their exact probabilities."""
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language

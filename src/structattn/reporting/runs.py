@@ -1,6 +1,7 @@
 """Reads what a report needs from run folders: settings, card, events, scores, records."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import yaml
 from structattn.support.errors import DataError, StructattnError
 
 SPLITS = ("train", "valid", "test")
+
+_logger = logging.getLogger("structattn")
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
     """
     text, settings = _read_settings(folder)
     card = folder / "run.json"
-    return Run(
+    run = Run(
         name=name or folder.resolve().name,
         folder=folder,
         settings=settings,
@@ -122,6 +125,20 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         scores=_read_all(folder / "scores"),
         records=_read_all(folder / "records"),
     )
+    _warn_of_old_scores(run)
+    return run
+
+
+def _warn_of_old_scores(run: Run) -> None:
+    """Say so where a run was trained on after it was scored."""
+    best = [event["update"] for event in run.of("validation") if event.get("improved")][-1:]
+    current = {*best, *(event.get("update") for event in run.events[-1:])}
+    for split, score in run.scores.items():
+        if current and score.get("update") not in current:
+            _logger.warning(
+                "%s: its scores on %s are of update %s, its best is now of update %s; run evaluate again",
+                *(run.folder, split, score.get("update"), best[0] if best else "unknown"),
+            )
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -132,5 +132,5 @@ def summary_table(runs: Sequence[tuple[Run, Look]]) -> Markup:
             "The bound is the cross-entropy of the distribution that the strings were drawn from; "
             "difference 0 is the best that any model can reach. "
         )
-    note += "The least value is bold." if len(only) > 1 else ""
+    note += "Among the runs, the least value is bold." if len(only) > 1 else ""
     return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))

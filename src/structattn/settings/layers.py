@@ -79,4 +79,5 @@ def layers_from_short(value: object) -> object:
     return [layer for part in text.split(".") for layer in _layers_from_part(part, text)]
 
 
-Layers = Annotated[tuple[Layer, ...], BeforeValidator(layers_from_short), Field(min_length=1)]
+_LayerList = Annotated[tuple[Layer, ...], Field(min_length=1)]
+Layers = Annotated[_LayerList, BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int)]
