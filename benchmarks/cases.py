@@ -34,7 +34,7 @@ def forward_and_backward(operator: Callable[..., Tensor], leaves: list[Tensor], 
 
 
 def nondeterministic(length: int, states: int = 2, symbols: int = 3, implementation: str = "auto") -> Work:
-    """Batch 10, m 5, as S000's models for formal languages."""
+    """Batch 10, m 5, as the paper's models for formal languages."""
     torch.manual_seed(0)
     transition = (10, length, states, symbols, states, symbols)
     leaves = [torch.randn(transition), torch.randn(transition), torch.randn(transition[:-1])]

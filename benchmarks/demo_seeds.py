@@ -2,8 +2,8 @@
 
     python benchmarks/demo_seeds.py [--seeds 1 2 3] [--output FILE.json]
 
-Trains S000's Tf and Tf+Nd on w#w^R (10,000 strings, one epoch, learning rate 0.003) as `structattn demo` does and keeps
-each validation cross-entropy difference to the bound, in nats per symbol.
+Trains Tf and Tf+Nd on w#w^R (10,000 strings, one epoch, learning rate 0.003) as `structattn demo` does, and keeps each
+validation cross-entropy difference to the bound, in nats per symbol.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A whole training step in the trainer at S000's sizes, on one batch of ten strings of one length."""
+"""A whole training step in the trainer at the paper's sizes, on one batch of ten strings of one length."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -113,7 +113,7 @@ The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that back
 
 ## Training steps
 
-S000's models, ten strings of ww^R of one length, a whole step in the trainer.
+The models of DuSell & Chiang (2024, section 6), ten strings of ww^R of one length, a whole step in the trainer.
 
 {steps(cpu)}
 ## One epoch of w#w^R

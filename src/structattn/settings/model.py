@@ -9,7 +9,7 @@ from structattn.settings.layers import Layers, SoftmaxLayer
 
 
 class LanguageModelSettings(Settings):
-    """A causal transformer language model. The defaults are S000's plain transformer for formal languages."""
+    """A causal transformer language model; by default the plain one of DuSell & Chiang (2024, section 6)."""
 
     width: int = Field(default=32, ge=1, description="d, the width of the residual stream")
     feedforward_width: int = Field(default=64, ge=1, description="hidden units of the feed-forward sublayers")

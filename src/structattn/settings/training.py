@@ -76,11 +76,11 @@ class AdamSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """How a model is trained. The defaults are S000's for formal languages."""
+    """How a model is trained. The defaults are those of DuSell & Chiang (2024, section 6)."""
 
     batches: Batches = SequenceBatches()
     loss: Literal["sequence_sum", "token_mean"] = Field(
-        default="sequence_sum", description="sum over time, mean over sequences (S000); or mean over tokens"
+        default="sequence_sum", description="sum over time, mean over sequences (the paper); or mean over tokens"
     )
     optimizer: AdamSettings = AdamSettings()
     schedule: Schedule = PlateauSchedule()

@@ -41,7 +41,8 @@ def loss_divisor(loss: Literal["sequence_sum", "token_mean"], batch: Batch) -> i
     """What a batch counts in the mean over an update.
 
     Args:
-        loss: ``sequence_sum``, the sum over time and the mean over sequences (S000), or ``token_mean``.
+        loss: ``sequence_sum``, the sum over time and the mean over sequences, as DuSell & Chiang (2024)
+            have it, or ``token_mean``.
         batch: the batch.
     """
     return symbol_count(batch) if loss == "token_mean" else len(batch.lengths)

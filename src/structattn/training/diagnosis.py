@@ -34,7 +34,7 @@ def _watch(label: str, found: list[str]) -> Callable[..., None]:
         if not is_finite(output):
             found.append(f"the output of {label}")
         if isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(look_at_gradient)  # type: ignore[no-untyped-call]
+            output.register_hook(look_at_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def look_at_gradient(gradient: Tensor) -> None:
         if not is_finite(gradient):

@@ -72,7 +72,7 @@ def build_learner(module: torch.nn.Module, settings: TrainingSettings, accelerat
     fabric = Fabric(
         accelerator=accelerator,
         devices=1,
-        precision=_PRECISIONS[settings.precision],  # type: ignore[arg-type]
+        precision=_PRECISIONS[settings.precision],  # type: ignore[arg-type]  # Fabric wants a literal
         plugins=[LightningEnvironment()],  # one process: a cluster's variables are not to be taken for a request
     )
     module = module.to(fabric.device)

@@ -27,7 +27,7 @@ def after_validation(settings: ScheduleSettings, state: ScheduleState, perplexit
 
     The rule is that of ``torch.optim.lr_scheduler.ReduceLROnPlateau``: a perplexity is good if it is below
     best · (1 - 1e-4), and the rate falls when there have been more than ``patience`` validations in a row that
-    were not, so with S000's patience of 5 after the sixth.
+    were not, so with the patience of 5 of DuSell & Chiang (2024) after the sixth.
     """
     if not isinstance(settings, PlateauSchedule):
         return state

@@ -79,8 +79,8 @@ def nondeterministic_stack(
 
     Cost:
         n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; the gradient takes
-        twice that. Exact: where doubles do not reach, a sequence is computed again with an unlimited exponent, some 20
-        times slower (DERIVATION.md, "Range").
+        twice that. Exact: where doubles do not reach, a sequence is computed again with an unlimited exponent, much
+        slower (DERIVATION.md, "Range").
     """
     return _readings(push, replace, pop, values, bottom, lengths, implementation)[0]
 

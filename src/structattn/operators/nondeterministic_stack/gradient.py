@@ -92,7 +92,7 @@ def backward(
         *(push, replace, pop, values, bottom, lengths, tables, grad_readings, grad_log_weight),
         *(*result[:3], *of_values, torch.get_num_threads()),
     )
-    return result  # type: ignore[no-any-return]
+    return result  # type: ignore[no-any-return]  # the fake kernel's decorator forgets its types
 
 
 @backward.register_fake

@@ -38,7 +38,7 @@ struct Gradients {
 
 // A double loses what has less than about 1e-290 of the weight. Later steps can raise a run's share by no more than
 // exp(slack), where slack = Σ_t (the largest growth of any configuration - the growth of the whole). Up to this slack,
-// 1e-290 exp(slack) stays under 1e-30, and nothing lost can have mattered.
+// 1e-290 exp(slack) stays under 1e-29, and nothing lost can have mattered.
 constexpr double largest_slack = 600;
 constexpr double smallest_share = 1e-290;
 

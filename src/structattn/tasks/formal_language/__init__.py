@@ -1,1 +1,1 @@
-"""Next-symbol prediction on strings of a formal language, measured against its exact lower bound (S000, section 6)."""
+"""Next-symbol prediction on a formal language, against its exact bound (DuSell & Chiang 2024, section 6)."""
