@@ -36,6 +36,11 @@ def digest(run):
     return tensors, state.generators, state.progress, state.event_log_length, rates
 
 
+def plus(output, value):
+    """The projection into heads gives queries, keys and values."""
+    return tuple(part + value for part in output) if isinstance(output, tuple) else output + value
+
+
 def inject(run, where, value, generator):
     """Make every later step meet the value; return what the message must name, and how to undo it."""
     kinds = (torch.nn.Linear, torch.nn.LayerNorm)
@@ -43,7 +48,7 @@ def inject(run, where, value, generator):
     name = generator.choice(names)
     module = run.learner.module.get_submodule(name)
     if where == "output":
-        handle = module.register_forward_hook(lambda module, inputs, output: output + value)
+        handle = module.register_forward_hook(lambda module, inputs, output: plus(output, value))
         return f"the output of {name} ", handle.remove
     if where == "gradient":
         handle = module.register_full_backward_hook(

@@ -21,6 +21,10 @@ class Interrupted(StructattnError):  # noqa: N818 - it asks to be resumed; nothi
     exit_code = 75
 
 
+class LockedError(StructattnError):
+    """Another living process is at work on the same thing."""
+
+
 class SettingsError(StructattnError):
     """A setting has an unknown name or an impossible value; the message gives its dotted path."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from structattn.support.errors import StructattnError
+from structattn.support.errors import LockedError
 
 
 @contextmanager
@@ -14,7 +14,7 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
     """Hold ``path`` (a file, made if missing) for the time of the block.
 
     Raises:
-        StructattnError: another living process holds it; its number is in the message.
+        LockedError: another living process holds it; its number is in the message.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -22,7 +22,7 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise StructattnError(f"{path}: {purpose} is already under way in process {owner}") from None
+            raise LockedError(f"{path}: {purpose} is already under way in process {owner}") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

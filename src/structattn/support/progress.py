@@ -1,21 +1,44 @@
-"""One progress bar on standard error, with rate and remaining time; silent where nobody looks."""
+"""One progress bar on standard error, with rate and remaining time; a line now and then where no terminal is."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+SECONDS_BETWEEN_LINES = 60.0
+
+
+class _Lines:
+    """The bar of a log file: a line a minute, and none for what takes less."""
+
+    def __init__(self, description: str, total: int | None, unit: str, done: int) -> None:
+        self._words = description, "" if total is None else f" of {total}", unit
+        self._done, self._note, self._rate_from = done, "", done
+        self._last = time.monotonic()
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self._done, self._note = self._done + count, note or self._note
+        passed = time.monotonic() - self._last
+        if passed < SECONDS_BETWEEN_LINES:
+            return
+        description, total, unit = self._words
+        rate = (self._done - self._rate_from) / passed
+        parts = [f"{description}: {self._done}{total} {unit}".rstrip(), f"{rate:.1f}/s", self._note]
+        sys.stderr.write(", ".join(part for part in parts if part) + "\n")
+        self._last, self._rate_from = time.monotonic(), self._done
+
 
 @contextmanager
 def progress(description: str, total: int | None, unit: str = "", done: int = 0) -> Iterator[Callable[..., None]]:
-    """Give ``advance(count=1, note="")``, which moves the bar; nothing is drawn unless stderr is a terminal.
+    """Give ``advance(count=1, note="")``, which moves the bar; a line a minute is written where stderr is no terminal.
 
     ``done`` of the ``total`` were done before, by an interrupted run; they do not count in the rate.
     """
     if not sys.stderr.isatty():
-        yield lambda count=1, note="": None
+        yield _Lines(description, total, unit, done).advance
         return
     columns = (
         TextColumn("{task.description}"),
