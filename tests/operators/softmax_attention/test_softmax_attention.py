@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from structattn.operators.softmax_attention import softmax_attention
 from structattn.operators.softmax_attention.fused import softmax_attention_fused
+from structattn.operators.softmax_attention.visibility import visibility
 from structattn.support.errors import ImplementationUnavailableError
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -38,6 +39,12 @@ def assert_close(results, expected, tolerance):
         assert error <= tolerance * max(wanted.double().norm().item(), 1.0)
 
 
+def fused(tensors, lengths=None, memory_lengths=None, causal=False, mask=None, scale=0.5):
+    """torch's kernel, which a GPU would run."""
+    visible = visibility(tensors[0], tensors[1], lengths, memory_lengths, causal, mask)
+    return softmax_attention_fused(tensors, visible, scale, 0.0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("causal", [False, True])
@@ -61,17 +68,19 @@ def test_other_numbers_of_keys_than_queries(keys, causal):
     assert_close(outcome("cpu", tensors, causal=causal), outcome("reference", tensors, causal=causal), 1e-12)
 
 
-def test_definition_equals_torch_with_masks_and_scale():
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_equals_torch_with_masks_and_scale(implementation):
     tensors = inputs(2, 2, 7, 4, 3)
     mask = torch.rand(2, 1, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.5
     mask[..., 0] = True
     bias = torch.randn(7, 7, dtype=torch.float64).masked_fill(~mask[0, 0], -torch.inf)
     for given in (mask, bias):
-        found, weights = softmax_attention(*tensors, mask=given, scale=0.3, return_weights=True)
+        options = {"mask": given, "scale": 0.3, "implementation": implementation}
+        found, weights = softmax_attention(*tensors, **options, return_weights=True)
         torch.testing.assert_close(found, F.scaled_dot_product_attention(*tensors, attn_mask=given, scale=0.3))
         torch.testing.assert_close(weights @ tensors[2], found)
-    fused = softmax_attention_fused(tensors, None, True, bias, 0.3, 0.0)
-    torch.testing.assert_close(fused, softmax_attention(*tensors, mask=bias, causal=True, scale=0.3))
+    expected = softmax_attention(*tensors, mask=bias, causal=True, scale=0.3, implementation=implementation)
+    torch.testing.assert_close(fused(tensors, causal=True, mask=bias, scale=0.3), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -79,7 +88,11 @@ def test_torchs_kernel_with_lengths(causal):
     tensors = inputs(3, 2, 6, 4, 3)
     lengths = torch.tensor([6, 2, 0])
     expected = softmax_attention(*tensors, causal=causal, lengths=lengths)
-    torch.testing.assert_close(softmax_attention_fused(tensors, lengths, causal, None, 0.5, 0.0), expected)
+    torch.testing.assert_close(fused(tensors, lengths, causal=causal), expected)
+    tensors = inputs(3, 2, 6, 4, 3, keys=5)
+    memory_lengths = torch.tensor([3, 5, 0])
+    expected = softmax_attention(*tensors, causal=causal, lengths=lengths, memory_lengths=memory_lengths)
+    torch.testing.assert_close(fused(tensors, lengths, memory_lengths, causal), expected)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -147,22 +160,24 @@ def test_nan_reaches_only_those_who_may_see_it(implementation, which):
     assert results[1][0, 0, :5].isfinite().all()
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("which", [1, 2])
-def test_nan_under_a_mask_does_not_matter(which):
+def test_nan_under_a_mask_does_not_matter(implementation, which):
     tensors = inputs(1, 1, 4, 3, 3)
     mask = torch.tensor([True, True, False, True])
-    expected = outcome("reference", tensors, mask=mask)
+    expected = outcome(implementation, tensors, mask=mask)
     with torch.no_grad():
         tensors[which][0, 0, 2] = math.nan
-    for result, wanted in zip(outcome("reference", tensors, mask=mask), expected, strict=True):
+    for result, wanted in zip(outcome(implementation, tensors, mask=mask), expected, strict=True):
         torch.testing.assert_close(result, wanted, rtol=1e-14, atol=1e-15)
 
 
-def test_a_row_without_keys_gives_zeros_and_zero_gradients():
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_row_without_keys_gives_zeros_and_zero_gradients(implementation):
     tensors = inputs(1, 1, 3, 2, 2)
     mask = torch.tensor([[True, True, True], [False, False, False], [True, False, False]])
     for given in (mask, torch.where(mask, 0.0, -torch.inf).double()):
-        outputs, grad_query, *_ = outcome("reference", tensors, mask=given)
+        outputs, grad_query, *_ = outcome(implementation, tensors, mask=given)
         assert (outputs[0, 0, 1] == 0).all()
         assert (grad_query[0, 0, 1] == 0).all()
         assert outputs.isfinite().all()
@@ -236,13 +251,22 @@ def test_dropout_follows_torchs_generator():
 
 def test_operator_is_well_registered():
     tensors = inputs(2, 2, 4, 3, 5)
-    lengths, seed = torch.tensor([4, 2]), torch.tensor([7])
+    ends, seed = torch.tensor([[4, 2], [4, 3]]), torch.tensor([7])
     forward = torch.ops.structattn.softmax_attention.default
     backward = torch.ops.structattn.softmax_attention_backward.default
-    for arguments in [(None, None, True, 0.5, 0.0), (lengths, seed, False, 0.5, 0.2)]:
-        torch.library.opcheck(forward, (*tensors, *arguments))
+    bias = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    pairs = torch.randn(2, 2, 4, 4, dtype=torch.float64)
+    for arguments, weights, wanted in [
+        ((None, None, None, [0.5, 0.0, 1.0]), None, False),
+        ((bias, ends, seed, [0.5, 0.2, 1.0]), pairs, True),
+    ]:
+        *given, options = arguments
+        options = [*options, float(wanted)]
+        torch.library.opcheck(forward, (*tensors, *given, options))
         plain = [tensor.detach() for tensor in tensors]
-        torch.library.opcheck(backward, (torch.ones(2, 2, 4, 5, dtype=torch.float64), *plain, *arguments))
+        constants = [None if tensor is None else tensor.detach() for tensor in given]
+        cotangent = torch.ones(2, 2, 4, 5, dtype=torch.float64)
+        torch.library.opcheck(backward, (cotangent, weights, *plain, *constants, options))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -300,8 +324,7 @@ def test_lengths_need_as_many_queries_as_keys():
     ("options", "reason"),
     [
         ({"implementation": "gpu"}, "the tensors are on cpu"),
-        ({"implementation": "cpu", "mask": torch.ones(2, 2, dtype=torch.bool)}, "takes no mask"),
-        ({"implementation": "cpu", "return_weights": True}, "returns no weights"),
+        ({"implementation": "gpu", "return_weights": True}, "the tensors are on cpu"),
     ],
 )
 def test_an_implementation_that_cannot_run_is_refused(options, reason):

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
 from structattn.operators.superposition_stack import (
     superposition_stack,
@@ -49,12 +50,79 @@ def test_kernel_equals_definition(dtype, time, vector, scale):
         assert_close(result, expected, TOLERANCE[dtype], floor=cotangent.norm().item())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 63])
+@pytest.mark.parametrize("vector", [1, 7, 63])
+def test_kernel_equals_definition_from_a_full_stack(dtype, time, vector):
+    actions, values = inputs(3, time, vector, dtype, scale=3.0)
+    initial = torch.randn(3, vector, dtype=dtype, generator=torch.Generator().manual_seed(8)).requires_grad_()
+    cotangent = torch.randn(3, time, vector, dtype=dtype, generator=torch.Generator().manual_seed(9))
+    lengths = torch.tensor([time, time // 2, 0])
+    fast = full_outcome("cpu", (actions, values, initial), cotangent, lengths)
+    exact = [leaf.detach().double().requires_grad_() for leaf in (actions, values, initial)]
+    slow = full_outcome("reference", exact, cotangent.double(), lengths)
+    for result, expected in zip(fast, slow, strict=True):
+        assert result.dtype == dtype
+        assert_close(result, expected, TOLERANCE[dtype], floor=cotangent.norm().item())
+
+
+def full_outcome(implementation, leaves, cotangent, lengths=None):
+    """The readings of a stack that begins full, and the gradients of actions, values and the initial row."""
+    actions, values, initial = leaves
+    readings = superposition_stack(actions, values, initial=initial, lengths=lengths, implementation=implementation)
+    return readings, *torch.autograd.grad(readings, leaves, cotangent)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_stack_full_of_zeros_is_empty(implementation):
+    actions, values = inputs(2, 7, 3)
+    zeros = torch.zeros(2, 3, dtype=torch.float64)
+    full = superposition_stack(actions, values, initial=zeros, implementation=implementation)
+    assert torch.equal(full, superposition_stack(actions, values, implementation=implementation))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_full_stack_never_runs_out(implementation):
+    actions, values = inputs(2, 9, 3)
+    ones = torch.ones_like(values)
+    full = superposition_stack(actions, ones, initial=ones[:, 0], implementation=implementation)
+    torch.testing.assert_close(full, ones, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_gradcheck_from_a_full_stack(implementation):
+    actions, values = inputs(2, 5, 2)
+    initial = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
+    lengths = torch.tensor([5, 2])
+
+    def readings(actions, values, initial):
+        return superposition_stack(actions, values, initial=initial, lengths=lengths, implementation=implementation)
+
+    assert gradcheck(readings, (actions, values, initial))
+    bare = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(readings, (bare, values, initial))
+
+
+def test_an_initial_row_that_no_step_reads_is_not_touched():
+    actions, values = inputs(2, 3, 2)
+    initial = torch.tensor([[float("nan")] * 2, [1.0] * 2], dtype=torch.float64, requires_grad=True)
+    for implementation in IMPLEMENTATIONS:
+        leaves = (actions, values, initial)
+        results = full_outcome(implementation, leaves, torch.ones_like(values), torch.tensor([0, 3]))
+        assert all(result.isfinite().all() for result in results)
+        assert (results[3][0] == 0).all()
+
+
 def test_long_sequences_are_cut_into_blocks():
     # 16 MiB of stacks are reached at T = 401, m = 32; the last block is then shorter than the others.
     actions, values = inputs(1, 401, 32, torch.float32)
     cotangent = torch.randn_like(values)
     fast = outcome("cpu", actions, values, cotangent)
     slow = outcome("reference", actions, values, cotangent)
+    for result, expected in zip(fast, slow, strict=True):
+        assert_close(result, expected, 1e-5)
+    leaves = (actions, values, torch.randn(1, 32, requires_grad=True))
+    fast, slow = (full_outcome(implementation, leaves, cotangent) for implementation in ("cpu", "reference"))
     for result, expected in zip(fast, slow, strict=True):
         assert_close(result, expected, 1e-5)
 
@@ -219,9 +287,11 @@ def test_step_by_step_equals_the_whole():
 
 def test_operator_is_well_registered():
     actions, values = inputs(2, 4, 3)
-    for lengths in (None, torch.tensor([4, 2])):
-        torch.library.opcheck(torch.ops.structattn.superposition_stack.default, (actions, values, lengths))
-        plain = (torch.ones(2, 4, 3, dtype=torch.float64), actions.detach(), values.detach(), lengths)
+    initial = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    for lengths, row in itertools.product((None, torch.tensor([4, 2])), (None, initial)):
+        torch.library.opcheck(torch.ops.structattn.superposition_stack.default, (actions, values, lengths, row))
+        detached = None if row is None else row.detach()
+        plain = (torch.ones(2, 4, 3, dtype=torch.float64), actions.detach(), values.detach(), lengths, detached)
         torch.library.opcheck(torch.ops.structattn.superposition_stack_backward.default, plain)
 
 
@@ -238,6 +308,17 @@ def test_survives_compilation(implementation):
     found = torch.autograd.grad(compiled(actions, values, lengths).sum(), (actions, values))
     for result, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(result, wanted)
+
+
+@pytest.mark.parametrize("begins_full", [False, True])
+def test_activation_checkpointing(begins_full):
+    actions, values = torch.rand(2, 5, 3, requires_grad=True), torch.rand(2, 5, 4, requires_grad=True)
+    initial = {"initial": torch.rand(2, 4, requires_grad=True)} if begins_full else {}
+    arguments = [actions, values, *initial.values()]
+    expected = torch.autograd.grad(superposition_stack(actions, values, **initial).sum(), arguments)
+    readings = checkpoint(superposition_stack, actions, values, **initial, use_reentrant=False)
+    for result, reference in zip(torch.autograd.grad(readings.sum(), arguments), expected, strict=True):
+        assert torch.equal(result, reference)
 
 
 def test_low_precision_is_computed_in_float32():
@@ -259,6 +340,8 @@ def test_low_precision_is_computed_in_float32():
         ({"values": torch.zeros(2, 5, 3)}, r"values has shape \(2, 5, 3\); expected \(B, T, m\) = \(2, 4, 'any'\)"),
         ({"values": torch.zeros(2, 4, 3).double()}, "float64"),
         ({"values": torch.zeros(2, 4, 3).long()}, "int64"),
+        ({"initial": torch.zeros(2, 4)}, r"initial has shape \(2, 4\); expected \(B, m\) = \(2, 3\)"),
+        ({"initial": torch.zeros(2, 3).double()}, "initial is torch.float64"),
         ({"lengths": torch.tensor([4, 5])}, "lengths run from 4 to 5; expected 0 to 4"),
         ({"lengths": torch.tensor([4.0, 1.0])}, "lengths has dtype torch.float32"),
         ({"implementation": "fast"}, "implementation='fast'"),

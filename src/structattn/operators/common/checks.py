@@ -42,6 +42,24 @@ def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch
     return lengths.to(device=device, dtype=torch.int64)
 
 
+def checked_two_lengths(
+    lengths: Tensor | None, memory_lengths: Tensor | None, batch: int, queries: int, keys: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The lengths of queries and of keys, each (B,) int64; ``lengths`` holds for both where it is given alone.
+
+    Raises:
+        ValueError: wrong shape, not integers, out of range; or one for both, and not as many queries as keys.
+    """
+    if memory_lengths is None and lengths is not None:
+        if queries != keys:
+            raise ValueError(
+                f"lengths hold for queries and keys alike, but there are {queries} queries and {keys} keys; "
+                "give memory_lengths too"
+            )
+        memory_lengths = lengths
+    return checked_lengths(lengths, batch, queries, device), checked_lengths(memory_lengths, batch, keys, device)
+
+
 def inside(lengths: Tensor, time: int) -> Tensor:
     """(B, T) true where a position lies before its sequence's end."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]

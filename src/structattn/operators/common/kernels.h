@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+void register_gaussian_attention(nanobind::module_ &module);
 void register_softmax_attention(nanobind::module_ &module);
+void register_stack_pointer(nanobind::module_ &module);
 void register_superposition_stack(nanobind::module_ &module);
 void register_nondeterministic_stack(nanobind::module_ &module);
 

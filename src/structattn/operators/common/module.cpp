@@ -4,7 +4,9 @@
 #include "common/kernels.h"
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
+    register_gaussian_attention(module);
     register_softmax_attention(module);
+    register_stack_pointer(module);
     register_superposition_stack(module);
     register_nondeterministic_stack(module);
 }

@@ -27,6 +27,11 @@ inline double sum_lanes(V v) {
     for (int i = 0; i < VL; ++i) sum += v[i];
     return sum;
 }
+inline double least_lane(V v) {
+    double least = v[0];
+    for (int i = 1; i < VL; ++i) least = v[i] < least ? v[i] : least;
+    return least;
+}
 inline V lane_numbers() {
     V v{};
     for (int i = 0; i < VL; ++i) v[i] = i;

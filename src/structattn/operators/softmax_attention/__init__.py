@@ -1,4 +1,4 @@
-"""Softmax attention: scaled dot products, with causal masks, lengths and dropout."""
+"""Softmax attention: scaled dot products, with causal masks, biases, lengths and dropout."""
 
 import math
 from typing import Literal, overload
@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+from structattn.operators.common.checks import require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
 from structattn.operators.softmax_attention.fused import softmax_attention_fused
 from structattn.operators.softmax_attention.gradient import softmax_attention_op
-from structattn.operators.softmax_attention.reference import softmax_attention_reference
+from structattn.operators.softmax_attention.reference import softmax_attention_reference, softmax_weights
+from structattn.operators.softmax_attention.visibility import Visibility, visibility
 from structattn.support.errors import ImplementationUnavailableError
 
 __all__ = ["softmax_attention"]
@@ -25,6 +26,7 @@ def softmax_attention(
     value: Tensor,
     *,
     lengths: Tensor | None = ...,
+    memory_lengths: Tensor | None = ...,
     causal: bool = ...,
     mask: Tensor | None = ...,
     dropout: float = ...,
@@ -41,6 +43,7 @@ def softmax_attention(
     value: Tensor,
     *,
     lengths: Tensor | None = ...,
+    memory_lengths: Tensor | None = ...,
     causal: bool = ...,
     mask: Tensor | None = ...,
     dropout: float = ...,
@@ -50,12 +53,30 @@ def softmax_attention(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    lengths: Tensor | None = ...,
+    memory_lengths: Tensor | None = ...,
+    causal: bool = ...,
+    mask: Tensor | None = ...,
+    dropout: float = ...,
+    scale: float | None = ...,
+    return_weights: bool,
+    implementation: Implementation = ...,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def softmax_attention(
     query: Float[Tensor, "batch heads queries size"],
     key: Float[Tensor, "batch heads keys size"],
     value: Float[Tensor, "batch heads keys value"],
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
     causal: bool = False,
     mask: Tensor | None = None,
     dropout: float = 0.0,
@@ -67,22 +88,26 @@ def softmax_attention(
 
     A query that may see no key gives zeros, and zero gradients. What a query may not see cannot reach it, not even NaN
     (on a GPU, where torch's fused kernel runs, that holds for positions past the length only).
-    Cost: O(B * H * T * S * (D + E)) time; memory O(B * H * T * (D + E)) with a kernel, O(B * H * T * S) without.
+    Cost: O(B * H * T * S * (D + E)) time; memory O(B * H * T * (D + E)) with a kernel, and O(B * H * T * S) for weights
+    and for the gradient of a bias, where they are wanted.
 
     Args:
         query: (B, H, T, D).
         key: (B, H, S, D).
         value: (B, H, S, E).
-        lengths: the number of positions of each sequence, for queries and keys alike, so that T must equal S. From
-            there on positions are not seen and give zeros, forward and backward, whatever the arguments hold there.
+        lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
+            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
+            whatever the arguments hold there.
+        memory_lengths: the number of keys of each sequence.
         causal: query t sees keys 0 to t only.
-        mask: (..., T, S), which keys a query sees (true), or what is added to its scores (-inf hides); broadcasts.
+        mask: (..., T, S), which keys a query sees (true), or a bias that is added to its scores (-inf hides) and gets
+            its gradient; broadcasts.
         dropout: rate at which weights are dropped and the others scaled up, by torch's global generator; give 0 outside
             training.
         scale: factor of the scores; 1 / sqrt(D) where None.
-        return_weights: also return the weights (B, H, T, S), as they are before dropout.
-        implementation: "reference" is the definition, which serves masks and weights on a CPU, too, and alone has a
-            second derivative; "cpu" the compiled kernel; "gpu" torch's; "auto" the best that can run.
+        return_weights: also return the weights (B, H, T, S), as they are before dropout; gradients flow through them.
+        implementation: "reference" is the definition, which alone has a second derivative; "cpu" the compiled kernel;
+            "gpu" torch's, with the weights from the definition; "auto" the best that can run.
 
     Returns:
         The outputs (B, H, T, E), or outputs and weights, in the dtype of the arguments (float32 where autocast lowered
@@ -93,19 +118,46 @@ def softmax_attention(
         ImplementationUnavailableError: the implementation asked for cannot run here.
     """
     _check(query, key, value, mask, dropout)
-    choice = _choice(implementation, query.device, mask is not None, return_weights)
-    if lengths is not None:
-        lengths = _shared_lengths(lengths, query, key)
+    choice = _choice(implementation, query.device)
+    visible = visibility(query, key, lengths, memory_lengths, causal, mask)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    inputs = [query, key, value]
+    if choice == "gpu" and not return_weights:
+        return softmax_attention_fused(inputs, visible, scale, dropout)
     if choice == "gpu":
-        return softmax_attention_fused([query, key, value], lengths, causal, mask, scale, dropout)
+        return softmax_attention_fused(inputs, visible, scale, dropout), _weights(query, key, visible, scale)
     inputs, dtype = computing_precision(query=query, key=key, value=value)
     if choice == "cpu":
-        seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
-        return softmax_attention_op(inputs, lengths, seed, causal, scale, dropout).to(dtype)
-    with torch.autocast(query.device.type, enabled=False):
-        outputs, weights = softmax_attention_reference(inputs, lengths, causal, mask, scale, dropout)
+        outputs, weights = _by_kernel(inputs, visible, scale, dropout, return_weights)
+    else:
+        with torch.autocast(query.device.type, enabled=False):
+            outputs, weights = softmax_attention_reference(inputs, visible, scale, dropout)
     return (outputs.to(dtype), weights.to(dtype)) if return_weights else outputs.to(dtype)
+
+
+def _by_kernel(
+    inputs: list[Tensor], visible: Visibility, scale: float, dropout: float, return_weights: bool
+) -> tuple[Tensor, Tensor]:
+    seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
+    bias = None if visible.mask is None else _as_bias(visible.mask, inputs[0].dtype)
+    ends = None
+    if visible.lengths is not None and visible.memory_lengths is not None:
+        ends = torch.stack((visible.lengths, visible.memory_lengths))
+    return softmax_attention_op(inputs, bias, ends, seed, scale, dropout, visible.causal, return_weights)
+
+
+def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask with four axes, in ``dtype``; one of booleans becomes zeros and -inf."""
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    return mask.to(dtype)[(None,) * (4 - mask.dim())]
+
+
+def _weights(query: Tensor, key: Tensor, visible: Visibility, scale: float) -> Tensor:
+    """The weights alone, by the definition."""
+    (query, key), dtype = computing_precision(query=query, key=key)
+    with torch.autocast(query.device.type, enabled=False):
+        return softmax_weights(query, key, visible, scale).to(dtype)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> None:
@@ -121,32 +173,18 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
                 f"mask has shape {tuple(mask.shape)}; expected what broadcasts to {(batch, heads, time, keys)}"
             )
         if mask.dtype != torch.bool:
-            require_alike(query=query, mask=mask)
+            computing_precision(query=query, mask=mask)  # which refuses dtypes that do not fit
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout={dropout}; expected 0 <= dropout < 1")
 
 
-def _shared_lengths(lengths: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    batch, time = query.shape[0], query.shape[2]
-    if time != key.shape[2]:
-        raise ValueError(
-            f"lengths hold for queries and keys alike, but there are {time} queries and {key.shape[2]} keys; use mask"
-        )
-    return checked_lengths(lengths, batch, time, query.device)
-
-
-def _choice(implementation: Implementation, device: torch.device, masked: bool, weights: bool) -> str:
+def _choice(implementation: Implementation, device: torch.device) -> str:
     """Which of "reference", "cpu" and "gpu" runs."""
     on_gpu = device.type == "cuda"
-    if implementation == "gpu" and (weights or not on_gpu):
-        reason = "it returns no weights" if on_gpu else f"the tensors are on {device.type}"
-        raise ImplementationUnavailableError(f"softmax_attention: implementation 'gpu' cannot run: {reason}")
-    if implementation == "gpu" or (implementation == "auto" and on_gpu and not weights):
+    if implementation == "gpu" and not on_gpu:
+        raise ImplementationUnavailableError(
+            f"softmax_attention: implementation 'gpu' cannot run: the tensors are on {device.type}"
+        )
+    if implementation == "gpu" or (implementation == "auto" and on_gpu):
         return "gpu"
-    choice = chosen_implementation("softmax_attention", implementation, device)
-    if choice == "cpu" and (masked or weights):
-        if implementation == "cpu":
-            reason = "it takes no mask" if masked else "it returns no weights"
-            raise ImplementationUnavailableError(f"softmax_attention: implementation 'cpu' cannot run: {reason}")
-        return "reference"
-    return choice
+    return chosen_implementation("softmax_attention", implementation, device)

@@ -1,12 +1,15 @@
 // Softmax attention, forward and backward, for the sizes of small models: see DERIVATION.md.
 //
 // Legend: q, k, v queries, keys, values; T queries, S keys of one head of one sequence; D, E their components; P the
-// weights, g the cotangent of the outputs. Positions past a sequence's length and keys that a query may not see are
-// never read, so that nothing they hold can matter.
+// weights, g the cotangent of the outputs. Positions past a sequence's length and keys later than a query may see are
+// never read, so that nothing they hold can matter. A key that a bias of -inf hides is read but weighs 0, which is as
+// good as long as all numbers are finite; where they are not, such keys are passed over one by one.
 #include <nanobind/stl/array.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <type_traits>
 
 #include "common/kernels.h"
 #include "common/scratch.h"
@@ -43,6 +46,15 @@ struct Dropout {
     }
 };
 
+// The rows of one head within a tensor; null where there is no such tensor.
+template <class Number>
+struct Rows {
+    Number *first;
+    int64_t stride;
+    Number *row(int64_t index) const { return first + index * stride; }
+    explicit operator bool() const { return first != nullptr; }
+};
+
 // Everything about one head of one sequence.
 template <class Number>
 struct Head {
@@ -50,20 +62,14 @@ struct Head {
     bool causal;
     Number scale;
     Dropout dropout;
-    uint64_t first_row;  // the number of this head's first query within the call
+    uint64_t first_row;         // the number of this head's first query within the call
+    Rows<const Number> bias;    // what is added to the scores, T by S
+    bool pass_hidden_over;      // hidden keys are there and something is not finite
 
     int64_t width() const { return padded<Number>(size); }
     int64_t value_width() const { return padded<Number>(value_size); }
     int64_t stride() const { return padded<Number>(keys); }
     int64_t seen(int64_t t) const { return causal ? std::min(t + 1, keys) : keys; }
-};
-
-// The rows of one head within a tensor.
-template <class Number>
-struct Rows {
-    Number *first;
-    int64_t stride;
-    Number *row(int64_t index) const { return first + index * stride; }
 };
 
 // Working memory for one head. Forward uses a part of it; what is not touched costs nothing.
@@ -115,9 +121,35 @@ void write_rows(const Number *table, int64_t first, int64_t count, int64_t size,
         for (int64_t c = 0; c < size; ++c) rows.row(first + r)[c] = factor * table[r * width + c];
 }
 
+// Whether no number is NaN or infinite; -inf passes where it is allowed.
+template <class Number>
+bool finite(Rows<const Number> rows, int64_t count, int64_t size, bool minus_infinity = false) {
+    const Number most = std::numeric_limits<Number>::max(), least = minus_infinity ? -__builtin_inff() : -most;
+    bool all = true;
+    for (int64_t r = 0; r < count; ++r) {
+        const Number *row = rows.row(r);
+        std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> outside = 0;  // as wide, so that lanes match
+        for (int64_t c = 0; c < size; ++c) outside |= !(row[c] >= least) | !(row[c] <= most);
+        all &= outside == 0;
+    }
+    return all;
+}
+
 template <class Number>
 struct Inputs {
     Rows<const Number> query, key, value;
+};
+template <class Number>
+struct Outputs {
+    Rows<Number> readings, weights;
+};
+template <class Number>
+struct Cotangents {
+    Rows<const Number> readings, weights;
+};
+template <class Number>
+struct Gradients {
+    Rows<Number> query, key, value, bias;
 };
 
 // N queries from ``first`` on, and how many keys each of them sees; the last one sees most.
@@ -135,11 +167,43 @@ struct Block {
         const int64_t stride = head.stride();
         copy_rows(in.query, first, N, head.size, head.scale, tables.query);
         times_columns<N>(tables.query, head.width(), tables.key_columns, head.size, stride, end, tables.weights);
-        for (int64_t i = 0; i < N; ++i) softmax_row(tables.weights + i * stride, seen[i], end);
+        for (int64_t i = 0; i < N; ++i) softmax_row(tables.weights + i * stride, biased(i, tables.weights + i * stride), end);
         if (head.dropout.rate == 0) return tables.weights;
         for (int64_t i = 0; i < N; ++i) head.dropout.draw(head.first_row + first + i, end, tables.factors + i * stride);
         multiply(tables.factors, tables.weights, tables.kept);
         return tables.kept;
+    }
+    // Adds the bias to the i-th query's scores; how many of the keys count, hidden ones among them: none if all are hidden.
+    int64_t biased(int64_t i, Number *scores) const {
+        if (!head.bias) return seen[i];
+        return add_bias(head.bias.row(first + i), seen[i], scores) ? seen[i] : 0;
+    }
+    template <class Body>
+    void for_each_pair(bool hidden, const Body &body) const {
+        for (int64_t i = 0; i < N; ++i)
+            for (int64_t s = 0; s < seen[i]; ++s)
+                if ((head.bias.row(first + i)[s] == -__builtin_inff()) == hidden) body(i, s);
+    }
+    // products[i] = sum_s weights[i][s] * table[s]
+    void gather(const Number *weights, const Number *table, int64_t width, Number *products) const {
+        const int64_t stride = head.stride();
+        if (!head.pass_hidden_over) return times_rows<N>(weights, stride, seen, table, width, products);
+        std::fill_n(products, N * width, Number(0));
+        for_each_pair(false, [&](int64_t i, int64_t s) {
+            add_row(weights[i * stride + s], table + s * width, width, products + i * width);
+        });
+    }
+    // table[s] += sum_i weights[i][s] * rows[i]
+    void scatter(const Number *weights, const Number *rows, int64_t width, Number *table) const {
+        const int64_t stride = head.stride();
+        if (!head.pass_hidden_over) return add_outer<N>(weights, stride, seen, rows, width, table);
+        for_each_pair(false, [&](int64_t i, int64_t s) {
+            add_row(weights[i * stride + s], rows + i * width, width, table + s * width);
+        });
+    }
+    void clear_hidden(Number *row_of_pairs) const {
+        if (head.pass_hidden_over)
+            for_each_pair(true, [&](int64_t i, int64_t s) { row_of_pairs[i * head.stride() + s] = 0; });
     }
     void multiply(const Number *factors, const Number *from, Number *to) const {
         for (int64_t i = 0; i < N; ++i)
@@ -155,24 +219,38 @@ struct Block {
             for (int64_t s = 0; s < end; ++s) cotangent[s] = weights[s] * (cotangent[s] - sum);
         }
     }
-    void forward(const Inputs<Number> &in, Tables<Number> &tables, Rows<Number> outputs) const {
-        const Number *used = weigh(in, tables);
-        times_rows<N>(used, head.stride(), seen, tables.values, head.value_width(), tables.product);
-        write_rows(tables.product, first, N, head.value_size, Number(1), outputs);
+    // Numbers about pairs of the block's queries and keys, to or from a tensor.
+    void write_pairs(const Number *pairs, Rows<Number> rows) const {
+        for (int64_t i = 0; i < N; ++i) std::copy_n(pairs + i * head.stride(), seen[i], rows.row(first + i));
     }
-    void backward(const Inputs<Number> &in, Rows<const Number> cotangents, Tables<Number> &tables,
-                  Rows<Number> grad_query) const {
+    void add_pairs(Rows<const Number> rows, Number *pairs) const {
+        for (int64_t i = 0; i < N; ++i, pairs += head.stride())
+            for (int64_t s = 0; s < seen[i]; ++s) pairs[s] += rows.row(first + i)[s];
+    }
+    void forward(const Inputs<Number> &in, Tables<Number> &tables, const Outputs<Number> &out) const {
+        const Number *used = weigh(in, tables);
+        gather(used, tables.values, head.value_width(), tables.product);
+        write_rows(tables.product, first, N, head.value_size, Number(1), out.readings);
+        clear_hidden(tables.weights);
+        if (out.weights) write_pairs(tables.weights, out.weights);
+    }
+    void backward(const Inputs<Number> &in, const Cotangents<Number> &cotangents, Tables<Number> &tables,
+                  const Gradients<Number> &gradients) const {
         const int64_t stride = head.stride(), width = head.width(), value_width = head.value_width();
         const Number *used = weigh(in, tables);
-        copy_rows(cotangents, first, N, head.value_size, Number(1), tables.cotangent);
-        add_outer<N>(used, stride, seen, tables.cotangent, value_width, tables.grad_values);
+        copy_rows(cotangents.readings, first, N, head.value_size, Number(1), tables.cotangent);
+        scatter(used, tables.cotangent, value_width, tables.grad_values);
         times_columns<N>(tables.cotangent, value_width, tables.value_columns, head.value_size, stride, end,
                          tables.scores);
         if (head.dropout.rate > 0) multiply(tables.factors, tables.scores, tables.scores);
+        if (cotangents.weights) add_pairs(cotangents.weights, tables.scores);
+        clear_hidden(tables.scores);
         through_softmax(tables.weights, tables.scores);
-        add_outer<N>(tables.scores, stride, seen, tables.query, width, tables.grad_keys);
-        times_rows<N>(tables.scores, stride, seen, tables.keys, width, tables.product);
-        write_rows(tables.product, first, N, head.size, head.scale, grad_query);
+        clear_hidden(tables.scores);
+        scatter(tables.scores, tables.query, width, tables.grad_keys);
+        gather(tables.scores, tables.keys, width, tables.product);
+        write_rows(tables.product, first, N, head.size, head.scale, gradients.query);
+        if (gradients.bias) write_pairs(tables.scores, gradients.bias);
     }
 };
 
@@ -185,17 +263,30 @@ void for_each_block(const Head<Number> &head, const Body &body) {
 }
 
 template <class Number>
-void forward_head(const Head<Number> &head, const Inputs<Number> &in, Rows<Number> outputs) {
+bool all_finite(const Head<Number> &head, const Inputs<Number> &in) {
+    return finite(in.query, head.queries, head.size) && finite(in.key, head.keys, head.size) &&
+           finite(in.value, head.keys, head.value_size) && finite(head.bias, head.queries, head.keys, true);
+}
+template <class Number>
+bool all_finite(const Head<Number> &head, const Cotangents<Number> &cotangents) {
+    return finite(cotangents.readings, head.queries, head.value_size) &&
+           (!cotangents.weights || finite(cotangents.weights, head.queries, head.keys));
+}
+
+template <class Number>
+void forward_head(Head<Number> head, const Inputs<Number> &in, const Outputs<Number> &out) {
+    head.pass_hidden_over = head.bias && !all_finite(head, in);
     Scratch scratch(Tables<Number>::bytes(head));
     Tables<Number> tables(head, scratch.as<Number>());
     copy_columns(in.key, head.keys, head.size, tables.key_columns);
     copy_rows(in.value, 0, head.keys, head.value_size, Number(1), tables.values);
-    for_each_block(head, [&](const auto &some) { some.forward(in, tables, outputs); });
+    for_each_block(head, [&](const auto &some) { some.forward(in, tables, out); });
 }
 
 template <class Number>
-void backward_head(const Head<Number> &head, const Inputs<Number> &in, Rows<const Number> cotangents,
-                   Rows<Number> grad_query, Rows<Number> grad_key, Rows<Number> grad_value) {
+void backward_head(Head<Number> head, const Inputs<Number> &in, const Cotangents<Number> &cotangents,
+                   const Gradients<Number> &gradients) {
+    head.pass_hidden_over = head.bias && !(all_finite(head, in) && all_finite(head, cotangents));
     Scratch scratch(Tables<Number>::bytes(head));
     Tables<Number> tables(head, scratch.as<Number>());
     copy_columns(in.key, head.keys, head.size, tables.key_columns);
@@ -203,12 +294,13 @@ void backward_head(const Head<Number> &head, const Inputs<Number> &in, Rows<cons
     copy_rows(in.key, 0, head.keys, head.size, Number(1), tables.keys);
     std::fill_n(tables.grad_keys, head.keys * head.width(), Number(0));
     std::fill_n(tables.grad_values, head.keys * head.value_width(), Number(0));
-    for_each_block(head, [&](const auto &some) { some.backward(in, cotangents, tables, grad_query); });
-    write_rows(tables.grad_keys, 0, head.keys, head.size, Number(1), grad_key);
-    write_rows(tables.grad_values, 0, head.keys, head.value_size, Number(1), grad_value);
+    for_each_block(head, [&](const auto &some) { some.backward(in, cotangents, tables, gradients); });
+    write_rows(tables.grad_keys, 0, head.keys, head.size, Number(1), gradients.key);
+    write_rows(tables.grad_values, 0, head.keys, head.value_size, Number(1), gradients.value);
 }
 
-// A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous.
+// A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous. Zeros where
+// there is none.
 using View = std::array<int64_t, 4>;
 
 // What a call is about besides its tensors.
@@ -216,15 +308,18 @@ struct Call {
     int64_t batch, heads, queries, keys, size, value_size;
     bool causal;
     double scale, rate;
-    int64_t lengths, seed;  // addresses; 0 where all positions count, or nothing is dropped
+    int64_t ends, seed;  // addresses, of lengths of queries and then of keys; 0 where all count, or nothing is dropped
+    View bias;
 
     template <class Number>
     Head<Number> head(int64_t index) const {
-        const int64_t *given = reinterpret_cast<const int64_t *>(lengths), b = index / heads;
-        const int64_t t = given ? std::clamp<int64_t>(given[b], 0, queries) : queries;
-        const int64_t s = given ? std::clamp<int64_t>(given[b], 0, keys) : keys;
+        const int64_t b = index / heads, t = end(b, queries), s = end(batch + b, keys);
         const Dropout dropout{seed ? *reinterpret_cast<const uint64_t *>(seed) : 0, rate};
-        return {t, s, size, value_size, causal, Number(scale), dropout, uint64_t(index * queries)};
+        const Rows<const Number> added = rows<const Number>(bias, index);
+        return {t, s, size, value_size, causal, Number(scale), dropout, uint64_t(index * queries), added, false};
+    }
+    int64_t end(int64_t which, int64_t all) const {
+        return ends ? std::clamp<int64_t>(reinterpret_cast<const int64_t *>(ends)[which], 0, all) : all;
     }
     template <class Number>
     Rows<Number> rows(const View &view, int64_t index) const {
@@ -249,28 +344,28 @@ void clear(Rows<Number> rows, int64_t first, int64_t count, int64_t size) {
 }
 
 template <class Number>
-void forward(const Call &call, const std::array<View, 3> &inputs, const View &outputs, int threads) {
+void forward(const Call &call, const std::array<View, 3> &inputs, const std::array<View, 2> &outputs, int threads) {
     for_each_sequence(call.batch * call.heads, call.useful_threads(threads), [&](int64_t i) {
         const Head<Number> head = call.head<Number>(i);
-        const Rows<Number> output = call.rows<Number>(outputs, i);
-        forward_head(head, call.inputs<Number>(inputs, i), output);
-        clear(output, head.queries, call.queries, call.value_size);
+        const Outputs<Number> out{call.rows<Number>(outputs[0], i), call.rows<Number>(outputs[1], i)};
+        forward_head(head, call.inputs<Number>(inputs, i), out);
+        clear(out.readings, head.queries, call.queries, call.value_size);
     });
 }
 
 template <class Number>
-void backward(const Call &call, const std::array<View, 3> &inputs, const View &cotangents,
-              const std::array<View, 3> &gradients, int threads) {
+void backward(const Call &call, const std::array<View, 3> &inputs, const std::array<View, 2> &cotangents,
+              const std::array<View, 4> &gradients, int threads) {
     for_each_sequence(call.batch * call.heads, call.useful_threads(threads), [&](int64_t i) {
         const Head<Number> head = call.head<Number>(i);
-        const Rows<Number> grad_query = call.rows<Number>(gradients[0], i);
-        const Rows<Number> grad_key = call.rows<Number>(gradients[1], i);
-        const Rows<Number> grad_value = call.rows<Number>(gradients[2], i);
-        backward_head(head, call.inputs<Number>(inputs, i), call.rows<const Number>(cotangents, i), grad_query,
-                      grad_key, grad_value);
-        clear(grad_query, head.queries, call.queries, call.size);
-        clear(grad_key, head.keys, call.keys, call.size);
-        clear(grad_value, head.keys, call.keys, call.value_size);
+        const Cotangents<Number> given{call.rows<const Number>(cotangents[0], i),
+                                       call.rows<const Number>(cotangents[1], i)};
+        const Gradients<Number> found{call.rows<Number>(gradients[0], i), call.rows<Number>(gradients[1], i),
+                                      call.rows<Number>(gradients[2], i), call.rows<Number>(gradients[3], i)};
+        backward_head(head, call.inputs<Number>(inputs, i), given, found);
+        clear(found.query, head.queries, call.queries, call.size);
+        clear(found.key, head.keys, call.keys, call.size);
+        clear(found.value, head.keys, call.keys, call.value_size);
     });
 }
 
@@ -281,9 +376,9 @@ void register_softmax_attention(nanobind::module_ &module) {
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Call>(module, "SoftmaxAttentionCall")
         .def("__init__", [](Call *call, std::array<int64_t, 6> sizes, bool causal, double scale, double rate,
-                            int64_t lengths, int64_t seed) {
+                            int64_t ends, int64_t seed, const View &bias) {
             const auto [batch, heads, queries, keys, size, value_size] = sizes;
-            new (call) Call{batch, heads, queries, keys, size, value_size, causal, scale, rate, lengths, seed};
+            new (call) Call{batch, heads, queries, keys, size, value_size, causal, scale, rate, ends, seed, bias};
         });
     module.def("softmax_attention_forward_float32", &forward<float>, Unlocked());
     module.def("softmax_attention_forward_float64", &forward<double>, Unlocked());

@@ -1,6 +1,6 @@
 """The compiled softmax attention as a torch operator with its gradient."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,24 +9,53 @@ from structattn.operators.common.kernels import compiled_kernels
 
 _FORWARD = "structattn::softmax_attention"
 _BACKWARD = "structattn::softmax_attention_backward"
-_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? lengths, Tensor? seed"
-_OPTIONS = "bool causal, float scale, float dropout"
-# Defined by schema, not by the custom_op decorator, which would take longer than a small kernel.
-torch.library.define(_FORWARD, f"({_INPUTS}, {_OPTIONS}) -> Tensor")
-torch.library.define(_BACKWARD, f"(Tensor cotangent, {_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
+_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? ends, Tensor? seed"
+# Defined by schema, not by the custom_op decorator, which would take longer than a small kernel. All options are one
+# argument (``_Options``), because what torch does for each call grows with the square of their number.
+_OPTIONS = "float[4] options"
+torch.library.define(_FORWARD, f"({_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor)")
+torch.library.define(
+    _BACKWARD,
+    f"(Tensor cotangent, Tensor? weights_cotangent, {_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 
-Options = tuple[bool, float, float]
+_NO_VIEW = (0, 0, 0, 0)
+
+
+class _Options(NamedTuple):
+    """Scale, rate of dropout, and 1 for true: causal; the weights or the gradient of the bias are wanted."""
+
+    scale: float
+    dropout: float
+    causal: float
+    wanted: float
 
 
 def softmax_attention_op(
-    inputs: list[Tensor], lengths: Tensor | None, seed: Tensor | None, causal: bool, scale: float, dropout: float
-) -> Tensor:
-    """Outputs (B, H, T, E) by the compiled kernel; query, key, value in float32 or float64 on a CPU, checked.
+    inputs: list[Tensor],
+    bias: Tensor | None,
+    ends: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    return_weights: bool,
+) -> tuple[Tensor, Tensor]:
+    """Outputs (B, H, T, E) and weights (B, H, T, S), empty unless asked for, by the compiled kernel.
 
-    ``seed`` (1,) int64 decides which weights are dropped; it must be given where ``dropout`` > 0.
+    Args:
+        inputs: query, key and value in float32 or float64 on a CPU, checked.
+        bias: of the same dtype, with four axes, which broadcast to (B, H, T, S).
+        ends: (2, B) int64, the lengths of queries and of keys.
+        seed: (1,) int64, which decides which weights are dropped; must be given where ``dropout`` > 0.
+        scale: factor of the scores.
+        dropout: rate.
+        causal: query t sees keys 0 to t only.
+        return_weights: whether the weights are wanted.
     """
-    outputs: Tensor = torch.ops.structattn.softmax_attention(*inputs, lengths, seed, causal, scale, dropout)
-    return outputs
+    options = _Options(scale, dropout, float(causal), float(return_weights))
+    results: tuple[Tensor, Tensor] = torch.ops.structattn.softmax_attention(*inputs, bias, ends, seed, options)
+    return results
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -40,77 +69,110 @@ def _empty(like: Tensor, size: int) -> Tensor:
     return like.new_empty(batch, time, heads, size).transpose(1, 2)
 
 
-def _view(tensor: Tensor) -> tuple[int, ...]:
-    return (tensor.data_ptr(), *tensor.stride()[:3])
+def _pairs(query: Tensor, key: Tensor, wanted: float) -> Tensor:
+    """Zeros (B, H, T, S), in which the kernel writes what is seen; no numbers unless wanted."""
+    return query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+
+
+def _view(tensor: Tensor | None) -> tuple[int, ...]:
+    return _NO_VIEW if tensor is None or tensor.dim() < 4 else (tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def _every_pair(bias: Tensor, pairs: tuple[int, ...]) -> Tensor:
+    """The bias seen as (B, H, T, S); only a broadcast over the keys is written out."""
+    return _rows(bias.expand(*bias.shape[:3], pairs[3])).expand(pairs)
 
 
 def _run(
     direction: str,
     inputs: tuple[Tensor, ...],
+    bias: Tensor | None,
     extras: tuple[Tensor | None, Tensor | None],
-    options: Options,
-    *views: object,
+    options: _Options,
+    *views: list[tuple[int, ...]],
 ) -> None:
-    query, _, value = inputs
+    query, key, value = inputs
     extension = compiled_kernels()
     if extension is None or query.dtype not in (torch.float32, torch.float64):
         raise RuntimeError(
             f"softmax attention kernel: got {query.dtype}; expected float32 or float64, and the extension"
         )
-    if options[2] > 0 and extras[1] is None:
-        raise ValueError(f"dropout={options[2]} needs a seed")
+    scale, dropout, causal, _ = options
+    if dropout > 0 and extras[1] is None:
+        raise ValueError(f"dropout={dropout} needs a seed")
     kernel = getattr(extension[1], f"softmax_attention_{direction}_{str(query.dtype).removeprefix('torch.')}")
-    sizes = (*query.shape[:3], *value.shape[2:3], query.shape[3], value.shape[3])
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in extras]
-    call = extension[1].SoftmaxAttentionCall(sizes, *options, *addresses)
+    sizes = (*query.shape[:3], key.shape[2], query.shape[3], value.shape[3])
+    every_pair = None if bias is None else _every_pair(bias, sizes[:4])  # a copy, perhaps: alive while the kernel runs
+    kept = [None if tensor is None else tensor.contiguous() for tensor in extras]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in kept]
+    call = extension[1].SoftmaxAttentionCall(sizes, bool(causal), scale, dropout, *addresses, _view(every_pair))
     kernel(call, [_view(tensor) for tensor in inputs], *views, torch.get_num_threads())
 
 
 @torch.library.impl(_FORWARD, "cpu")
 def _forward(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, seed: Tensor | None, *options: Any
-) -> Tensor:
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    ends: Tensor | None,
+    seed: Tensor | None,
+    options: list[float],
+) -> tuple[Tensor, Tensor]:
+    outputs, weights = _fake_forward(query, key, value, options)
     inputs = (_rows(query), _rows(key), _rows(value))
-    lengths = None if lengths is None else lengths.contiguous()
-    outputs = _empty(query, value.shape[3])
-    _run("forward", inputs, (lengths, seed), options, _view(outputs))
-    return outputs
+    _run("forward", inputs, bias, (ends, seed), _Options(*options), [_view(outputs), _view(weights)])
+    return outputs, weights
 
 
 @torch.library.impl(_BACKWARD, "cpu")
 def _backward(
     cotangent: Tensor,
+    weights_cotangent: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    lengths: Tensor | None,
+    bias: Tensor | None,
+    ends: Tensor | None,
     seed: Tensor | None,
-    *options: Any,
+    options: list[float],
 ) -> tuple[Tensor, ...]:
-    cotangent, inputs = _rows(cotangent), (_rows(query), _rows(key), _rows(value))
-    lengths = None if lengths is None else lengths.contiguous()
-    gradients = tuple(_empty(tensor, tensor.shape[3]) for tensor in inputs)
-    _run("backward", inputs, (lengths, seed), options, _view(cotangent), [_view(tensor) for tensor in gradients])
+    inputs = (_rows(query), _rows(key), _rows(value))
+    cotangent = _rows(cotangent)
+    weights_cotangent = None if weights_cotangent is None else _rows(weights_cotangent)
+    gradients = _fake_backward(cotangent, weights_cotangent, query, key, value, options)
+    views = [_view(cotangent), _view(weights_cotangent)], [_view(tensor) for tensor in gradients]
+    _run("backward", inputs, bias, (ends, seed), _Options(*options), *views)
     return gradients
 
 
-def _fake_forward(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
-    return _empty(query, value.shape[3])
+def _fake_forward(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    wanted = rest[-1][3]
+    return _empty(query, value.shape[3]), _pairs(query, key, wanted)
 
 
-def _fake_backward(cotangent: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    return tuple(_empty(tensor, tensor.shape[3]) for tensor in (query, key, value))
+def _fake_backward(
+    cotangent: Tensor, weights_cotangent: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    wanted = rest[-1][3]
+    return (*(_empty(tensor, tensor.shape[3]) for tensor in (query, key, value)), _pairs(query, key, wanted))
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:5])
-    ctx.options = inputs[5:]
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:6])
+    ctx.options = inputs[6][:3]
 
 
-def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-    inputs = ctx.saved_tensors
-    gradients = torch.ops.structattn.softmax_attention_backward(cotangent, *inputs, *ctx.options)
-    return (*gradients, None, None, None, None, None)
+def _gradient(ctx: Any, cotangent: Tensor | None, weights_cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
+    inputs, of_bias = ctx.saved_tensors, ctx.needs_input_grad[3]
+    query, _, value, bias = inputs[:4]
+    if cotangent is None:
+        cotangent = value.new_zeros(*query.shape[:3], value.shape[3])
+    *gradients, pairs = torch.ops.structattn.softmax_attention_backward(
+        cotangent, weights_cotangent, *inputs, [*ctx.options, float(of_bias)]
+    )
+    return (*gradients, pairs.sum_to_size(bias.shape) if of_bias else None, None, None, None)
 
 
 def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:

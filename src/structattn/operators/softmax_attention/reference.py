@@ -4,60 +4,47 @@ Shapes: B batch, H heads, T queries, S keys, D size of a query and of a key, E s
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.checks import inside
+from structattn.operators.softmax_attention.visibility import Visibility, without_end
 
 
-def allowed_pairs(
-    lengths: Int[Tensor, " batch"] | None, causal: bool, mask: Tensor | None, queries: int, like: Tensor
-) -> Bool[Tensor, "#batch #heads queries keys"]:
-    """Which query may see which of ``like``'s keys (B, H, S, D): before the length, not later, not masked."""
-    keys = like.shape[2]
-    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=like.device)
-    if causal:
-        allowed = allowed.tril()
-    if lengths is not None:
-        here = inside(lengths, keys)
-        allowed = allowed & here[:, None, None, :] & here[:, None, :, None]
-    if mask is not None:
-        allowed = allowed & (mask if mask.dtype == torch.bool else mask != -torch.inf)
-    return allowed
+def softmax_weights(
+    query: Tensor, key: Tensor, visible: Visibility, scale: float
+) -> Float[Tensor, "batch heads queries keys"]:
+    """w[t] = softmax over the visible s of (scale * q_t . k_s + bias[t, s]); zeros where a query sees no key.
 
-
-def softmax_attention_reference(
-    inputs: list[Tensor],
-    lengths: Int[Tensor, " batch"] | None,
-    causal: bool,
-    mask: Tensor | None,
-    scale: float,
-    dropout: float,
-) -> tuple[Float[Tensor, "batch heads queries value"], Float[Tensor, "batch heads queries keys"]]:
-    """Outputs sum_s w[t,s] v_s and weights w[t] = softmax over the allowed s of (scale * q_t . k_s + mask[t,s]).
-
-    A query without an allowed key has no weights: zeros, and zero gradients. A NaN counts only where it is allowed:
-    0 * NaN is NaN in a matrix product, so every NaN is taken out before and put back where it belongs.
-    Cost: O(B * H * T * S * (D + E)) time, O(B * H * T * S) memory. The weights returned are those before dropout.
+    A NaN counts only where it is seen: NaN is taken out before the matrix product, and put back where it belongs.
     """
-    query, key, value = (_cut(tensor, lengths) for tensor in inputs)
-    allowed = allowed_pairs(lengths, causal, mask, query.shape[2], key).expand(*query.shape[:3], key.shape[2])
+    query, key = without_end(query, visible.lengths), without_end(key, visible.memory_lengths)
+    allowed = visible.pairs(query.shape[2], key).expand(*query.shape[:3], key.shape[2])
     scores = scale * (_without_nan(query) @ _without_nan(key).transpose(-1, -2))
-    if mask is not None and mask.dtype != torch.bool:
-        scores = scores + mask
+    if visible.bias is not None:
+        scores = scores + visible.bias
     nan_pairs = query.isnan().any(-1)[..., :, None] | key.isnan().any(-1)[..., None, :]
     scores = torch.where(allowed, scores.masked_fill(nan_pairs, torch.nan), -torch.inf)
     some_key = allowed.any(-1, keepdim=True)
-    weights = torch.where(some_key, torch.softmax(torch.where(some_key, scores, 0), -1), 0)
+    return torch.where(allowed, torch.softmax(torch.where(some_key, scores, 0), -1), 0)
+
+
+def softmax_attention_reference(
+    inputs: list[Tensor], visible: Visibility, scale: float, dropout: float
+) -> tuple[Float[Tensor, "batch heads queries value"], Float[Tensor, "batch heads queries keys"]]:
+    """Outputs sum_s w[t, s] v_s and the weights w, which are those before dropout.
+
+    A query without a visible key has no weights: zeros, and zero gradients. 0 * NaN is NaN in a matrix product, so
+    every NaN is taken out of the values before and put back for the queries that see it.
+    Cost: O(B * H * T * S * (D + E)) time, O(B * H * T * S) memory.
+    """
+    query, key, value = inputs
+    weights = softmax_weights(query, key, visible, scale)
+    value = without_end(value, visible.memory_lengths)
     outputs = F.dropout(weights, dropout) @ _without_nan(value)
+    allowed = visible.pairs(query.shape[2], key)
     nan_seen = allowed.to(value.dtype) @ value.isnan().to(value.dtype) > 0
-    return _cut(outputs.masked_fill(nan_seen, torch.nan), lengths), weights
-
-
-def _cut(tensor: Tensor, lengths: Tensor | None) -> Tensor:
-    """Zeros past the length, whose gradient is zero whatever comes back."""
-    return tensor if lengths is None else torch.where(inside(lengths, tensor.shape[2])[:, None, :, None], tensor, 0)
+    return without_end(outputs.masked_fill(nan_seen, torch.nan), visible.lengths), weights
 
 
 def _without_nan(tensor: Tensor) -> Tensor:

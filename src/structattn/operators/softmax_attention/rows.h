@@ -94,6 +94,28 @@ inline void softmax_row(Number *row, int64_t count, int64_t end) {
     for (int64_t s = 0; s < end; s += lanes<Number>) store<Number>(row + s, load(row + s) / sum);
 }
 
+// row[s] += bias[s], but -inf where the bias is, whatever the score there: that key is hidden. Whether any is left.
+template <class Number>
+inline bool add_bias(const Number *bias, int64_t count, Number *row) {
+    const Lanes<Number> hidden = Lanes<Number>{} - __builtin_inff();
+    typename Format<Number>::Bits left{};
+    auto add = [&](Lanes<Number> biases, Number *scores) {
+        const typename Format<Number>::Bits here = biases != hidden;
+        store<Number>(scores, here ? load(scores) + biases : hidden);
+        left |= here;
+    };
+    int64_t s = 0;
+    for (; s + lanes<Number> <= count; s += lanes<Number>) add(load(bias + s), row + s);
+    if (s < count) {
+        Lanes<Number> rest = hidden;
+        std::memcpy(&rest, bias + s, (count - s) * sizeof(Number));
+        add(rest, row + s);
+    }
+    bool some = false;
+    for (int64_t l = 0; l < lanes<Number>; ++l) some |= left[l] != 0;
+    return some;
+}
+
 // products[i][s] = sum_c left[i][c] * columns[c][s] for s < count, rounded up to whole lanes.
 template <int N, class Number>
 inline void times_columns(const Number *left, int64_t width, const Number *columns, int64_t size, int64_t stride,
@@ -122,6 +144,12 @@ inline void times_rows(const Number *weights, int64_t stride, const int64_t *cou
             for (int64_t s = counts[0]; s < counts[i]; ++s) sums[i] += weights[i * stride + s] * load(table + s * width + c);
         for (int64_t i = 0; i < N; ++i) store<Number>(products + i * width + c, sums[i]);
     }
+}
+
+// to[c] += factor * from[c]
+template <class Number>
+inline void add_row(Number factor, const Number *from, int64_t width, Number *to) {
+    for (int64_t c = 0; c < width; c += lanes<Number>) store<Number>(to + c, load(to + c) + factor * load(from + c));
 }
 
 // table[s] += sum_i weights[i][s] * left[i] over the queries i with s < counts[i].

@@ -18,13 +18,14 @@ def superposition_stack(
     actions: Float[Tensor, "batch time 3"],
     values: Float[Tensor, "batch time vector"],
     *,
+    initial: Float[Tensor, "batch vector"] | None = None,
     lengths: Int[Tensor, " batch"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time vector"]:
     """Readings of a superposition stack (DuSell & Chiang 2024, section 3.2.1, equations 4 to 8).
 
-    The stack starts empty. Step t applies its action and its vector, then reads the top:
-    V_t[i] = push_t * V_{t-1}[i-1] + noop_t * V_{t-1}[i] + pop_t * V_{t-1}[i+1] with V_{t-1}[0] = v_t; r_t = V_t[1].
+    The stack starts empty, or with ``initial`` in every row. Step t applies its action and its vector, then reads the
+    top: V_t[i] = push_t * V_{t-1}[i-1] + noop_t * V_{t-1}[i] + pop_t * V_{t-1}[i+1], V_{t-1}[0] = v_t, r_t = V_t[1].
     For probabilities this is the expected top of an ordinary stack that samples each action independently, an empty
     stack reading zero and a pop of it doing nothing.
 
@@ -34,6 +35,8 @@ def superposition_stack(
         actions: push, no-op and pop (``SuperpositionAction``) of every step, taken as they are: not checked to sum to
             1, never normalised.
         values: the vector that each step pushes.
+        initial: what every row holds before the first step, V_0[i]; zeros where None. There is no last row: with
+            probabilities, the reading is the expected top where an empty stack reads ``initial``.
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros,
             forward and backward, whatever the arguments hold there.
         implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
@@ -49,13 +52,17 @@ def superposition_stack(
     require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
     batch, time, _ = actions.shape
     require_shape("values", values, (batch, time, None), "(B, T, m)")
+    if initial is not None:
+        require_shape("initial", initial, (batch, values.shape[2]), "(B, m)")
     choice = chosen_implementation("superposition_stack", implementation, values.device)
-    (actions, values), dtype = computing_precision(actions=actions, values=values)
+    given = {"actions": actions, "values": values} | ({} if initial is None else {"initial": initial})
+    (actions, values, *rest), dtype = computing_precision(**given)
+    row = rest[0] if rest else None
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
-        return superposition_stack_op(actions, values, checked).to(dtype)
+        return superposition_stack_op(actions, values, checked, row).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
-    return superposition_stack_reference(actions, values, checked).to(dtype)
+    return superposition_stack_reference(actions, values, checked, row).to(dtype)
 
 
 def superposition_stack_weights(

@@ -4,9 +4,12 @@
 // tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may differ from zero and that a reading still sees.
 //
 // The columns of a stack do not know each other, so they are worked through in tiles of 16 or 32, which stay in the
-// nearest cache. A stack is stored as [slot | row 1 | row 2 | ... | two rows of zeros], each w numbers long and aligned.
+// nearest cache. A stack is stored as [slot | row 1 | row 2 | ... | two rows behind], each w numbers long and aligned.
 // The slot holds the vector that the next step pushes: Above, At and Below are then one array seen through shifts of
 // one row, and a step of the whole stack is a single loop over h(t) * w numbers.
+//
+// Rows that no vector has reached yet are all alike, V_t[i] = z_t for i > t: the two rows behind the last hold z_t as
+// long as they are read, and zeros from then on.
 //
 // Tables are double whatever the caller's type: products of many small probabilities would otherwise reach the
 // denormal numbers, which are both inexact and, on many processors, a hundred times slower.
@@ -27,17 +30,20 @@ template <class Number>
 struct Tile {
     const Number *actions;  // (T, 3): push, no-op, pop
     const Number *values;   // (T, m), from the tile's first column on
+    const Number *initial;  // (m), likewise; none where the stack begins with zeros
     int64_t steps;          // n
     int64_t vector;         // m
     int64_t columns;        // of the tile
     int64_t width;          // w: columns rounded up to whole lanes; the surplus is zero
 
     int64_t height(int64_t t) const { return std::min(t, steps + 1 - t); }
+    bool untouched_rows_are_read(int64_t t) const { return initial && height(t) == t; }
     int64_t stack_size() const { return ((steps + 1) / 2 + 3) * width; }
     const Number *action(int64_t t) const { return actions + 3 * (t - 1); }
-    void copy_value(int64_t t, double *slot) const {
-        std::copy_n(values + (t - 1) * vector, columns, slot);
-        std::fill(slot + columns, slot + width, 0.0);
+    void copy_value(int64_t t, double *slot) const { copy_row(values + (t - 1) * vector, slot); }
+    void copy_row(const Number *from, double *to) const {
+        std::copy_n(from, columns, to);
+        std::fill(to + columns, to + width, 0.0);
     }
 };
 
@@ -57,6 +63,22 @@ class Stacks {
     int64_t size_, width_;
 };
 
+// V_0: nothing but untouched rows.
+template <class Number>
+void begin(const Tile<Number> &tile, Stacks &stacks, int64_t index) {
+    stacks.make_empty(index);
+    if (!tile.initial) return;
+    for (int64_t i = 0; i < 2; ++i) tile.copy_row(tile.initial, stacks.rows(index) + i * tile.width);
+}
+
+// z_t = (push + noop + pop) z_{t-1} in the two rows behind the last of V_t.
+template <class Number>
+void advance_untouched_rows(const Tile<Number> &tile, int64_t t, const double *old, double *next) {
+    const int64_t w = tile.width;
+    const double sum = double(tile.action(t)[0]) + tile.action(t)[1] + tile.action(t)[2];
+    for (int64_t k = 0; k < w; ++k) next[t * w + k] = next[(t + 1) * w + k] = sum * old[(t - 1) * w + k];
+}
+
 // V_t from V_{t-1}, equations (5) to (8); the vector of step t goes into the old stack's slot.
 template <class Number>
 void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, int64_t to) {
@@ -67,6 +89,7 @@ void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, 
     double *__restrict next = stacks.rows(to);
     for (int64_t k = 0; k < count; ++k) next[k] = push * old[k - w] + noop * old[k] + pop * old[k + w];
     std::fill_n(next + count, 2 * w, 0.0);
+    if (tile.untouched_rows_are_read(t)) advance_untouched_rows(tile, t, old, next);
 }
 
 // From U_t: the gradient of the action of step t, added to ``products``, and U_{t-1}. One pass over the rows of both.
@@ -89,11 +112,27 @@ void retreat(const Tile<Number> &tile, int64_t t, const double *before, const do
     for (int64_t l = 0; l < lanes; ++l) products[0] += above[l], products[1] += at[l], products[2] += below[l];
 }
 
+// The adjoint of z_t becomes that of z_{t-1}, on which depend z_t and, through rows t and t + 1 of V_{t-1}, two rows of
+// V_t. What z_t adds to the gradient of the action goes into ``products``.
+template <class Number>
+void retreat_untouched_rows(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
+                            double *untouched, double *products) {
+    const int64_t w = tile.width;
+    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
+    const double *z = before + (t - 1) * w, *last = adjoint + (t - 1) * w;
+    double product = 0;
+    for (int64_t k = 0; k < w; ++k) {
+        product += untouched[k] * z[k];
+        untouched[k] = (push + noop + pop) * untouched[k] + (noop + pop) * last[k] + pop * last[k - w];
+    }
+    for (int64_t i = 0; i < 3; ++i) products[i] += product;
+}
+
 template <class Number>
 void forward(const Tile<Number> &tile, Number *readings) {
     Scratch scratch(2 * tile.stack_size() * sizeof(double));
     Stacks stacks(scratch.as<double>(), tile.stack_size(), tile.width);
-    stacks.make_empty(0);
+    begin(tile, stacks, 0);
     for (int64_t t = 1; t <= tile.steps; ++t) {
         advance(tile, t, stacks, (t - 1) % 2, t % 2);
         std::copy_n(stacks.rows(t % 2), tile.columns, readings + (t - 1) * tile.vector);
@@ -111,9 +150,9 @@ int64_t block_length(int64_t steps, int64_t stack_size) {
 // starts[i] becomes the stack before the first step of block i; ``pair`` is room for two stacks.
 template <class Number>
 void fill_starts(const Tile<Number> &tile, int64_t block, Stacks &starts, Stacks &pair) {
-    starts.make_empty(0);
+    begin(tile, starts, 0);
     if (block >= tile.steps) return;
-    pair.make_empty(0);
+    begin(tile, pair, 0);
     for (int64_t t = 1; t < tile.steps; ++t) {
         advance(tile, t, pair, (t - 1) % 2, t % 2);
         if (t % block == 0) starts.copy_from(pair, t % 2, t / block);
@@ -123,7 +162,7 @@ void fill_starts(const Tile<Number> &tile, int64_t block, Stacks &starts, Stacks
 // Steps ``last`` down to ``first``; stacks[0] holds the stack before ``first``, adjoints[last % 2] what comes from later.
 template <class Number>
 void backward_block(const Tile<Number> &tile, int64_t first, int64_t last, Stacks &stacks, Stacks &adjoints,
-                    const Number *cotangent, double *products, Number *grad_values) {
+                    const Number *cotangent, double *untouched, double *products, Number *grad_values) {
     for (int64_t t = first; t < last; ++t) advance(tile, t, stacks, t - first, t - first + 1);
     tile.copy_value(last, stacks.slot(last - first));
     for (int64_t t = last; t >= first; --t) {
@@ -133,13 +172,17 @@ void backward_block(const Tile<Number> &tile, int64_t first, int64_t last, Stack
             adjoint[k] += cotangent[row + k];
             grad_values[row + k] = Number(double(tile.action(t)[0]) * adjoint[k]);
         }
-        retreat(tile, t, stacks.rows(t - first), adjoint, adjoints.rows((t - 1) % 2), products + 3 * (t - 1));
+        double *product = products + 3 * (t - 1);
+        retreat(tile, t, stacks.rows(t - first), adjoint, adjoints.rows((t - 1) % 2), product);
+        if (tile.untouched_rows_are_read(t - 1))
+            retreat_untouched_rows(tile, t, stacks.rows(t - first), adjoint, untouched, product);
     }
 }
 
 // Adds the tile's share of the gradient of the actions to ``products`` (n, 3).
 template <class Number>
-void backward(const Tile<Number> &tile, const Number *cotangent, double *products, Number *grad_values) {
+void backward(const Tile<Number> &tile, const Number *cotangent, double *products, Number *grad_values,
+              Number *grad_initial) {
     const int64_t size = tile.stack_size(), block = block_length(tile.steps, size);
     const int64_t blocks = (tile.steps + block - 1) / block;
     Scratch scratch((2 + blocks + block) * size * sizeof(double));
@@ -147,17 +190,19 @@ void backward(const Tile<Number> &tile, const Number *cotangent, double *product
     Stacks starts = adjoints.after(2), stacks = starts.after(blocks);
     fill_starts(tile, block, starts, adjoints);
     adjoints.make_empty(0), adjoints.make_empty(1);
+    double untouched[widest_tile] = {};
     for (int64_t i = blocks - 1; i >= 0; --i) {
         stacks.copy_from(starts, i, 0);
         backward_block(tile, i * block + 1, std::min(tile.steps, (i + 1) * block), stacks, adjoints, cotangent,
-                       products, grad_values);
+                       untouched, products, grad_values);
     }
+    if (grad_initial) std::copy_n(untouched, tile.columns, grad_initial);
 }
 
 // The tensors of a call, contiguous, given by address: torch's own exchange of arrays costs more than the arithmetic.
 template <class Number>
 struct Batch {
-    uintptr_t actions, values, lengths;
+    uintptr_t actions, values, lengths, initial;  // the last two may be 0: none
     int64_t count, allotted, vector;
 
     int64_t steps(int64_t b) const {
@@ -168,11 +213,17 @@ struct Batch {
         const int64_t columns = std::min(widest_tile, vector - column);
         const int64_t width = (columns + lanes - 1) / lanes * lanes;
         const Number *first = at<const Number>(values, b, vector) + column;
-        return {at<const Number>(actions, b, 3), first, steps(b), vector, columns, width};
+        const Number *below = row<const Number>(initial, b);
+        const Number *initial_row = below ? below + column : nullptr;
+        return {at<const Number>(actions, b, 3), first, initial_row, steps(b), vector, columns, width};
     }
     template <class Element>
     Element *at(uintptr_t address, int64_t b, int64_t width) const {
         return reinterpret_cast<Element *>(address) + b * allotted * width;
+    }
+    template <class Element>
+    Element *row(uintptr_t address, int64_t b) const {
+        return address ? reinterpret_cast<Element *>(address) + b * vector : nullptr;
     }
     // Zeros from a sequence's length on.
     void finish(uintptr_t address, int64_t b, int64_t width) const {
@@ -184,9 +235,9 @@ struct Batch {
 };
 
 template <class Number>
-void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t readings, int64_t count,
-                   int64_t allotted, int64_t vector, int threads) {
-    const Batch<Number> batch{actions, values, lengths, count, allotted, vector};
+void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t initial, uintptr_t readings,
+                   int64_t count, int64_t allotted, int64_t vector, int threads) {
+    const Batch<Number> batch{actions, values, lengths, initial, count, allotted, vector};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(readings, b, vector);
         if (batch.steps(b) == 0) return;
@@ -196,16 +247,22 @@ void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintp
 }
 
 template <class Number>
-void backward_batch(uintptr_t cotangent, uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t grad_actions,
-                    uintptr_t grad_values, int64_t count, int64_t allotted, int64_t vector, int threads) {
-    const Batch<Number> batch{actions, values, lengths, count, allotted, vector};
+void backward_batch(uintptr_t cotangent, uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t initial,
+                    uintptr_t grad_actions, uintptr_t grad_values, uintptr_t grad_initial, int64_t count,
+                    int64_t allotted, int64_t vector, int threads) {
+    const Batch<Number> batch{actions, values, lengths, initial, count, allotted, vector};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(grad_actions, b, 3), batch.finish(grad_values, b, vector);
-        if (batch.steps(b) == 0) return;
+        Number *below = batch.template row<Number>(grad_initial, b);
+        if (batch.steps(b) == 0) {
+            if (below) std::fill_n(below, vector, Number(0));
+            return;
+        }
         std::vector<double> products(3 * batch.steps(b), 0.0);
         for (int64_t column = 0; column < vector; column += widest_tile) {
             backward(batch.tile(b, column), batch.template at<const Number>(cotangent, b, vector) + column,
-                     products.data(), batch.template at<Number>(grad_values, b, vector) + column);
+                     products.data(), batch.template at<Number>(grad_values, b, vector) + column,
+                     below ? below + column : nullptr);
         }
         std::copy(products.begin(), products.end(), batch.template at<Number>(grad_actions, b, 3));
     });

@@ -11,15 +11,16 @@ _FORWARD = "structattn::superposition_stack"
 _BACKWARD = "structattn::superposition_stack_backward"
 
 # Defined by schema, not by the custom_op decorator: that one adds 60 µs to every pass, as much as the kernel takes.
-torch.library.define(_FORWARD, "(Tensor actions, Tensor values, Tensor? lengths) -> Tensor")
-torch.library.define(
-    _BACKWARD, "(Tensor cotangent, Tensor actions, Tensor values, Tensor? lengths) -> (Tensor, Tensor)"
-)
+_ARGUMENTS = "Tensor actions, Tensor values, Tensor? lengths, Tensor? initial=None"
+torch.library.define(_FORWARD, f"({_ARGUMENTS}) -> Tensor")
+torch.library.define(_BACKWARD, f"(Tensor cotangent, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
 
 
-def superposition_stack_op(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+def superposition_stack_op(
+    actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> Tensor:
     """Readings by the compiled kernel; arguments as for the public function, checked, float32 or float64, on a CPU."""
-    readings: Tensor = torch.ops.structattn.superposition_stack(actions, values, lengths)
+    readings: Tensor = torch.ops.structattn.superposition_stack(actions, values, lengths, initial)
     return readings
 
 
@@ -31,45 +32,53 @@ def _kernel(direction: str, dtype: torch.dtype, addresses: list[int], shape: tor
     getattr(extension[1], name)(*addresses, *shape, torch.get_num_threads())
 
 
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
+
+
+def _addresses(*tensors: Tensor | None) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 @torch.library.impl(_FORWARD, "cpu")
-def _forward(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
-    actions, values = actions.contiguous(), values.contiguous()
-    lengths = None if lengths is None else lengths.contiguous()
-    readings = torch.empty_like(values)
-    addresses = [actions.data_ptr(), values.data_ptr(), _address(lengths), readings.data_ptr()]
-    _kernel("forward", values.dtype, addresses, values.shape)
+def _forward(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
+    given = _contiguous(actions, values, lengths, initial)
+    readings = _fake_forward(actions, values, lengths, initial)
+    _kernel("forward", values.dtype, _addresses(*given, readings), values.shape)
     return readings
 
 
 @torch.library.impl(_BACKWARD, "cpu")
-def _backward(cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    cotangent, actions, values = cotangent.contiguous(), actions.contiguous(), values.contiguous()
-    lengths = None if lengths is None else lengths.contiguous()
-    grad_actions, grad_values = torch.empty_like(actions), torch.empty_like(values)
-    addresses = [cotangent.data_ptr(), actions.data_ptr(), values.data_ptr(), _address(lengths)]
-    _kernel("backward", values.dtype, [*addresses, grad_actions.data_ptr(), grad_values.data_ptr()], values.shape)
-    return grad_actions, grad_values
+def _backward(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = _contiguous(cotangent, actions, values, lengths, initial)
+    gradients = _fake_backward(cotangent, actions, values, lengths, initial)
+    wanted = gradients if initial is not None else (*gradients[:2], None)
+    _kernel("backward", values.dtype, _addresses(*given, *wanted), values.shape)
+    return gradients
 
 
-def _fake_forward(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+def _fake_forward(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
-def _fake_backward(cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    grad_actions = torch.empty_like(actions, memory_format=torch.contiguous_format)
-    return grad_actions, torch.empty_like(values, memory_format=torch.contiguous_format)
+def _fake_backward(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For actions, values and initial; an empty third where there is no initial row."""
+    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
+    return grad_actions, grad_values, values.new_empty((0,) if initial is None else initial.shape)
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, Tensor | None], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
-    return (*torch.ops.structattn.superposition_stack_backward(cotangent, *ctx.saved_tensors), None)
+def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
+    saved = ctx.saved_tensors  # asked for once: activation checkpointing computes them anew for the asking
+    gradients = torch.ops.structattn.superposition_stack_backward(cotangent, *saved)
+    return *gradients[:2], None, None if saved[3] is None else gradients[2]
 
 
 def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:

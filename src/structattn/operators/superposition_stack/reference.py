@@ -25,22 +25,40 @@ def superposition_step(
         value: the vector to push.
     """
     zero = stack.new_zeros(stack.shape[0], 1, stack.shape[2])
+    return _next_rows(stack, zero, action, value)
+
+
+def endless_superposition_step(
+    stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
+) -> Float[Tensor, "batch rows+1 vector"]:
+    """``superposition_step`` of a stack that is full from the start: its last row stands for all rows below it.
+
+    At the beginning there is one row, the initial vector. Cost: O(R * m).
+    """
+    return _next_rows(stack, stack[:, -1:], action, value)
+
+
+def _next_rows(stack: Tensor, beyond: Tensor, action: Tensor, value: Tensor) -> Tensor:
     above = torch.cat([value[:, None], stack], dim=1)
-    at = torch.cat([stack, zero], dim=1)
-    below = torch.cat([stack, zero, zero], dim=1)[:, 1:]
+    at = torch.cat([stack, beyond], dim=1)
+    below = torch.cat([stack, beyond, beyond], dim=1)[:, 1:]
     push, noop, pop = action[:, :, None, None].unbind(1)
     return push * above + noop * at + pop * below
 
 
 def superposition_stack_reference(
-    actions: Float[Tensor, "batch time 3"], values: Float[Tensor, "batch time vector"], lengths: Int[Tensor, " batch"]
+    actions: Float[Tensor, "batch time 3"],
+    values: Float[Tensor, "batch time vector"],
+    lengths: Int[Tensor, " batch"],
+    initial: Float[Tensor, "batch vector"] | None = None,
 ) -> Float[Tensor, "batch time vector"]:
     """r_t = V_t[1] for every step, and zeros from each sequence's length on. Cost: O(T^2 * m) in time and memory."""
     here = inside(lengths, values.shape[1])[..., None]
     actions, values = torch.where(here, actions, 0), torch.where(here, values, 0)
-    stack = values[:, :0]
-    readings = [stack]
+    step = superposition_step if initial is None else endless_superposition_step
+    stack = values[:, :0] if initial is None else torch.where(lengths[:, None] > 0, initial, 0)[:, None]
+    readings = [values[:, :0]]
     for action, value in zip(actions.unbind(1), values.unbind(1), strict=True):
-        stack = superposition_step(stack, action, value)
+        stack = step(stack, action, value)
         readings.append(stack[:, :1])
     return torch.where(here, torch.cat(readings, dim=1), 0)
