@@ -1,0 +1,103 @@
+"""Stack pointer attention: which position is on top of a stack that each position pushes, pops or leaves alone."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_lengths, require_shape
+from structattn.operators.common.implementation import Implementation, chosen_implementation
+from structattn.operators.common.precision import computing_precision
+from structattn.operators.stack_pointer.gradient import stack_pointer_map_op
+from structattn.operators.stack_pointer.readings import map_is_cheaper, readings_by_map, readings_by_stack
+from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
+from structattn.operators.superposition_stack.reference import endless_superposition_step
+
+__all__ = ["stack_pointer", "stack_pointer_step", "stack_pointer_weights"]
+
+
+def stack_pointer(
+    actions: Float[Tensor, "batch time 3"],
+    values: Float[Tensor, "batch time+1 vector"],
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time vector"]:
+    """Readings of stack pointer attention (Li et al. 2024, section 3.2, equations 19 to 25).
+
+    alpha_t is the distribution over the index on top of the stack after step t: alpha_0 = e_0, the empty stack, and
+
+        alpha_t = push_t e_t + noop_t alpha_{t-1} + pop_t (sum_{j>=1} alpha_{t-1}(j) alpha_{j-1} + alpha_{t-1}(0) e_0)
+
+    The reading is sum_{n<=t} alpha_t(n) values[n]. For probabilities, alpha_t is exactly the law of the top when each
+    step draws its action independently; popping the empty stack does nothing.
+
+    Cost: the cheaper of O(B * (T^3 + T^2 * d)) by the map and O(B * T^2 * d) by a stack of values, whose constant is
+    larger; which, depends on T and d alone. Memory: O(B * T^2) by the map, that of ``superposition_stack`` otherwise.
+
+    Args:
+        actions: push, no-op and pop (``SuperpositionAction``) of every step, taken as they are: not checked to sum to
+            1, never normalised.
+        values: ``values[:, 0]`` is read from the empty stack, ``values[:, t]`` belongs to step t, counted from 1.
+        lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on, and their values,
+            give zeros, forward and backward, whatever the arguments hold there.
+        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
+            kernels; "auto" takes the kernels where they can run.
+
+    Returns:
+        The readings, in the dtype of the arguments (float32 where autocast lowered them).
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit.
+        ImplementationUnavailableError: the implementation asked for cannot run here.
+    """
+    require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
+    batch, time, _ = actions.shape
+    require_shape("values", values, (batch, time + 1, None), "(B, T + 1, d)")
+    choice = chosen_implementation("stack_pointer", implementation, values.device)
+    (actions, values), dtype = computing_precision(actions=actions, values=values)
+    if choice == "cpu":
+        checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
+        way = readings_by_map if map_is_cheaper(time, values.shape[2]) else readings_by_stack
+        return way(actions, values, checked).to(dtype)
+    checked = checked_lengths(lengths, batch, time, values.device)
+    return stack_pointer_reference(actions, values, checked).to(dtype)
+
+
+def stack_pointer_weights(
+    actions: Float[Tensor, "batch time 3"],
+    *,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time time+1"]:
+    """alpha_1 .. alpha_T (equation 23): row t - 1 holds how much of each value is read after step t.
+
+    Column 0 is the empty stack, column n the value of step n; columns after the row's own step are zero. A row sums to
+    1 if its actions and all earlier ones do. Cost: O(B * T^3): T^3 / 6 multiply-adds forward, T^3 / 3 backward.
+
+    Raises:
+        ValueError, ImplementationUnavailableError: as ``stack_pointer``.
+    """
+    require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
+    batch, time, _ = actions.shape
+    choice = chosen_implementation("stack_pointer", implementation, actions.device)
+    (actions,), dtype = computing_precision(actions=actions)
+    if choice == "cpu":
+        checked = None if lengths is None else checked_lengths(lengths, batch, time, actions.device)
+        return stack_pointer_map_op(actions, checked).to(dtype)
+    checked = checked_lengths(lengths, batch, time, actions.device)
+    return stack_pointer_weights_reference(actions, checked).to(dtype)
+
+
+def stack_pointer_step(
+    stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
+) -> Float[Tensor, "batch rows+1 vector"]:
+    """One more step of ``stack_pointer``; the reading is the first row of the result.
+
+    The rows are what would be read after 0, 1, 2, .. pops, and the last stands for all further ones: before the first
+    step there is one row, the value of the empty stack. Exact for any actions (DERIVATION.md). Cost: O(R * d).
+
+    Args:
+        stack: the rows so far, as many as there were steps, and one.
+        action: push, no-op, pop.
+        value: the value of this step.
+    """
+    return endless_superposition_step(stack, action, value)
