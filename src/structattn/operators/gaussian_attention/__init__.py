@@ -1,0 +1,165 @@
+"""Hard-coded attention: each head a Gaussian around a place that depends on the query's position alone."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_two_lengths, inside, require_shape
+from structattn.operators.common.implementation import Implementation, chosen_implementation
+from structattn.operators.common.precision import computing_precision
+from structattn.operators.gaussian_attention.band import band
+from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
+from structattn.operators.gaussian_attention.gradient import gaussian_attention_op
+from structattn.operators.gaussian_attention.reference import dense_weights, gaussian_attention_reference
+from structattn.operators.gaussian_attention.weights import Rows
+
+__all__ = ["Gaussians", "Kernel", "gaussian_attention", "gaussian_weights"]
+
+
+def gaussian_attention(
+    values: Float[Tensor, "batch heads keys size"],
+    offsets: Sequence[float],
+    *,
+    queries: int | None = None,
+    ratio: float = 1.0,
+    floor: bool = False,
+    sigma: float = 1.0,
+    kernel: Kernel = "full",
+    window: int = 3,
+    causal: bool = False,
+    normalize: bool = False,
+    first: int = 0,
+    first_key: int = 0,
+    lengths: Int[Tensor, " batch"] | None = None,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch heads queries size"]:
+    """Hard-coded Gaussian attention, y_i = sum_j w_ij v_j (You et al. 2020, sections 3.1, 3.2 and 6.3).
+
+        w_ij = exp(-(j - f(i))^2 / (2 sigma^2)) / (sigma sqrt(2 pi)),   f(i) = ratio * i + offset    (equation 2)
+
+    These are values of a density, cut at both ends of the sequence and not normalised: they sum to 1 in the interior
+    only. Positions count from 0. Nothing is learned here, and no gradient goes through the weights. Values that are not
+    finite reach those queries only whose weight for them is not zero.
+
+    The paper and its code differ on cross attention: the paper rounds ratio * i + offset down, its code does not, so
+    ``floor`` is a choice; the paper has the offsets -1, 0 and 1, its code -1 and 1; and the paper's ratio is the
+    average source length over the average target length of the training data, where its code has fixed numbers, of
+    which its cache of weights uses none (it is 1 in effect).
+    Cost: O(B * H * T * K * d) time with a kernel, K the number of keys whose weight counts in the dtype (27 in float32
+    and 77 in float64 for sigma = 1; fewer for the other kernels), and O(H * T * K) memory besides the tensors. The
+    definition takes S in place of K.
+
+    Args:
+        values: (B, H, S, d).
+        offsets: one for each head, any real numbers.
+        queries: T; S where None.
+        ratio: how far the centre moves from one query to the next, the paper's gamma; 1 for self-attention.
+        floor: round the centres down to whole positions.
+        sigma: the standard deviation, in positions.
+        kernel: "full", every key whose weight is not below the dtype's smallest normal number; "window", only the
+            ``window`` keys around round(f(i)), not normalised anew; "index", the value at round(f(i)) itself, with
+            weight 1. A half is rounded up.
+        window: an odd number of keys; read only with that kernel.
+        causal: weights of keys later than the query are zero; the others stay what they are.
+        normalize: divide by the sum over the keys that a query sees (ours; not in the paper).
+        first: position of the first query, for one step of decoding.
+        first_key: position of the first of the values, where earlier ones are no longer needed.
+        lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
+            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
+            whatever the arguments hold there.
+        memory_lengths: the number of keys of each sequence.
+        implementation: "reference" is the definition, "cpu" the compiled kernel; "auto" takes the kernel where it can
+            run. Both have a second derivative.
+
+    Returns:
+        The readings, in the dtype of the arguments (float32 where autocast lowered them).
+
+    Raises:
+        ValueError: shapes, dtypes, lengths or numbers do not fit.
+        ImplementationUnavailableError: the implementation asked for cannot run here.
+    """
+    heads = Gaussians(tuple(offsets), ratio, floor, sigma, kernel, window, causal, normalize)
+    require_shape(
+        "values", values, (None, len(heads.offsets), None, None), "(B, H, S, d) with one head for each offset"
+    )
+    batch, _, keys, _ = values.shape
+    queries = keys if queries is None else queries
+    choice = chosen_implementation("gaussian_attention", implementation, values.device)
+    (values,), dtype = computing_precision(values=values)
+    query_ends, ends = _ends(lengths, memory_lengths, batch, queries, keys, values.device)
+    rows = Rows(queries, keys, first, first_key, ends, values.dtype, values.device)
+    with torch.autocast(values.device.type, enabled=False):
+        if choice == "cpu":
+            return gaussian_attention_op(values, *band(heads, rows), query_ends, ends).to(dtype)
+        return gaussian_attention_reference(values, heads, rows, query_ends).to(dtype)
+
+
+def gaussian_weights(
+    offsets: Sequence[float],
+    queries: int,
+    keys: int | None = None,
+    *,
+    ratio: float = 1.0,
+    floor: bool = False,
+    sigma: float = 1.0,
+    kernel: Kernel = "full",
+    window: int = 3,
+    causal: bool = False,
+    normalize: bool = False,
+    first: int = 0,
+    first_key: int = 0,
+    lengths: Int[Tensor, " batch"] | None = None,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """The weights w_ij by which ``gaussian_attention`` takes its sums, for queries i = first, first + 1, ...
+
+    One row for the position t of a decoder is ``queries=1, first=t``. Cost: O(B * H * T * S).
+
+    Args:
+        offsets: one for each head; this and what follows as for ``gaussian_attention``.
+        queries: T.
+        keys: S; T where None.
+        ratio: how far the centre moves from one query to the next.
+        floor: round the centres down.
+        sigma: the standard deviation.
+        kernel: which weights there are.
+        window: how many keys the kernel of that name keeps.
+        causal: no weight for keys later than the query.
+        normalize: make each row sum to 1, if it has any weight.
+        first: position of the first query.
+        first_key: position of the first key.
+        lengths: of the queries, and of the keys where ``memory_lengths`` is not given.
+        memory_lengths: of the keys.
+        dtype: float32 or float64.
+        device: of the result.
+
+    Returns:
+        (H, T, S), or (B, H, T, S) where lengths are given, with zeros past them.
+
+    Raises:
+        ValueError: lengths or numbers do not fit.
+    """
+    heads = Gaussians(tuple(offsets), ratio, floor, sigma, kernel, window, causal, normalize)
+    keys = queries if keys is None else keys
+    given = lengths if memory_lengths is None else memory_lengths
+    batch = 1 if given is None else given.shape[0]
+    query_ends, ends = _ends(lengths, memory_lengths, batch, queries, keys, torch.device(device))
+    weights = dense_weights(heads, Rows(queries, keys, first, first_key, ends, dtype, torch.device(device)))
+    if given is None:
+        return weights[0]
+    return weights if query_ends is None else torch.where(inside(query_ends, queries)[:, None, :, None], weights, 0)
+
+
+def _ends(
+    lengths: Tensor | None, memory_lengths: Tensor | None, batch: int, queries: int, keys: int, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """The checked lengths of queries and of keys; None where all count."""
+    if lengths is None and memory_lengths is None:
+        return None, None
+    query_ends, ends = checked_two_lengths(lengths, memory_lengths, batch, queries, keys, device)
+    return (None if lengths is None else query_ends), ends

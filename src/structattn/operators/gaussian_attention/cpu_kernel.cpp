@@ -1,0 +1,209 @@
+// The banded product of hard-coded attention, forward and backward: see DERIVATION.md.
+//
+// Legend: T queries, S keys of one head of one sequence; d components of a value. Query i gives y_i = sum_k w_ik
+// v_{s_i + k}: w its weights, k from 0 to K - 1, s_i the first key of its band. Keys past a sequence's length and those
+// of weight zero are never read, so that nothing they hold can matter.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "common/kernels.h"
+
+namespace {
+
+// N registers' worth of neighbouring components; the last few components go one by one.
+template <int N, class Number>
+struct Piece {
+    typedef Number Register __attribute__((vector_size(64)));
+    static constexpr int64_t size = N * int64_t(64 / sizeof(Number));
+    Register registers[N] = {};
+
+    void load(const Number *from) { std::memcpy(registers, from, sizeof registers); }
+    void store(Number *to) const { std::memcpy(to, registers, sizeof registers); }
+    void add(Number factor, const Piece &other) {
+        for (int n = 0; n < N; ++n) registers[n] += factor * other.registers[n];
+    }
+};
+template <class Number>
+struct Piece<0, Number> {
+    static constexpr int64_t size = 1;
+    Number number = 0;
+
+    void load(const Number *from) { number = *from; }
+    void store(Number *to) const { *to = number; }
+    void add(Number factor, const Piece &other) { number += factor * other.number; }
+};
+
+// The rows of one head within a tensor.
+template <class Number>
+struct Rows {
+    Number *first;
+    int64_t stride;
+    Number *row(int64_t index) const { return first + index * stride; }
+};
+
+// Which keys a query sees: ``weights[k]`` is that of key ``first + k``, k from 0 to ``count`` - 1, none of them zero.
+template <class Number>
+struct Keys {
+    const Number *weights;
+    int64_t first, count;
+};
+
+// The weights of one head of one sequence, and how many of its queries and keys count.
+template <class Number>
+struct Band {
+    const Number *weights;
+    const int64_t *starts;
+    int64_t taps, row_stride, queries, keys, size;
+
+    // Weights fall on both sides of the centre, so that those which are zero stand at the ends.
+    Keys<Number> seen(int64_t i) const {
+        const Number *row = weights + i * row_stride;
+        int64_t begin = std::max<int64_t>(0, -starts[i]), end = std::min(taps, keys - starts[i]);
+        while (begin < end && row[begin] == 0) ++begin;
+        while (begin < end && row[end - 1] == 0) --end;
+        if (begin >= end) return {row, 0, 0};
+        return {row + begin, starts[i] + begin, end - begin};
+    }
+    // Calls body(piece, c) for pieces that cover all components; c is the first of each.
+    template <class Body>
+    void for_each_piece(const Body &body) const {
+        int64_t c = 0;
+        for (; c + Piece<4, Number>::size <= size; c += Piece<4, Number>::size) body(Piece<4, Number>(), c);
+        for (; c + Piece<1, Number>::size <= size; c += Piece<1, Number>::size) body(Piece<1, Number>(), c);
+        for (; c < size; ++c) body(Piece<0, Number>(), c);
+    }
+};
+
+// One head of one sequence, from vectors to vectors, its queries taken in their order.
+template <class Number>
+struct Head {
+    Band<Number> band;
+    Rows<const Number> from;
+    Rows<Number> to;
+    int64_t written = 0;  // rows of ``to`` that hold something
+
+    // Zeros in all rows before ``end`` that hold nothing yet.
+    void fill(int64_t end) {
+        for (; written < end; ++written) std::fill_n(to.row(written), band.size, Number(0));
+    }
+    // The output of query i.
+    void forward(int64_t i) {
+        const Keys<Number> some = band.seen(i);
+        band.for_each_piece([&](auto sum, int64_t c) {
+            auto value = sum;
+            const Number *row = from.row(some.first) + c;
+            for (int64_t k = 0; k < some.count; ++k, row += from.stride) {
+                value.load(row);
+                sum.add(some.weights[k], value);
+            }
+            sum.store(to.row(i) + c);
+        });
+        written = i + 1;
+    }
+    // What the cotangent of query i adds to the gradients of the values.
+    void backward(int64_t i) {
+        const Keys<Number> some = band.seen(i);
+        fill(some.first + some.count);
+        band.for_each_piece([&](auto cotangent, int64_t c) {
+            auto sum = cotangent;
+            cotangent.load(from.row(i) + c);
+            Number *row = to.row(some.first) + c;
+            for (int64_t k = 0; k < some.count; ++k, row += to.stride) {
+                sum.load(row);
+                sum.add(some.weights[k], cotangent);
+                sum.store(row);
+            }
+        });
+    }
+};
+
+// A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous.
+using View = std::array<int64_t, 4>;
+
+// What a call is about besides its two tensors of vectors; tables are contiguous. (A name of its own, because nanobind
+// takes types of one name for one type, even in anonymous namespaces.)
+struct GaussianCall {
+    int64_t batch, heads, queries, keys, size, taps;
+    int64_t tables, rows_of_table;    // 1 or B, and 1 or T
+    int64_t weights, starts;          // addresses of (tables, H, rows, K) and (tables, H, T)
+    int64_t lengths, memory_lengths;  // addresses; 0 where all positions count
+
+    template <class Number>
+    Band<Number> band(int64_t index) const {
+        const int64_t b = index / heads, table = tables == 1 ? index % heads : index;
+        return {reinterpret_cast<const Number *>(weights) + table * rows_of_table * taps,
+                reinterpret_cast<const int64_t *>(starts) + table * queries,
+                taps,
+                rows_of_table == 1 ? 0 : taps,
+                length(lengths, b, queries),
+                length(memory_lengths, b, keys),
+                size};
+    }
+    static int64_t length(int64_t address, int64_t b, int64_t all) {
+        const int64_t *given = reinterpret_cast<const int64_t *>(address);
+        return given ? std::clamp<int64_t>(given[b], 0, all) : all;
+    }
+    template <class Number>
+    Rows<Number> rows(const View &view, int64_t index) const {
+        Number *first = reinterpret_cast<Number *>(view[0]);
+        return {first + index / heads * view[1] + index % heads * view[2], view[3]};
+    }
+    // Threads pay only where the work of all outlasts the making of a thread, some 20 µs.
+    int useful_threads(int threads) const { return batch * heads * queries * taps * size < 1000000 ? 1 : threads; }
+};
+
+// Calls body(head, i) for every head and its queries in their order, then fills up with zeros. Heads whose rows are
+// neighbours take turns, query by query, unless there are fewer sequences than threads; others go one by one. The order
+// of a head's sums is the same either way.
+template <class Number, class Body>
+void for_each_query(const GaussianCall &call, const View &from, const View &to, int64_t made, int threads,
+                    const Body &body) {
+    const bool neighbours = from[2] < from[3];
+    const int64_t together = neighbours && call.batch >= threads ? call.heads : 1;
+    const int64_t groups = call.batch * call.heads / std::max<int64_t>(together, 1);
+    for_each_sequence(groups, call.useful_threads(threads), [&](int64_t group) {
+        std::vector<Head<Number>> heads;
+        for (int64_t n = group * together; n < (group + 1) * together; ++n)
+            heads.push_back({call.band<Number>(n), call.rows<const Number>(from, n), call.rows<Number>(to, n)});
+        for (int64_t i = 0; i < call.queries; ++i)
+            for (auto &head : heads)
+                if (i < head.band.queries) body(head, i);
+        for (auto &head : heads) head.fill(made);
+    });
+}
+
+template <class Number>
+void forward(const GaussianCall &call, const View &values, const View &outputs, int threads) {
+    for_each_query<Number>(call, values, outputs, call.queries, threads,
+                           [](Head<Number> &head, int64_t i) { head.forward(i); });
+}
+
+template <class Number>
+void backward(const GaussianCall &call, const View &cotangents, const View &gradients, int threads) {
+    for_each_query<Number>(call, cotangents, gradients, call.keys, threads,
+                           [](Head<Number> &head, int64_t i) { head.backward(i); });
+}
+
+}  // namespace
+
+void register_gaussian_attention(nanobind::module_ &module) {
+    namespace nb = nanobind;
+    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    nb::class_<GaussianCall>(module, "GaussianAttentionCall")
+        .def("__init__", [](GaussianCall *call, std::array<int64_t, 8> sizes, std::array<int64_t, 4> addresses) {
+            const auto [batch, heads, queries, keys, size, taps, tables, rows] = sizes;
+            const auto [weights, starts, lengths, memory_lengths] = addresses;
+            new (call) GaussianCall{batch, heads, queries, keys, size, taps, tables, rows, weights, starts, lengths,
+                                    memory_lengths};
+        });
+    module.def("gaussian_attention_forward_float32", &forward<float>, Unlocked());
+    module.def("gaussian_attention_forward_float64", &forward<double>, Unlocked());
+    module.def("gaussian_attention_backward_float32", &backward<float>, Unlocked());
+    module.def("gaussian_attention_backward_float64", &backward<double>, Unlocked());
+}

@@ -1,0 +1,138 @@
+"""Hard attention: each query reads one value, by the best score or by a draw that can be trained through."""
+
+import math
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_two_lengths, inside, require_shape
+from structattn.operators.common.precision import computing_precision
+from structattn.operators.common.weighted_sum import weighted_sum
+from structattn.operators.hard_attention.gradient import gumbel_softmax
+from structattn.operators.hard_attention.noise import gumbel_noise
+from structattn.operators.hard_attention.readings import chosen, gathered
+from structattn.operators.hard_attention.reference import hard_weights
+
+__all__ = ["hard_attention"]
+
+_COLDEST = torch.finfo(torch.float32).tiny
+
+
+@overload
+def hard_attention(
+    scores: Tensor,
+    values: Tensor,
+    temperature: float = ...,
+    *,
+    sample: bool = ...,
+    straight_through: bool = ...,
+    causal: bool = ...,
+    lengths: Tensor | None = ...,
+    memory_lengths: Tensor | None = ...,
+    return_weights: Literal[False] = ...,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def hard_attention(
+    scores: Tensor,
+    values: Tensor,
+    temperature: float = ...,
+    *,
+    sample: bool = ...,
+    straight_through: bool = ...,
+    causal: bool = ...,
+    lengths: Tensor | None = ...,
+    memory_lengths: Tensor | None = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
+def hard_attention(
+    scores: Float[Tensor, "batch heads queries keys"],
+    values: Float[Tensor, "batch heads keys size"],
+    temperature: float = 1.0,
+    *,
+    sample: bool = False,
+    straight_through: bool = False,
+    causal: bool = False,
+    lengths: Int[Tensor, " batch"] | None = None,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
+    return_weights: bool = False,
+) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
+    """Each query reads one value (the Discrete Transformer paper, section 4).
+
+    Without ``sample``, as at test time: out_t = v_z, z = argmax_s l_ts, the lowest index of equals. Only the chosen row
+    is touched, and the scores get no gradient. With ``sample``, as in training: a draw from softmax(l_t), relaxed by
+    the Gumbel-softmax (Jang et al. 2016) to weights through which gradients flow,
+
+        out_t = sum_s z_ts v_s,   z_t = softmax_s((l_ts + g_ts) / temperature),   g Gumbel noise.
+
+    Logits and log-probabilities are the same to it. A query that may see no key gives zeros, and zero gradients. What a
+    query may not see cannot reach it, not even NaN; a NaN among the scores it may see gives NaN. The noise comes from
+    torch's global generator, in float32 or better.
+    Cost: O(B * H * (T * S + T * d)) without ``sample``, O(B * H * T * S * d) with it; memory O(B * H * T * S).
+
+    Args:
+        scores: l, (B, H, T, S), already scaled; -inf hides a key from a query.
+        values: (B, H, S, d).
+        temperature: tau, at least 0; read only with ``sample``. Near 0 the weights become one-hot; at 0 (and below
+            1.2e-38, which counts as 0) they are, by argmax, and the scores get no gradient.
+        sample: draw, as in training.
+        straight_through: with ``sample``, read one row (z one-hot in the forward pass), and give the scores the
+            gradient of the relaxed weights all the same.
+        causal: query t sees keys 0 to t only.
+        lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
+            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
+            whatever the arguments hold there.
+        memory_lengths: the number of keys of each sequence.
+        return_weights: also return z (B, H, T, S), as it was used: one-hot without ``sample``.
+
+    Returns:
+        The readings (B, H, T, d) in the dtype of the arguments (float32 where autocast lowered them), and the choices
+        (B, H, T) in int64: which key has the largest l, or l + g where it was drawn; -1 where a query sees none and
+        past a length. Then the weights if asked for.
+
+    Raises:
+        ValueError: shapes, dtypes, lengths or the temperature do not fit.
+    """
+    require_shape("scores", scores, (None, None, None, None), "(B, H, T, S)")
+    require_shape("values", values, (scores.shape[0], scores.shape[1], scores.shape[3], None), "(B, H, S, d)")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
+    (scores, values), dtype = computing_precision(scores=scores, values=values)
+    with torch.autocast(scores.device.type, enabled=False):
+        scores, values = _without_hidden(scores, values, causal, lengths, memory_lengths)
+        scores = gumbel_noise(scores).add_(scores) if sample else scores
+        best, choices = chosen(scores)
+        if sample and temperature >= _COLDEST:
+            weights = _drawn_weights(scores, best, temperature, straight_through)
+            readings = weighted_sum(weights, scores != -torch.inf, values)
+            weights = torch.where(scores == -torch.inf, 0, weights) if return_weights else weights  # and its gradient
+        else:
+            weights = hard_weights(scores.detach()) if return_weights else scores
+            readings = gathered(values, best, choices)
+        readings = torch.where((choices < 0)[..., None], 0, readings)
+    return (readings.to(dtype), choices, weights.to(dtype)) if return_weights else (readings.to(dtype), choices)
+
+
+def _without_hidden(
+    scores: Tensor, values: Tensor, causal: bool, lengths: Tensor | None, memory_lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The scores with -inf wherever a query may not look, and the values with zeros past the length."""
+    batch, _, queries, keys = scores.shape
+    hidden = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1) if causal else None
+    if lengths is not None or memory_lengths is not None:
+        ends = checked_two_lengths(lengths, memory_lengths, batch, queries, keys, scores.device)
+        query_here, key_here = inside(ends[0], queries)[:, None, :, None], inside(ends[1], keys)[:, None, None]
+        outside = ~(query_here & key_here)
+        hidden = outside if hidden is None else outside | hidden
+        values = torch.where(key_here.transpose(2, 3), values, 0)
+    return scores if hidden is None else scores.masked_fill(hidden, -torch.inf), values
+
+
+def _drawn_weights(scores: Tensor, best: Tensor, temperature: float, straight_through: bool) -> Tensor:
+    weights = gumbel_softmax(scores, best, temperature)
+    return hard_weights(scores.detach()) + (weights - weights.detach()) if straight_through else weights
