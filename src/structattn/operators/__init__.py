@@ -1,15 +1,27 @@
 """The mathematics: tensors in, tensors out; no parameters, no files, no configuration."""
 
+from structattn.operators.gaussian_attention import gaussian_attention, gaussian_weights
+from structattn.operators.hard_attention import hard_attention
 from structattn.operators.nondeterministic_stack import (
     BestRun,
+    NondeterministicStackState,
     StackAction,
     nondeterministic_stack,
     nondeterministic_stack_best_run,
+    nondeterministic_stack_initial_state,
     nondeterministic_stack_log_weight,
     nondeterministic_stack_posteriors,
+    nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
+from structattn.operators.receptive_field import (
+    DecoderReceptiveFields,
+    decoder_receptive_fields,
+    receptive_field,
+    receptive_field_size,
+)
 from structattn.operators.softmax_attention import softmax_attention
+from structattn.operators.stack_pointer import stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.superposition_stack import (
     SuperpositionAction,
     superposition_stack,
@@ -18,14 +30,27 @@ from structattn.operators.superposition_stack import (
 
 __all__ = [
     "BestRun",
+    "DecoderReceptiveFields",
+    "NondeterministicStackState",
     "StackAction",
     "SuperpositionAction",
+    "decoder_receptive_fields",
+    "gaussian_attention",
+    "gaussian_weights",
+    "hard_attention",
     "nondeterministic_stack",
     "nondeterministic_stack_best_run",
+    "nondeterministic_stack_initial_state",
     "nondeterministic_stack_log_weight",
     "nondeterministic_stack_posteriors",
+    "nondeterministic_stack_step",
     "nondeterministic_stack_weights",
+    "receptive_field",
+    "receptive_field_size",
     "softmax_attention",
+    "stack_pointer",
+    "stack_pointer_step",
+    "stack_pointer_weights",
     "superposition_stack",
     "superposition_stack_weights",
 ]

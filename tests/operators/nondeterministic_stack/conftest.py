@@ -1,5 +1,6 @@
 """Random inputs of the nondeterministic stack, and its judge: the enumeration of all runs."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,8 +60,8 @@ class Run:
     stack: tuple[tuple[int, int], ...]
 
 
-def extended(run: Run, t: int, push: Tensor, replace: Tensor, pop: Tensor) -> list[Run]:
-    """Every run that is one step longer; t is counted from 0."""
+def extended(run: Run, t: int, push: Tensor, replace: Tensor, pop: Tensor, window: float) -> list[Run]:
+    """Every run that is one step longer; t is counted from 0, the times of pushes from 1."""
     q, (x, when) = run.state, run.stack[-1]
     result = []
     for r in range(push.shape[1]):
@@ -70,7 +71,7 @@ def extended(run: Run, t: int, push: Tensor, replace: Tensor, pop: Tensor) -> li
                 (1, replace, (*run.stack[:-1], (y, when))),
             ):
                 result.append(_step(run, float(logits[t, q, x, r, y]), action, r, y, (action, q, x, r, y), stack))
-        if len(run.stack) > 1:
+        if len(run.stack) > 1 and t + 1 - when <= window:
             below = run.stack[:-1]
             result.append(_step(run, float(pop[t, q, x, r]), 2, r, below[-1][0], (2, q, x, r), below))
     return result
@@ -83,13 +84,13 @@ def _step(run: Run, logit: float, action: int, state: int, symbol: int, transiti
 
 
 @pytest.fixture
-def all_runs() -> Callable[[Tensor, Tensor, Tensor], list[list[Run]]]:
+def all_runs() -> Callable[..., list[list[Run]]]:
     """For logits of one sequence without a batch axis: the runs that end at time 0, 1, .., n."""
 
-    def enumerate_runs(push: Tensor, replace: Tensor, pop: Tensor) -> list[list[Run]]:
+    def enumerate_runs(push: Tensor, replace: Tensor, pop: Tensor, window: float = math.inf) -> list[list[Run]]:
         runs = [[Run(0.0, (), (), 0, ((0, 0),))]]
         for t in range(len(push)):
-            runs.append([longer for run in runs[-1] for longer in extended(run, t, push, replace, pop)])
+            runs.append([longer for run in runs[-1] for longer in extended(run, t, push, replace, pop, window)])
         return runs
 
     return enumerate_runs

@@ -19,13 +19,13 @@ def error(result, definition, cotangent=0.0):
     return float((result.double() - definition).norm()) / max(float(definition.norm()), cotangent, 1e-300)
 
 
-def kernel(inputs, wide=False):
+def kernel(inputs, window=None, wide=False):
     batch, time = inputs.push.shape[:2]
-    return gradient.forward(*inputs.all, torch.full((batch,), time), wide)[:2]
+    return gradient.forward(*inputs.all, torch.full((batch,), time), window, wide)[:2]
 
 
-def definition(inputs):
-    return reference_readings(checked_arguments(*inputs.all, None))
+def definition(inputs, window=None):
+    return reference_readings(checked_arguments(*inputs.all, None, window))
 
 
 def with_gradients(function, inputs, **options):
@@ -39,12 +39,12 @@ def with_gradients(function, inputs, **options):
     return [x.detach() for x in outputs], gradients, size
 
 
-def assert_agree(inputs, tolerance, *, single=None, wide=False):
-    wanted, wanted_gradients, size = with_gradients(definition, inputs)
+def assert_agree(inputs, tolerance, *, single=None, window=None, wide=False):
+    wanted, wanted_gradients, size = with_gradients(definition, inputs, window=window)
     for dtype, limit in ((torch.float64, tolerance), (torch.float32, single)):
         if limit is None:
             continue
-        outputs, gradients, _ = with_gradients(kernel, inputs.to(dtype), wide=wide)
+        outputs, gradients, _ = with_gradients(kernel, inputs.to(dtype), window=window, wide=wide)
         for x, r in zip(outputs, wanted, strict=True):
             assert error(x, r) < limit
         for x, r in zip(gradients, wanted_gradients, strict=True):

@@ -44,10 +44,10 @@ def test_opcheck(random_inputs, with_values):
     inputs = random_inputs(2, 5, 2, 2)
     optional = (inputs.values.requires_grad_(), inputs.bottom.requires_grad_()) if with_values else (None, None)
     logits = [x.requires_grad_() for x in inputs.logits]
-    arguments = (*logits, *optional, torch.tensor([5, 3]), False)
+    arguments = (*logits, *optional, torch.tensor([5, 3]), None, False)
     # The tables' content is the kernel's business, and parts of it are never written.
     torch.library.opcheck(gradient.forward, arguments, test_utils=["test_schema", "test_faketensor"])
-    torch.library.opcheck(gradient.best_run, (*(x.detach() for x in logits), torch.tensor([5, 3])))
+    torch.library.opcheck(gradient.best_run, (*(x.detach() for x in logits), torch.tensor([5, 3]), None))
 
 
 def test_compiles_without_a_break(random_inputs):

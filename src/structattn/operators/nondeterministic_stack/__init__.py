@@ -12,14 +12,22 @@ from structattn.operators.nondeterministic_stack import gradient
 from structattn.operators.nondeterministic_stack.actions import StackAction
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.reference_batches import reference_best_run, reference_readings
+from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
+from structattn.operators.nondeterministic_stack.steps import (
+    nondeterministic_stack_initial_state,
+    nondeterministic_stack_step,
+)
 
 __all__ = [
     "BestRun",
+    "NondeterministicStackState",
     "StackAction",
     "nondeterministic_stack",
     "nondeterministic_stack_best_run",
+    "nondeterministic_stack_initial_state",
     "nondeterministic_stack_log_weight",
     "nondeterministic_stack_posteriors",
+    "nondeterministic_stack_step",
     "nondeterministic_stack_weights",
 ]
 
@@ -45,6 +53,7 @@ def nondeterministic_stack(
     bottom: Float[Tensor, " vector"],
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol vector"]:
     """The expected top vector of a weighted pushdown automaton, for each state and top symbol.
@@ -64,6 +73,9 @@ def nondeterministic_stack(
         values: the vector that a push puts down at each step.
         bottom: the vector of the bottom item.
         lengths: how many steps of each sequence count; all where None.
+        window: D, where pops may reach back only so far: a pop at step t removes nothing that was pushed before step
+            t - D. An item that has been on the stack for longer can still be replaced and pushed on, like the bottom.
+            None: no limit, as in the paper.
         implementation: "auto", "reference" (the published recurrences) or "cpu" (the compiled kernel).
 
     Any real logit is allowed; -inf forbids a transition. A step at which nothing is allowed gives zeros from there on.
@@ -78,11 +90,11 @@ def nondeterministic_stack(
         ImplementationUnavailableError: the implementation asked for cannot run here.
 
     Cost:
-        n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; the gradient takes
-        twice that. Exact: where doubles do not reach, a sequence is computed again with an unlimited exponent, much
-        slower (DERIVATION.md, "Range").
+        n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; with a window D, no
+        more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. Exact: where doubles do not reach, a
+        sequence is computed again with an unlimited exponent, much slower (DERIVATION.md, "Range").
     """
-    return _readings(push, replace, pop, values, bottom, lengths, implementation)[0]
+    return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
 
 
 def nondeterministic_stack_weights(
@@ -91,6 +103,7 @@ def nondeterministic_stack_weights(
     pop: Pop,
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol source"]:
     """The reading as attention over positions: reading_t[r, y] = Σ_j weights_t[r, y, j] · v_j.
@@ -100,7 +113,7 @@ def nondeterministic_stack_weights(
 
     Cost: n³/6 · (Q³S + 3Q²S) multiply-adds, n² · (Q²S + QS) numbers kept.
     """
-    return _readings(push, replace, pop, None, None, lengths, implementation)[0]
+    return _readings(push, replace, pop, None, None, lengths, window, implementation)[0]
 
 
 def nondeterministic_stack_log_weight(
@@ -109,6 +122,7 @@ def nondeterministic_stack_log_weight(
     pop: Pop,
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time"]:
     """The logarithm of the total weight of all runs of the steps up to and including each one.
@@ -118,7 +132,7 @@ def nondeterministic_stack_log_weight(
     `nondeterministic_stack`.
     """
     nothing = push.new_zeros(*push.shape[:2], 0)
-    return _readings(push, replace, pop, nothing, nothing.new_zeros(0), lengths, implementation)[1]
+    return _readings(push, replace, pop, nothing, nothing.new_zeros(0), lengths, window, implementation)[1]
 
 
 def nondeterministic_stack_posteriors(
@@ -127,6 +141,7 @@ def nondeterministic_stack_posteriors(
     pop: Pop,
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Push, Push, Pop]:
     """The probability of each transition at each step among the whole runs of a sequence, weighted by ψ.
@@ -136,7 +151,9 @@ def nondeterministic_stack_posteriors(
     """
     logits = [x.detach().requires_grad_() for x in (push, replace, pop)]
     with torch.enable_grad():
-        log_weight = nondeterministic_stack_log_weight(*logits, lengths=lengths, implementation=implementation)
+        log_weight = nondeterministic_stack_log_weight(
+            *logits, lengths=lengths, window=window, implementation=implementation
+        )
         steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
         last = torch.arange(push.shape[1], device=push.device) == steps[:, None] - 1
         whole = torch.where(last & log_weight.isfinite(), log_weight, torch.zeros_like(log_weight))
@@ -154,6 +171,7 @@ def nondeterministic_stack_best_run(
     pop: Pop,
     *,
     lengths: Int[Tensor, " batch"] | None = None,
+    window: int | None = None,
     implementation: Implementation = "auto",
 ) -> BestRun:
     """The heaviest single run of each sequence (the recurrences with max for sum).
@@ -165,9 +183,9 @@ def nondeterministic_stack_best_run(
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
         steps, NaN where a logit is NaN or +inf.
     """
-    arguments = checked_arguments(push.detach(), replace.detach(), pop.detach(), None, None, lengths)
+    arguments = checked_arguments(push.detach(), replace.detach(), pop.detach(), None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
-        actions, states, symbols, log_weight = gradient.best_run(*arguments[:3], arguments.lengths)
+        actions, states, symbols, log_weight = gradient.best_run(*arguments[:3], arguments.lengths, window)
     else:
         actions, states, symbols, log_weight = reference_best_run(arguments)
     return BestRun(actions, states, symbols, log_weight.to(push.dtype))
@@ -180,9 +198,10 @@ def _readings(
     values: Tensor | None,
     bottom: Tensor | None,
     lengths: Tensor | None,
+    window: int | None,
     implementation: Implementation,
 ) -> tuple[Tensor, Tensor]:
-    arguments = checked_arguments(push, replace, pop, values, bottom, lengths)
+    arguments = checked_arguments(push, replace, pop, values, bottom, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
         readings, log_weight, _ = gradient.forward(*arguments, wide=False)
     else:

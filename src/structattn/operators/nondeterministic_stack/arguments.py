@@ -17,12 +17,19 @@ class Arguments(NamedTuple):
     values: Tensor | None  # (B, T, m)
     bottom: Tensor | None  # (m,)
     lengths: Tensor  # (B,) int64
+    window: int | None
 
 
 def checked_arguments(
-    push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None, lengths: Tensor | None
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor | None,
+    window: int | None = None,
 ) -> Arguments:
-    """Check shapes, dtypes and lengths; half precisions become float32.
+    """Check shapes, dtypes, lengths and window; half precisions become float32.
 
     Raises:
         ValueError: something does not fit; the message names it.
@@ -39,7 +46,19 @@ def checked_arguments(
     compute = torch.promote_types(given["push"].dtype, torch.float32)
     ready = {name: x.to(compute).contiguous() for name, x in given.items()}
     steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
-    return Arguments(ready["push"], ready["replace"], ready["pop"], ready.get("values"), ready.get("bottom"), steps)
+    logits = ready["push"], ready["replace"], ready["pop"]
+    return Arguments(*logits, ready.get("values"), ready.get("bottom"), steps, checked_window(window))
+
+
+def checked_window(window: int | None) -> int | None:
+    """The window itself.
+
+    Raises:
+        ValueError: it is less than 1.
+    """
+    if window is not None and window < 1:
+        raise ValueError(f"window={window}; expected at least 1, or None for no limit")
+    return window
 
 
 def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, bottom: Tensor | None) -> None:

@@ -16,8 +16,8 @@ public:
         best[0] = 0;
         popped.resize(n + 2), uncovered.resize(n + 2);
         for (int64_t t = 1; t <= n; ++t) {
-            popped[t].assign(t * C * Q, -INFINITY);
-            uncovered[t].assign(t * C * Q, -INFINITY);
+            popped[t].assign((t - first(t)) * C * Q, -INFINITY);
+            uncovered[t].assign((t - first(t)) * C * Q, -INFINITY);
             fill_popped(t);
             fill_uncovered(t);
             fill_best(t);
@@ -45,11 +45,12 @@ private:
     double push(int64_t t, int64_t from, int64_t to) const { return seq.push[((t - 1) * C + from) * C + to]; }
     double repl(int64_t t, int64_t from, int64_t to) const { return seq.repl[((t - 1) * C + from) * C + to]; }
     double &slot(std::vector<std::vector<double>> &table, int64_t t, int64_t j, int64_t c, int64_t r) {
-        return table[t][(j * C + c) * Q + r];
+        return table[t][((j - first(t)) * C + c) * Q + r];
     }
+    int64_t first(int64_t t) const { return seq.low(t) - 1; }
 
     void fill_popped(int64_t t) {
-        for (int64_t j = t - 1; j >= 1; --j)
+        for (int64_t j = t - 1; j >= seq.low(t); --j)
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r) {
                     double &top = slot(popped, t, j, c, r);
@@ -64,7 +65,7 @@ private:
                 }
     }
     void fill_uncovered(int64_t t) {
-        for (int64_t k = 0; k <= t - 2; ++k)
+        for (int64_t k = first(t); k <= t - 2; ++k)
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r)
                     for (int64_t d = 0; d < C; ++d) {
@@ -77,7 +78,7 @@ private:
             double &top = best[t * C + c];
             for (int64_t d = 0; d < C; ++d)
                 top = std::max(top, best[(t - 1) * C + d] + std::max(push(t, d, c), repl(t, d, c)));
-            for (int64_t k = 0; k <= t - 2; ++k)
+            for (int64_t k = first(t); k <= t - 2; ++k)
                 for (int64_t u = 0; u < Q; ++u) {
                     const int64_t below = u * S + c % S;
                     top = std::max(top, best[k * C + below] + slot(uncovered, t, k, below, c / S));
@@ -102,7 +103,7 @@ private:
                 continue;
             }
             const int64_t end = t, reached = c;
-            for (int64_t k = 0; k <= end - 2 && t == end; ++k)
+            for (int64_t k = first(end); k <= end - 2 && t == end; ++k)
                 for (int64_t u = 0; u < Q && t == end; ++u) {
                     const int64_t below = u * S + reached % S;
                     if (best[k * C + below] + slot(uncovered, end, k, below, reached / S) != target) continue;

@@ -1,6 +1,8 @@
 // Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, everything inside in double.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <optional>
 #include <stdexcept>
@@ -8,10 +10,14 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/scratch.h"
 #include "nondeterministic_stack/best_run.h"
 #include "nondeterministic_stack/fast_backward.h"
 #include "nondeterministic_stack/fast_forward.h"
 #include "nondeterministic_stack/general.h"
+#include "nondeterministic_stack/record.h"
+#include "nondeterministic_stack/sizes.h"
+#include "nondeterministic_stack/step_batches.h"
 
 namespace nb = nanobind;
 
@@ -24,8 +30,7 @@ using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// Which arithmetic a sequence needed; kept before its tables.
-enum class Mode { doubles, wide, not_a_number };
+// What a sequence needed, kept before its tables.
 constexpr int64_t HEADER = LANES;
 
 struct Header {
@@ -41,6 +46,7 @@ struct Batch {
     In<T> push, repl, pop;
     std::optional<In<T>> values, bottom;
     In<int64_t> lengths;
+    int64_t window;
 
     int64_t T_() const { return push.shape(1); }
     int64_t Q() const { return push.shape(2); }
@@ -69,7 +75,7 @@ public:
         first_bad = n;
         for (int64_t t = n - 1; t >= 0; --t)
             if (!usable(push, t, pushes) || !usable(repl, t, pushes) || !usable(pop, t, pops)) first_bad = t;
-        view = Sequence{first_bad, batch.Q(), batch.S(), push.data(), repl.data(), pop.data(), batch.columns(),
+        view = Sequence{first_bad, batch.Q(), batch.S(), batch.window, push.data(), repl.data(), pop.data(), batch.columns(),
                         batch.values ? values.data() : nullptr};
     }
     int64_t n;
@@ -87,47 +93,40 @@ private:
     }
 };
 
-// Calls body(q, s) with the sizes as compile-time constants, if the fast kernel was compiled for them.
-template <class Body>
-bool with_sizes(int64_t Q, int64_t S, const Body &body) {
-    auto with = [&](auto q) {
-        switch (S) {
-            case 1: body(q, std::integral_constant<int, 1>{}); return true;
-            case 2: body(q, std::integral_constant<int, 2>{}); return true;
-            case 3: body(q, std::integral_constant<int, 3>{}); return true;
-            default: return false;
-        }
-    };
-    switch (Q) {
-        case 1: return with(std::integral_constant<int, 1>{});
-        case 2: return with(std::integral_constant<int, 2>{});
-        case 3: return with(std::integral_constant<int, 3>{});
-        default: return false;
-    }
-}
-
 template <class T>
 void require_room(const Batch<T> &batch, int64_t room) {
-    const bool compiled = batch.Q() <= 3 && batch.S() <= 3;
-    if (room < HEADER + (compiled ? Layout(batch.T_(), batch.Q(), batch.S(), batch.columns()).size : 0))
+    const bool compiled = has_compiled_form(batch.Q(), batch.S());
+    if (room < HEADER + (compiled ? Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size : 0))
         throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
 }
 
 std::pair<Mode, Outcome> forward_one(const Sequence &seq, double *tables, const Outputs &out, bool only_wide) {
     Outcome outcome{0, false};
     const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-        const Layout layout(seq.n, q, s, seq.columns);
-        outcome = fast::Forward<q, s>(seq, layout, tables).run(out);
+        using Forward = fast::Forward<q, s>;
+        const Layout layout(seq.n, q, s, seq.columns, seq.window);
+        Scratch room(8 * Forward::room(layout));
+        outcome = Forward(seq, layout, tables, room.as<double>()).run(out);
     });
     if (!compiled && !only_wide) outcome = general::Tables<Plain>(seq).forward(out);
     if (outcome.trusted) return {Mode::doubles, outcome};
     return {Mode::wide, general::Tables<Wide>(seq).forward(out)};
 }
 
-void backward_one(const Sequence &seq, Mode mode, int64_t live, double *tables, const Cotangents &cot, const Gradients &grad) {
+template <class Backward>
+void fast_backward(const Sequence &seq, int64_t live, const double *tables, const Cotangents &cot, const Gradients &grad) {
+    const Layout layout(seq.n, seq.Q, seq.S, seq.columns, seq.window);
+    const fast::AdjointLayout of(layout);
+    Scratch memory(8 * (of.size + layout.rows_size() + Backward::room(layout)));
+    double *adjoint = memory.as<double>(), *mirror = adjoint + of.size, *room = mirror + layout.rows_size();
+    std::fill(adjoint, room, 0.0);
+    Backward(seq, layout, of, tables, mirror, adjoint, room).run(live, cot, grad);
+}
+
+void backward_one(const Sequence &seq, Mode mode, int64_t live, const double *tables, const Cotangents &cot,
+                  const Gradients &grad) {
     if (mode == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-            const Layout layout(seq.n, q, s, seq.columns);
-            fast::Backward<q, s>(seq, layout, tables, live).run(cot, grad);
+            fast_backward<fast::Backward<q, s>>(seq, live, tables, cot, grad);
         }))
         return;
     // Neither keeps its tables: what is rare or slow anyway is computed again.
@@ -143,8 +142,9 @@ void backward_one(const Sequence &seq, Mode mode, int64_t live, double *tables, 
 
 template <class T>
 void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std::optional<In<T>> bottom,
-             In<int64_t> lengths, Array<T> readings, Array<T> log_weight, Array<double> tables, int threads, bool only_wide) {
-    const Batch<T> batch{push, repl, pop, values, bottom, lengths};
+             In<int64_t> lengths, int64_t window, Array<T> readings, Array<T> log_weight, Array<double> tables, int threads,
+             bool only_wide) {
+    const Batch<T> batch{push, repl, pop, values, bottom, lengths, window};
     const int64_t T_ = batch.T_(), width = batch.C() * batch.columns();
     require_room(batch, tables.shape(1));
     for_each_sequence(batch.size(), threads, [&](int64_t b) {
@@ -165,9 +165,9 @@ void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std
 
 template <class T>
 void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std::optional<In<T>> bottom,
-              In<int64_t> lengths, Array<double> tables, In<T> reading_, In<T> log_weight_, Array<T> push_, Array<T> repl_,
-              Array<T> pop_, Optional<T> values_, Optional<T> bottom_, int threads) {
-    const Batch<T> batch{push, repl, pop, values, bottom, lengths};
+              In<int64_t> lengths, int64_t window, Array<double> tables, In<T> reading_, In<T> log_weight_,
+              Array<T> push_, Array<T> repl_, Array<T> pop_, Optional<T> values_, Optional<T> bottom_, int threads) {
+    const Batch<T> batch{push, repl, pop, values, bottom, lengths, window};
     const int64_t T_ = batch.T_(), C = batch.C(), m = batch.columns(), width = C * m;
     for_each_sequence(batch.size(), threads, [&](int64_t b) {
         const Doubles<T> one(batch, b);
@@ -197,9 +197,9 @@ void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, st
 }
 
 template <class T>
-void best_run(In<T> push, In<T> repl, In<T> pop, In<int64_t> lengths, Array<int64_t> actions, Array<int64_t> states,
-              Array<int64_t> symbols, Array<T> log_weight, int threads) {
-    const Batch<T> batch{push, repl, pop, {}, {}, lengths};
+void best_run(In<T> push, In<T> repl, In<T> pop, In<int64_t> lengths, int64_t window, Array<int64_t> actions,
+              Array<int64_t> states, Array<int64_t> symbols, Array<T> log_weight, int threads) {
+    const Batch<T> batch{push, repl, pop, {}, {}, lengths, window};
     const int64_t T_ = batch.T_();
     for_each_sequence(batch.size(), threads, [&](int64_t b) {
         const Doubles<T> one(batch, b);
@@ -213,11 +213,11 @@ void define(nb::module_ &module) {
     using namespace nb::literals;
     const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
     module.def("nondeterministic_stack_forward", &forward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
-               "lengths"_a, "readings"_a, "log_weight"_a, "tables"_a, "threads"_a, "only_wide"_a, unlocked);
+               "lengths"_a, "window"_a, "readings"_a, "log_weight"_a, "tables"_a, "threads"_a, "only_wide"_a, unlocked);
     module.def("nondeterministic_stack_backward", &backward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
-               "lengths"_a, "tables"_a, "grad_readings"_a, "grad_log_weight"_a, "grad_push"_a, "grad_replace"_a, "grad_pop"_a,
+               "lengths"_a, "window"_a, "tables"_a, "grad_readings"_a, "grad_log_weight"_a, "grad_push"_a, "grad_replace"_a, "grad_pop"_a,
                "grad_values"_a.none(), "grad_bottom"_a.none(), "threads"_a, unlocked);
-    module.def("nondeterministic_stack_best_run", &best_run<T>, "push"_a, "replace"_a, "pop"_a, "lengths"_a, "actions"_a, "states"_a,
+    module.def("nondeterministic_stack_best_run", &best_run<T>, "push"_a, "replace"_a, "pop"_a, "lengths"_a, "window"_a, "actions"_a, "states"_a,
                "symbols"_a, "log_weight"_a, "threads"_a, unlocked);
 }
 
@@ -226,4 +226,5 @@ void define(nb::module_ &module) {
 void register_nondeterministic_stack(nb::module_ &module) {
     define<float>(module);
     define<double>(module);
+    steps::define_all(module);
 }

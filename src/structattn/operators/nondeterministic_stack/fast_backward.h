@@ -1,4 +1,5 @@
-// The gradients of fast_forward.h, walking t downwards. Names are those of DERIVATION.md, with _ for the bar.
+// The gradients of fast_forward.h, walking t downwards, one step after another. Names are those of DERIVATION.md, with _
+// for the bar.
 #pragma once
 
 #include <algorithm>
@@ -10,86 +11,153 @@
 
 namespace fast {
 
+// What the steps after t ask of the tables up to t. Adjoints of one state add up, where it has had several futures, but
+// for the rows of R̄ that wait to be multiplied into W̄: settle() before that.
+struct AdjointLayout {
+    int64_t waiting, a_, E_, pi_, rho_, R_, W_, size;
+    int64_t R_stride, R_size;
+
+    AdjointLayout(const Layout &at) {
+        int64_t end = 0;
+        auto take = [&](int64_t count) { const int64_t begin = end; end += padded(count); return begin; };
+        R_stride = at.row_length(at.n) + 2 * LANES, R_size = at.slots() * R_stride;
+        waiting = take(1);
+        a_ = take((at.n + 1) * at.C);
+        E_ = take(at.C * at.columns * at.times);
+        pi_ = take(at.C * at.C * at.times);
+        rho_ = take(at.C * at.C * at.times);
+        R_ = take(BLOCK * R_size);
+        W_ = take(at.rows_size());
+        size = end;
+    }
+};
+
+// Adds the adjoint of the tables up to t to that of a copy of them in another layout.
+inline void add_adjoint(const Layout &at, const double *from, const Layout &to_at, double *to, int64_t t) {
+    const AdjointLayout of(at), to_of(to_at);
+    auto add = [&](int64_t begin, int64_t to_begin, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) to[to_begin + i] += from[begin + i];
+    };
+    auto add_times = [&](int64_t components, int64_t begin, int64_t to_begin) {
+        for (int64_t i = 0; i < components; ++i) add(begin + i * at.times, to_begin + i * to_at.times, t + 1);
+    };
+    add(of.a_, to_of.a_, (t + 1) * at.C);
+    add_times(at.C * at.columns, of.E_, to_of.E_);
+    add_times(at.C * at.C, of.pi_, to_of.pi_);
+    add_times(at.C * at.C, of.rho_, to_of.rho_);
+    add(of.W_, to_of.W_, at.row[t + 1] * at.slots());
+}
+
+// The gradients of one step.
+struct StepGradients {
+    double *push, *repl, *pop, *value;  // value may be null; it is added to
+};
+
 template <int Q, int S>
 class Backward {
     static constexpr int C = Q * S, SLOTS = Q * C;
-    static constexpr int ROWS = Q <= 2 ? 4 : 2;  // rows of W̄ that share one pass over R̄: their sums fill the registers
 
 public:
-    // `tables` as Forward left them; n, the steps to go back over, may be less than the sequence's.
-    Backward(const Sequence &seq, const Layout &at, double *tables, int64_t n)
-        : seq(seq), at(at), n(n), M(at.columns), a(tables + at.a), inverse(tables + at.inverse), pi(tables + at.pi),
-          rho(tables + at.rho), E(tables + at.E), R{tables + at.R, &at}, W{tables + at.W, &at}, a_((n + 1) * C),
-          E_(C * M * at.times), pi_(C * C * at.times), rho_(C * C * at.times), R_memory(at.rows_size()),
-          mirror_memory(at.rows_size()), W_stride(at.times), W_size(SLOTS * W_stride), W_(ROWS * W_size), reversed(SLOTS * (at.times + 2 * LANES)),
-          mirror_rho((n + 2) * C * at.width), done((n + 2) * Q * at.width), R_{R_memory.data(), &at},
-          mirror{mirror_memory.data(), &at} {}
+    // Numbers that step() may write to, for nobody to read afterwards.
+    static int64_t room(const Layout &at) {
+        return SLOTS * reversed_stride(at) + (at.n + 2) * Q * at.width + C * at.columns + BLOCK * Q * at.width;
+    }
 
-    void run(const Cotangents &cot, const Gradients &grad) {
-        start(cot);
-        mirror_tables();
-        double weight_ = 0;
-        for (int64_t t = n; t >= 1; --t) {
-            weight_ += cot.log_weight[t - 1];
-            back(t, weight_, grad);
+    // `tables` as Forward left them; `mirror`: see mirror_tables(); `adjoint` holds zeros before the last step.
+    Backward(const Sequence &seq, const Layout &at, const AdjointLayout &of, const double *tables, double *mirror,
+             double *adjoint, double *room)
+        : seq(seq), at(at), M(at.columns), R_stride(of.R_stride), R_size(of.R_size), a(tables + at.a),
+          inverse(tables + at.inverse), pi(tables + at.pi), rho(tables + at.rho), E(tables + at.E),
+          R{const_cast<double *>(tables) + at.R, &at}, W{const_cast<double *>(tables) + at.W, &at}, mirror{mirror, &at},
+          waiting(adjoint + of.waiting), a_(adjoint + of.a_), E_(adjoint + of.E_), pi_(adjoint + of.pi_),
+          rho_(adjoint + of.rho_), R_(adjoint + of.R_), W_{adjoint + of.W_, &at}, reversed(room),
+          done(reversed + SLOTS * reversed_stride(at)), top_(done + (at.n + 2) * Q * at.width), factors(top_ + C * M) {}
+
+    // Adds to `mirror` the rows first..last of W. The transposed system, with time reversed (j' = n - j), has the very
+    // shape of the forward one.
+    void mirror_tables(int64_t first, int64_t last) const {
+        for (int64_t k = std::max<int64_t>(first, 2); k <= last; ++k)
+            for (int s = 0; s < Q; ++s)
+                for (int u = 0; u < Q; ++u)
+                    for (int z = 0; z < S; ++z) {
+                        const double *from = W.row(k) + (u * C + s * S + z) * W.stride(k);
+                        for (int64_t j = at.low(k); j <= k - 2; ++j)
+                            mirror.row(at.n - j)[(s * C + u * S + z) * mirror.stride(at.n - j) + at.n - k] = from[j];
+                    }
+    }
+
+    // From the adjoint of the tables up to t, and that of the reading (null: zeros), the gradients of step t and the
+    // adjoint of the tables up to t - 1. weight_: the adjoint of all log-weights from t on.
+    void step(int64_t t, const double *reading_, double weight_, const StepGradients &grad) {
+        double lambda[C], pushed_[C];
+        if (reading_) add_reading(t, reading_);
+        top_vectors(t, pushed_, grad);
+        if (t >= 2) {
+            multiply_waiting(t, t);
+            uncovered_vectors(t);
         }
-        for (int64_t m = 0; m < M && grad.values; ++m) grad.values[m] += E_[m * at.times];
+        balance(t, weight_, pushed_, lambda);
+        transitions(t, lambda, pushed_, grad);
+        if (t < 2) return;
+        double *row_ = popped_slots(t, lambda);
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < Q; ++r) {
+                const double pop_ = R.row(t)[(r * C + c) * R.stride(t) + t - 1] * row_[(r * C + c) * R_stride + t - 1];
+                grad.pop[c * Q + r] = pop_;
+                a_[(t - 1) * C + c] += pop_;
+            }
+        if (*waiting == BLOCK) settle(t - 1);
+    }
+
+    // The adjoint of the bottom vector, once all steps have been gone back over.
+    void bottom(double *value_) const {
+        for (int64_t m = 0; m < M; ++m) value_[m] += E_[m * at.times];
+    }
+
+    // Steps live..1.
+    void run(int64_t live, const Cotangents &cot, const Gradients &grad) {
+        double weight_ = 0;
+        mirror_tables(1, live);
+        for (int64_t t = live; t >= 1; --t) {
+            const int64_t i = (t - 1) * C;
+            weight_ += cot.log_weight[t - 1];
+            step(t, cot.readings + i * M, weight_,
+                 {grad.push + i * C, grad.repl + i * C, grad.pop + i * Q, grad.values ? grad.values + t * M : nullptr});
+        }
+        if (grad.values) bottom(grad.values);
+    }
+
+    // Multiplies the rows of R̄ that wait, of the steps after t, into W̄.
+    void settle(int64_t t) {
+        for (int64_t k = at.low(t + 1) + 2; k <= t; ++k) multiply_waiting(t, k);
+        *waiting = 0;
     }
 
 private:
     const Sequence &seq;
     const Layout &at;
-    const int64_t n, M;
+    const int64_t M, R_stride, R_size;
     const double *const a, *const inverse, *const pi, *const rho, *const E;
-    const Rows R, W;
-    std::vector<double> a_, E_, pi_, rho_, R_memory, mirror_memory;
-    const int64_t W_stride, W_size;
-    std::vector<double> W_, reversed, mirror_rho, done, factors;
-    const Rows R_, mirror;
+    const Rows R, W, mirror;
+    double *const waiting, *const a_, *const E_, *const pi_, *const rho_, *const R_;
+    const Rows W_;
+    double *const reversed, *const done, *const top_, *const factors;
 
-    void start(const Cotangents &cot) {
-        for (int64_t t = 1; t <= n; ++t)
-            for (int64_t i = 0; i < C * M; ++i) {
-                const double share = a[t * C + i / M] * cot.readings[(t - 1) * C * M + i];
-                E_[i * at.times + t] = share;
-                a_[t * C + i / M] += share * E[i * at.times + t];
-            }
-    }
+    static int64_t reversed_stride(const Layout &at) { return at.times + 2 * LANES; }
 
-    // The transposed system, with time reversed (j' = n - j), has the very shape of the forward one.
-    void mirror_tables() {
-        for (int64_t k = 2; k <= n; ++k)
-            for (int s = 0; s < Q; ++s)
-                for (int u = 0; u < Q; ++u)
-                    for (int z = 0; z < S; ++z) {
-                        const double *from = W.row(k) + (u * C + s * S + z) * Rows::stride(k);
-                        for (int64_t j = 1; j <= k - 2; ++j)
-                            mirror.row(n - j)[(s * C + u * S + z) * Rows::stride(n - j) + n - k] = from[j];
-                    }
-        for (int64_t k = 2; k <= n; ++k)  // ρ_k leads from k - 1 to k, that is from n - k + 1 to n - k
-            std::copy_n(rho + k * C * at.width, C * at.width, &mirror_rho[(n - k + 1) * C * at.width]);
-    }
+    // Where component 0 of R̄_t has, or would have, time 0, for a t whose row waits or is being made.
+    double *R_row(int64_t t) const { return R_ + t % BLOCK * R_size + LANES - at.first(t); }
 
-    void back(int64_t t, double weight_, const Gradients &grad) {
-        double lambda[C], pushed_[C];
-        top_vectors(t, pushed_, grad);
-        if (t >= 2) uncovered_later(t);
-        if (t >= 2) uncovered_vectors(t);
-        balance(t, weight_, pushed_, lambda);
-        transitions(t, lambda, pushed_, grad);
-        if (t < 2) return;
-        popped_slots(t, lambda);
-        for (int c = 0; c < C; ++c)
-            for (int r = 0; r < Q; ++r) {
-                const int64_t slot = (r * C + c) * Rows::stride(t) + t - 1;
-                const double pop_ = R.row(t)[slot] * R_.row(t)[slot];
-                grad.pop[((t - 1) * C + c) * Q + r] = pop_;
-                a_[(t - 1) * C + c] += pop_;
-            }
+    void add_reading(int64_t t, const double *reading_) {
+        for (int64_t i = 0; i < C * M; ++i) {
+            const double share = a[t * C + i / M] * reading_[i];
+            E_[i * at.times + t] += share;
+            a_[t * C + i / M] += share * E[i * at.times + t];
+        }
     }
 
     // What the top vectors of t ask of the pushed vector and of the vectors of t - 1.
-    void top_vectors(int64_t t, double *pushed_, const Gradients &grad) {
+    void top_vectors(int64_t t, double *pushed_, const StepGradients &grad) {
         const int64_t reach = seq.values ? M : std::min(M, t + 1);
         for (int c = 0; c < C; ++c) {
             double pushed = 0;
@@ -98,7 +166,7 @@ private:
             for (int64_t m = 0; m < reach; ++m) {
                 const double top_ = E_[(c * M + m) * at.times + t];
                 pushed_[c] += top_ * seq.value(t, m);
-                if (grad.values) grad.values[t * M + m] += pushed * top_;
+                if (grad.value) grad.value[m] += pushed * top_;
                 for (int d = 0; d < C; ++d) {
                     rho_[(d * C + c) * at.times + t] += top_ * E[(d * M + m) * at.times + t - 1];
                     E_[(d * M + m) * at.times + t - 1] += rho[(t * C + d) * at.width + c] * top_;
@@ -107,71 +175,39 @@ private:
         }
     }
 
-    double *W_row(int64_t t) { return &W_[t % ROWS * W_size]; }
-
-    // W̄_t[j] from all later pops that went through it: Σ_{t' > t} Σ_r R̄_t'[j] R_t'[t]. The rows of R̄ from behind the
-    // block of t are read once for the whole block, those inside it for each t.
-    void uncovered_later(int64_t t) {
-        const int64_t bottom = t / ROWS * ROWS, behind = std::min(bottom + ROWS, n + 1);
-        if (t == behind - 1) {
-            std::fill(W_.begin(), W_.end(), 0.0);
-            add_outer_products<ROWS>(bottom, t, behind, n + 1);
-        } else {
-            add_outer_products<1>(t, t, t + 1, behind);
-        }
-    }
-
-    // Rows first .. first + COUNT - 1 of W̄ from R̄_t' with begin <= t' < end; `longest` is the last row that is needed.
-    template <int COUNT>
-    void add_outer_products(int64_t first, int64_t longest, int64_t begin, int64_t end) {
-        factors.resize((n + 1) * SLOTS * COUNT);
-        double *factor = factors.data();
-        for (int64_t later = begin; later < end; ++later)
-            for (int slot = 0; slot < SLOTS; ++slot)
-                for (int i = 0; i < COUNT; ++i) *factor++ = R.row(later)[slot * Rows::stride(later) + first + i];
-        for (int z = 0; z < S; ++z)
-            for (int64_t j = 0; j < longest - 1; j += VL) add_outer_product<COUNT>(first, begin, end, z, j);
-    }
-
-    template <int COUNT>
-    void add_outer_product(int64_t first, int64_t begin, int64_t end, int z, int64_t j) {
-        V sum[COUNT][Q][Q];
-        auto to = [&](int i, int u, int s) { return W_row(first + i) + (u * C + s * S + z) * W_stride + j; };
-        for (int i = 0; i < COUNT; ++i)
-            for (int u = 0; u < Q; ++u)
-                for (int s = 0; s < Q; ++s) sum[i][u][s] = load(to(i, u, s));
-        const double *factor = factors.data() + z * COUNT;
-        for (int64_t later = begin; later < end; ++later, factor += SLOTS * COUNT) {
-            const double *row = R_.row(later) + z * Rows::stride(later) + j;
-            for (int r = 0; r < Q; ++r) {
-                V slot_[Q];
-                for (int s = 0; s < Q; ++s) slot_[s] = load(row + (r * C + s * S) * Rows::stride(later));
+    // W̄_k[j] from the pops after t that wait: Σ_{t' > t} Σ_r R̄_t'[j] R_t'[k].
+    void multiply_waiting(int64_t t, int64_t k) {
+        const int count = int(*waiting);
+        const int64_t begin = at.first(t + 1), end = k - 1;
+        if (count == 0 || begin >= end) return;
+        const double *rows[BLOCK] = {}, *x[BLOCK] = {};
+        int64_t strides[BLOCK] = {};
+        for (int i = 0; i < count; ++i) {
+            const int64_t later = t + 1 + i;
+            const double *slot = R.row(later) + k;
+            double *factor = factors + i * Q * at.width;
+            for (int r = 0; r < Q; ++r)
                 for (int u = 0; u < Q; ++u)
-                    for (int i = 0; i < COUNT; ++i) {
-                        const V share = splat(factor[(r * C + u * S) * COUNT + i]);
-                        for (int s = 0; s < Q; ++s) sum[i][u][s] += slot_[s] * share;
-                    }
-            }
+                    for (int z = 0; z < S; ++z)
+                        factor[u * at.width + r * S + z] = slot[(r * C + u * S + z) * R.stride(later)];
+            rows[i] = R_row(later), strides[i] = R_stride, x[i] = factor;
         }
-        for (int i = 0; i < COUNT; ++i)
-            for (int u = 0; u < Q; ++u)
-                for (int s = 0; s < Q; ++s) store(to(i, u, s), sum[i][u][s]);
+        add_products_of<Q, S>(count, W_.row(k), W_.stride(k), rows, strides, x, at.width, begin, end);
     }
 
     // (5) backwards: W̄_t += Ē_t E_k and Ē_k += W_t Ē_t.
     void uncovered_vectors(int64_t t) {
-        const int64_t stride = Rows::stride(t), reach = seq.values ? M : std::min(M, t + 1);
-        std::vector<double> top_(C * M);
-        double *row_ = W_row(t);
+        const int64_t stride = W.stride(t), reach = seq.values ? M : std::min(M, t + 1);
+        double *row_ = W_.row(t);
         for (int64_t i = 0; i < C * M; ++i) top_[i] = E_[i * at.times + t];
         for (int c = 0; c < C; ++c)
             for (int64_t m = 0; m < reach; ++m) {
                 const double *value = E + (c * M + m) * at.times;
-                double *value_ = &E_[(c * M + m) * at.times];
-                for (int64_t k = seq.first_time(m) / VL * VL; k < t - 1; k += VL) {
+                double *value_ = E_ + (c * M + m) * at.times;
+                for (int64_t k = std::max(seq.first_time(m) / VL * VL, at.first(t)); k < t - 1; k += VL) {
                     V sum = load(value_ + k);
                     for (int r = 0; r < Q; ++r) {
-                        double *to = row_ + (r * C + c) * W_stride + k;
+                        double *to = row_ + (r * C + c) * stride + k;
                         const V factor = splat(top_[(r * S + c % S) * M + m]);
                         store(to, load(to) + factor * load(value + k));
                         sum += load(W.row(t) + (r * C + c) * stride + k) * factor;
@@ -193,52 +229,55 @@ private:
             }
         }
         for (int slot = 0; slot < SLOTS && t >= 2; ++slot) {
+            const double *row = W.row(t) + slot * W.stride(t), *row_ = W_.row(t) + slot * W.stride(t);
             V sum{};
-            for (int64_t k = 0; k < t - 1; k += VL)
-                sum += load(W.row(t) + slot * Rows::stride(t) + k) * load(W_row(t) + slot * W_stride + k);
+            for (int64_t k = at.first(t); k < t - 1; k += VL) sum += load(row + k) * load(row_ + k);
             lambda[slot / C * S + slot % S] -= sum_lanes(sum);
         }
     }
 
-    void transitions(int64_t t, const double *lambda, const double *pushed_, const Gradients &grad) {
+    void transitions(int64_t t, const double *lambda, const double *pushed_, const StepGradients &grad) {
         for (int d = 0; d < C; ++d)
             for (int c = 0; c < C; ++c) {
                 const int64_t i = (d * C + c) * at.times + t;
                 const double push_ = pi[i] * (pi_[i] + pushed_[c] + lambda[c]);
                 const double repl_ = rho[(t * C + d) * at.width + c] * (rho_[i] + lambda[c]);
-                grad.push[((t - 1) * C + d) * C + c] = push_;
-                grad.repl[((t - 1) * C + d) * C + c] = repl_;
+                grad.push[d * C + c] = push_;
+                grad.repl[d * C + c] = repl_;
                 a_[(t - 1) * C + d] += push_ + repl_;
             }
     }
 
-    // (2) and (1) backwards; leaves R̄_t.
-    void popped_slots(int64_t t, const double *lambda) {
+    // (2) and (1) backwards; leaves R̄_t among the rows that wait.
+    double *popped_slots(int64_t t, const double *lambda) {
         // Time j of R̄_t stands at n - j + LANES in `reversed`: vectors that reach over an end stay inside.
-        const int64_t stride = at.times + 2 * LANES;
-        uncovered(t, lambda, stride);
-        double *row = reversed.data() + LANES;
-        const int64_t top = n - 1, low = n - (t - 1);
+        const int64_t n = at.n, stride = reversed_stride(at), first = at.first(t), low = at.low(t);
+        const int64_t top = n - low, end = n - (t - 1);
+        double *row = reversed + LANES, *to = R_row(t);
+        uncovered(t, lambda);
         for (int slot = 0; slot < SLOTS; ++slot)
             done[top * Q * at.width + slot / C * at.width + slot % C] = row[slot * stride + top];
-        triangular_solve<Q, S>(row, stride, top, low, mirror, mirror_rho.data(), done.data(), at.width);
-        double *to = R_.row(t);
+        triangular_solve<Q, S>(row, stride, top, end, mirror, rho + (n + 1) * C * at.width, -C * at.width, done, at.width);
+        std::fill_n(to - LANES + first, R_size, 0.0);
         for (int slot = 0; slot < SLOTS; ++slot)
-            for (int64_t j = 1; j < t; ++j)
-                to[slot * Rows::stride(t) + j] = done[(n - j) * Q * at.width + slot / C * at.width + slot % C];
-        add_replacements_(t);
+            for (int64_t j = low; j < t; ++j)
+                to[slot * R_stride + j] = done[(n - j) * Q * at.width + slot / C * at.width + slot % C];
+        add_replacements_(t, to);
+        *waiting += 1;
+        return to;
     }
 
-    void uncovered(int64_t t, const double *lambda, int64_t reversed_stride) {
-        const int64_t stride = Rows::stride(t);
-        const V lanes = lane_numbers();
-        for (int64_t k = 0; k < t - 1; k += VL) {
-            const VI inside = lanes < splat(double(t - 1 - k));
+    void uncovered(int64_t t, const double *lambda) {
+        const int64_t stride = R.stride(t), n = at.n;
+        const V low = splat(double(at.low(t) - 1)), end = splat(double(t - 1));
+        for (int64_t k = at.first(t); k < t - 1; k += VL) {
+            const V time = lane_numbers() + splat(double(k));
+            const VI inside = (time >= low) & (time < end);
             V D_[Q][C], slot[Q][C], slot_[Q][C] = {};
             for (int r = 0; r < Q; ++r)
                 for (int c = 0; c < C; ++c) {
                     const int after = r * S + c % S;
-                    const V sum = load(W_row(t) + (r * C + c) * W_stride + k) + splat(lambda[after]);
+                    const V sum = load(W_.row(t) + (r * C + c) * stride + k) + splat(lambda[after]);
                     D_[r][c] = inside ? sum * splat(inverse[t * C + after]) : V{};
                     slot[r][c] = load(R.row(t) + (r * C + c) * stride + k + 1);
                 }
@@ -246,36 +285,35 @@ private:
                 for (int d = 0; d < C; ++d) {
                     const int64_t i = (c * C + d) * at.times + k + 1;
                     const V share = load(pi + i);
-                    V share_ = load(&pi_[i]);
+                    V share_ = load(pi_ + i);
                     for (int r = 0; r < Q; ++r) {
                         slot_[r][d] += share * D_[r][c];
                         share_ += D_[r][c] * slot[r][d];
                     }
-                    store(&pi_[i], share_);
+                    store(pi_ + i, share_);
                 }
             for (int r = 0; r < Q; ++r)
                 for (int d = 0; d < C; ++d) {
-                    // Times k + 1 .. k + VL, backwards; those past t - 1 hold zeros and are written over or never read.
-                    double *to = reversed.data() + LANES + (r * C + d) * reversed_stride + n - k - VL;
+                    // Times k + 1 .. k + VL, backwards; those outside hold zeros and are written over or never read.
+                    double *to = reversed + LANES + (r * C + d) * reversed_stride(at) + n - k - VL;
                     for (int i = 0; i < VL; ++i) to[i] = slot_[r][d][VL - 1 - i];
                 }
         }
     }
 
     // ρ̄_k += R̄_t[k - 1] R_t[k]
-    void add_replacements_(int64_t t) {
-        const int64_t stride = Rows::stride(t);
-        const double *from = R_.row(t) - 1;
-        for (int64_t k = 0; k < t; k += VL) {
+    void add_replacements_(int64_t t, const double *row_) {
+        const int64_t stride = R.stride(t);
+        for (int64_t k = at.first(t); k < t; k += VL) {
             V slot[Q][C], slot_[Q][C];
             for (int r = 0; r < Q; ++r)
                 for (int c = 0; c < C; ++c) {
                     slot[r][c] = load(R.row(t) + (r * C + c) * stride + k);
-                    slot_[r][c] = load(from + (r * C + c) * stride + k);
+                    slot_[r][c] = load(row_ + (r * C + c) * R_stride + k - 1);
                 }
             for (int c = 0; c < C; ++c)
                 for (int d = 0; d < C; ++d) {
-                    double *to = &rho_[(c * C + d) * at.times + k];
+                    double *to = rho_ + (c * C + d) * at.times + k;
                     V sum = load(to);
                     for (int r = 0; r < Q; ++r) sum += slot_[r][c] * slot[r][d];
                     store(to, sum);

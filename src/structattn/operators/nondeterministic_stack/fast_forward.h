@@ -1,156 +1,121 @@
-// Equations (1) to (5) of DERIVATION.md in doubles, with time along the lanes, for Q and S known when compiling.
+// Equations (1) to (5) of DERIVATION.md in doubles, one step after another, with time along the lanes, for Q and S known
+// when compiling.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "nondeterministic_stack/range.h"
 #include "nondeterministic_stack/sequence.h"
+#include "nondeterministic_stack/step_weights.h"
 #include "nondeterministic_stack/tables.h"
 #include "nondeterministic_stack/triangular_solve.h"
 
 namespace fast {
-
-// exp(logits - their largest) for each step and configuration, and the largest itself.
-struct Weights {
-    int64_t width;
-    std::vector<double> weight, largest, sum;
-
-    Weights(const double *logits, int64_t rows, int64_t width)
-        : width(width), weight(padded(rows * width)), largest(rows), sum(rows) {
-        for (int64_t i = 0; i < rows; ++i) {
-            const double *row = logits + i * width;
-            double top = -INFINITY;
-            for (int64_t j = 0; j < width; ++j) top = std::max(top, row[j]);
-            largest[i] = top;
-            for (int64_t j = 0; j < width; ++j) weight[i * width + j] = top == -INFINITY ? -INFINITY : row[j] - top;
-        }
-        for (size_t i = 0; i < weight.size(); i += VL) store(&weight[i], exp_of_negative(load(&weight[i])));
-        for (int64_t i = 0; i < rows; ++i)
-            for (int64_t j = 0; j < width; ++j) sum[i] += weight[i * width + j];
-    }
-    const double *at(int64_t row) const { return &weight[row * width]; }
-};
 
 template <int Q, int S>
 class Forward {
     static constexpr int C = Q * S, SLOTS = Q * C;
 
 public:
-    Forward(const Sequence &seq, const Layout &at, double *tables)
-        : seq(seq), at(at), a(tables + at.a), inverse(tables + at.inverse), pi(tables + at.pi), rho(tables + at.rho),
-          E(tables + at.E), R{tables + at.R, &at}, W{tables + at.W, &at}, stays(joined(seq)), pops(seq.pop, seq.n * C, Q),
-          solve_rho((at.n + 2) * C * at.width), done((at.n + 2) * Q * at.width) {}
+    // Numbers that step() may write to, for nobody to read afterwards.
+    static int64_t room(const Layout &at) { return (at.n + 2) * Q * at.width + C * at.columns; }
+
+    Forward(const Sequence &seq, const Layout &at, double *tables, double *room)
+        : seq(seq), at(at), a(tables + at.a), inverse(tables + at.inverse), lost(tables + at.lost),
+          log_total(tables + at.log_total), pi(tables + at.pi), rho(tables + at.rho), solve_rho(tables + at.solve_rho),
+          E(tables + at.E), R{tables + at.R, &at}, W{tables + at.W, &at}, top(room), done(room + C * at.columns) {}
+
+    // Time 0.
+    void start() const {
+        std::fill_n(pi, C * C * at.times, 0.0);
+        std::fill_n(E, C * at.columns * at.times, 0.0);
+        std::fill_n(a, C, 0.0);
+        a[0] = 1, lost[0] = -INFINITY, log_total[0] = 0;
+        for (int64_t c = 0; c < at.columns; ++c) E[c * at.times] = seq.value(0, c);
+        R.clear_around(), W.clear_around();
+    }
+
+    // Column t of all tables, and the reading [Q][S][columns]. False where the total is zero or not finite, or where
+    // too much may have been lost: then column t must not be used.
+    bool step(int64_t t, double *reading) {
+        const double growth = transitions(t);
+        if (!(growth > -INFINITY && growth < INFINITY)) return false;
+        lost[t] = lost_after(lost[t - 1], seq, t, growth, smallest < smallest_share);
+        log_total[t] = log_total[t - 1] + growth;
+        if (lost[t] >= largest_regrowth) return false;
+        top_vectors(t);
+        for (int64_t i = 0; i < C * at.columns; ++i) reading[i] = a[t * C + i / at.columns] * E[i * at.times + t];
+        return true;
+    }
 
     Outcome run(const Outputs &out) {
-        clear();
-        double log_total = 0, slack = 0;
+        start();
         for (int64_t t = 1; t <= seq.n; ++t) {
-            const double growth = step(t);
-            if (!(growth > -INFINITY && growth < INFINITY)) return {t - 1, false};
-            slack += upper_growth(t) - growth;
-            log_total += growth;
-            top_vectors(t);
-            write(t, log_total, out);
+            if (!step(t, out.readings + (t - 1) * C * at.columns)) return {t - 1, false};
+            out.log_weight[t - 1] = log_total[t];
         }
-        return {seq.n, slack < largest_slack};
+        return {seq.n, true};
     }
 
 private:
     const Sequence &seq;
     const Layout &at;
-    double *const a, *const inverse, *const pi, *const rho, *const E;
+    double *const a, *const inverse, *const lost, *const log_total, *const pi, *const rho, *const solve_rho, *const E;
     const Rows R, W;
-    const Weights stays;  // pushes, then replacements, of each configuration
-    const Weights pops;
-    std::vector<double> solve_rho, done;
+    double *const top, *const done;
+    double smallest = 0;  // of the numbers written by this step that are not zero by construction
 
-    static Weights joined(const Sequence &seq) {
-        std::vector<double> both(seq.n * C * 2 * C);
-        for (int64_t i = 0; i < seq.n * C; ++i) {
-            std::copy_n(seq.push + i * C, C, &both[i * 2 * C]);
-            std::copy_n(seq.repl + i * C, C, &both[i * 2 * C + C]);
-        }
-        return Weights(both.data(), seq.n * C, 2 * C);
-    }
-
-    void clear() {
-        std::fill(pi, pi + C * C * at.times, 0.0);
-        std::fill(E, E + C * at.columns * at.times, 0.0);
-        std::fill(a, a + C, 0.0);
-        a[0] = 1;
-        for (int64_t c = 0; c < at.columns; ++c) E[c * at.times] = seq.value(0, c);
-        for (const Rows &rows : {R, W}) {
-            std::fill(rows.base, rows.row(1), 0.0);
-            std::fill(rows.row(seq.n + 1), rows.row(seq.n + 1) + LANES * SLOTS, 0.0);
-        }
-    }
-
-    double upper_growth(int64_t t) const {
-        double upper = -INFINITY;
-        for (int c = 0; c < C; ++c) {
-            const int64_t i = (t - 1) * C + c;
-            const double pop = t > 1 ? pops.largest[i] : -INFINITY, top = std::max(stays.largest[i], pop);
-            if (top == -INFINITY) continue;
-            const double sum = stays.sum[i] * std::exp(stays.largest[i] - top) +
-                               (pop == -INFINITY ? 0 : pops.sum[i] * std::exp(pop - top));
-            upper = std::max(upper, top + std::log(sum));
-        }
-        return upper;
-    }
-
-    // factor[c] = exp(largest[c] + log a[c] - scale), with scale the largest exponent of all, which is returned.
-    static double scaled(const double *largest, const double *log_share, double *factor) {
-        double scale = -INFINITY;
-        for (int c = 0; c < C; ++c) scale = std::max(scale, largest[c] + log_share[c]);
-        for (int c = 0; c < C; ++c)
-            factor[c] = scale == -INFINITY || log_share[c] == -INFINITY || largest[c] == -INFINITY
-                            ? 0 : std::exp(largest[c] + log_share[c] - scale);
-        return scale;
-    }
-
-    double step(int64_t t) {
-        const int64_t i = (t - 1) * C;
-        double log_share[C], stay_factor[C], pop_factor[C], stay[C] = {}, popped[C] = {};
-        for (int c = 0; c < C; ++c) log_share[c] = a[i + c] > 0 ? std::log(a[i + c]) : -INFINITY;
-        const double stay_scale = scaled(&stays.largest[i], log_share, stay_factor);
-        for (int c = 0; c < C; ++c)
-            for (int d = 0; d < 2 * C; ++d) stay[d % C] += stay_factor[c] * stays.at(i + c)[d];
-        std::fill(R.row(t), R.row(t + 1), 0.0);
-        std::fill(W.row(t), W.row(t + 1), 0.0);
-        const double pop_scale = t < 2 ? -INFINITY : scaled(&pops.largest[i], log_share, pop_factor);
-        if (pop_scale > -INFINITY) {
-            popped_slots(t, pop_factor);
+    // (1) to (4); log Σ α_t.
+    double transitions(int64_t t) {
+        const StepWeights<Q, S> weights(seq, t, a + (t - 1) * C);
+        double popped[C] = {};
+        smallest = INFINITY;
+        R.clear(t), W.clear(t);
+        if (weights.pop_scale > -INFINITY) {
+            popped_slots(t, weights);
             uncovered(t, popped);
         }
-        return normalise(t, stay_scale, pop_scale, stay_factor, stay, popped);
+        return normalise(t, weights, popped);
     }
 
     // (1)
-    void popped_slots(int64_t t, const double *pop_factor) {
-        double *first = &done[(t - 1) * Q * at.width];
+    void popped_slots(int64_t t, const StepWeights<Q, S> &weights) {
+        constexpr int PARTS = (C + VL - 1) / VL;
+        double *first = done + (t - 1) * Q * at.width;
         for (int c = 0; c < C; ++c)
-            for (int r = 0; r < Q; ++r) first[r * at.width + c] = pop_factor[c] * pops.at((t - 1) * C + c)[r];
-        const int64_t stride = Rows::stride(t);
+            for (int r = 0; r < Q; ++r) first[r * at.width + c] = weights.pop[c * Q + r];
+        const int64_t stride = R.stride(t), low = at.low(t);
         double *row = R.row(t);
-        triangular_solve<Q, S>(row, stride, t - 1, 1, W, solve_rho.data(), done.data(), at.width);
+        triangular_solve<Q, S>(row, stride, t - 1, low, W, solve_rho, C * at.width, done, at.width);
+        V least = splat(smallest);
+        for (int r = 0; r < Q; ++r)
+            for (int p = 0; p < PARTS; ++p) {
+                const VI real = lane_numbers() < splat(C - p * VL);
+                for (int64_t j = low; j < t; ++j) {
+                    const V x = load(done + (j * Q + r) * at.width + p * VL);
+                    least = real & (x < least) ? x : least;
+                }
+            }
+        smallest = least_lane(least);
         for (int r = 0; r < Q; ++r)
             for (int c = 0; c < C; ++c) {
                 double *to = row + (r * C + c) * stride;
-                const double *from = &done[r * at.width + c];
-                to[0] = 0;
-                for (int64_t j = 1; j < t; ++j) to[j] = from[j * Q * at.width];
-                std::fill(to + t, to + stride, 0.0);
+                const double *from = done + r * at.width + c;
+                std::fill(to + at.first(t), to + low, 0.0);
+                for (int64_t j = low; j < t; ++j) to[j] = from[j * Q * at.width];
+                std::fill(to + t, to + at.first(t) + stride, 0.0);
             }
     }
 
     // (2): D_t, left in W's row, and its sum for each configuration.
     void uncovered(int64_t t, double *popped) {
-        const int64_t stride = Rows::stride(t);
+        const int64_t stride = R.stride(t);
         const double *from = R.row(t) + 1;
         double *to = W.row(t);
         V sum[C] = {};
-        for (int64_t k = 0; k < t - 1; k += VL) {
+        for (int64_t k = at.first(t); k < t - 1; k += VL) {
             V slot[Q][C];
             for (int r = 0; r < Q; ++r)
                 for (int d = 0; d < C; ++d) slot[r][d] = load(from + (r * C + d) * stride + k);
@@ -170,49 +135,71 @@ private:
     }
 
     // (3) and (4); log Σ α_t.
-    double normalise(int64_t t, double stay_scale, double pop_scale, const double *stay_factor, const double *stay,
-                     const double *popped) {
-        double stay_sum = 0, popped_sum = 0, total = 0, alpha[C];
+    double normalise(int64_t t, const StepWeights<Q, S> &weights, const double *popped) {
+        double stay[C] = {}, stay_sum = 0, popped_sum = 0, total = 0, alpha[C];
+        for (int c = 0; c < C; ++c)
+            for (int d = 0; d < 2 * C; ++d) stay[d % C] += weights.stay[c * 2 * C + d];
         for (int c = 0; c < C; ++c) stay_sum += stay[c], popped_sum += popped[c];
-        const double top = std::max(stay_sum > 0 ? stay_scale + std::log(stay_sum) : -INFINITY,
-                                    popped_sum > 0 ? pop_scale + std::log(popped_sum) : -INFINITY);
-        if (top == -INFINITY) return top;
-        const double from_stay = stay_sum > 0 ? std::exp(stay_scale - top) : 0;
-        const double from_pop = popped_sum > 0 ? std::exp(pop_scale - top) : 0;
+        const double highest = std::max(stay_sum > 0 ? weights.stay_scale + std::log(stay_sum) : -INFINITY,
+                                        popped_sum > 0 ? weights.pop_scale + std::log(popped_sum) : -INFINITY);
+        if (highest == -INFINITY) return highest;
+        const double from_stay = stay_sum > 0 ? std::exp(weights.stay_scale - highest) : 0;
+        const double from_pop = popped_sum > 0 ? std::exp(weights.pop_scale - highest) : 0;
         for (int c = 0; c < C; ++c) total += alpha[c] = from_stay * stay[c] + from_pop * popped[c];
         double stay_inverse[C];
         for (int c = 0; c < C; ++c) {
             const bool kept = alpha[c] > smallest_share * total;
+            if (!kept) smallest = 0;
             a[t * C + c] = kept ? alpha[c] / total : 0;
             stay_inverse[c] = kept ? from_stay / alpha[c] : 0;
             inverse[t * C + c] = kept ? from_pop / alpha[c] : 0;
         }
-        for (int c = 0; c < C; ++c)
+        keep_stays(t, weights, stay_inverse);
+        if (weights.pop_scale > -INFINITY) divide_uncovered(t);
+        return highest + std::log(total);
+    }
+
+    // π_t and ρ_t
+    void keep_stays(int64_t t, const StepWeights<Q, S> &weights, const double *inverse_share) {
+        for (int c = 0; c < C; ++c) {
+            const double *weight = weights.stay + c * 2 * C;
+            double least = INFINITY;
             for (int d = 0; d < C; ++d) {
-                const double *weight = stays.at((t - 1) * C + c);
-                pi[(c * C + d) * at.times + t] = stay_factor[c] * weight[d] * stay_inverse[d];
-                const double replaced = stay_factor[c] * weight[C + d] * stay_inverse[d];
+                const double pushed = weight[d] * inverse_share[d], replaced = weight[C + d] * inverse_share[d];
+                least = std::min(least, std::min(pushed, replaced));
+                pi[(c * C + d) * at.times + t] = pushed;
                 rho[(t * C + c) * at.width + d] = replaced;
                 solve_rho[(t * C + d) * at.width + c] = replaced;
             }
-        double *row = W.row(t);
-        for (int slot = 0; slot < SLOTS && popped_sum > 0; ++slot) {
+            if (a[(t - 1) * C + c] > 0) smallest = std::min(smallest, least);
+        }
+    }
+
+    // W_t from D_t
+    void divide_uncovered(int64_t t) {
+        const int64_t first = at.first(t), low = at.low(t) - 1;
+        V least = splat(smallest);
+        for (int slot = 0; slot < SLOTS; ++slot) {
             const V factor = splat(inverse[t * C + slot / C * S + slot % S]);
-            for (int64_t k = 0; k < t - 1; k += VL) {
-                double *p = row + slot * Rows::stride(t) + k;
-                store(p, load(p) * factor);
+            double *row = W.row(t) + slot * W.stride(t);
+            // At time 0 there is only one configuration, the first.
+            const V from = splat(double(low == 0 && slot % C > 0 ? 1 : low)), end = splat(double(t - 1));
+            for (int64_t k = first; k < t - 1; k += VL) {
+                const V x = load(row + k) * factor, time = lane_numbers() + splat(double(k));
+                least = (time >= from) & (time < end) & (x < least) ? x : least;
+                store(row + k, x);
             }
         }
-        return top + std::log(total);
+        smallest = least_lane(least);
     }
 
     // (5) for COUNT columns from m on and slots with symbol y: sums over all k and u.
     template <int COUNT>
-    void add_uncovered(int64_t t, int y, int64_t m, double *top) {
+    void add_uncovered(int64_t t, int y, int64_t m) {
         V sum[Q][COUNT] = {};
-        const int64_t stride = Rows::stride(t);
+        const int64_t stride = W.stride(t), first = std::max(seq.first_time(m) / VL * VL, at.first(t));
         for (int u = 0; u < Q; ++u)
-            for (int64_t k = seq.first_time(m) / VL * VL; k < t - 1; k += VL) {
+            for (int64_t k = first; k < t - 1; k += VL) {
                 V w[Q];
                 for (int r = 0; r < Q; ++r) w[r] = load(W.row(t) + (r * C + u * S + y) * stride + k);
                 for (int i = 0; i < COUNT; ++i) {
@@ -226,7 +213,7 @@ private:
 
     void top_vectors(int64_t t) {
         const int64_t M = at.columns, reach = seq.values ? M : std::min(M, t + 1);
-        std::vector<double> top(C * M);
+        std::fill_n(top, C * M, 0.0);
         for (int c = 0; c < C; ++c) {
             double pushed = 0;
             for (int d = 0; d < C; ++d) pushed += pi[(d * C + c) * at.times + t];
@@ -238,16 +225,10 @@ private:
         }
         for (int y = 0; y < S; ++y) {
             int64_t m = 0;
-            for (; m + 4 <= reach; m += 4) add_uncovered<4>(t, y, m, top.data());
-            for (; m < reach; ++m) add_uncovered<1>(t, y, m, top.data());
+            for (; m + 4 <= reach; m += 4) add_uncovered<4>(t, y, m);
+            for (; m < reach; ++m) add_uncovered<1>(t, y, m);
         }
         for (int64_t i = 0; i < C * M; ++i) E[i * at.times + t] = top[i];
-    }
-
-    void write(int64_t t, double log_total, const Outputs &out) const {
-        const int64_t M = at.columns;
-        for (int64_t i = 0; i < C * M; ++i) out.readings[(t - 1) * C * M + i] = a[t * C + i / M] * E[i * at.times + t];
-        out.log_weight[t - 1] = log_total;
     }
 };
 

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "common/wide_number.h"
+#include "nondeterministic_stack/range.h"
 #include "nondeterministic_stack/sequence.h"
 
 namespace general {
@@ -20,23 +20,23 @@ public:
         inverse.resize((n + 1) * C);
         pi.resize((n + 1) * C * C), rho.resize((n + 1) * C * C);
         R.resize(n + 2), W.resize(n + 2);
-        for (int64_t t = 1; t <= n; ++t) R[t].resize(t * C * Q), W[t].resize(t * C * Q);
+        for (int64_t t = 1; t <= n; ++t) R[t].resize(slots(t)), W[t].resize(slots(t));
         E.resize((n + 1) * C * s.columns);
     }
 
     Outcome forward(const Outputs &out) {
         at(a, 0, 0) = Real(1);
         for (int64_t c = 0; c < seq.columns; ++c) at_E(0, 0, c) = Real(seq.value(0, c));
-        double log_total = 0, slack = 0;
+        double log_total = 0, lost = 0;  // lost: as if something were lost in every step
         for (int64_t t = 1; t <= n; ++t) {
             const double growth = step(t);
             if (growth == -INFINITY) return {t - 1, Real::exact};
-            slack += upper_growth(t) - growth;
+            if (!Real::exact) lost = lost_after(lost, seq, t, growth, true);
             log_total += growth;
             top_vectors(t);
             write(t, log_total, out);
         }
-        return {n, Real::exact || slack < largest_slack};
+        return {n, Real::exact || lost < largest_regrowth};
     }
 
     void backward(const Outcome &outcome, const Cotangents &cot, const Gradients &grad);
@@ -51,9 +51,12 @@ private:
     Real &at(std::vector<Real> &table, int64_t t, int64_t c) { return table[t * C + c]; }
     Real &at2(std::vector<Real> &table, int64_t t, int64_t from, int64_t to) { return table[(t * C + from) * C + to]; }
     Real &at_E(int64_t t, int64_t c, int64_t column) { return E[(t * C + c) * seq.columns + column]; }
+    // Row t reaches back to the time before the earliest push that a pop at t can undo.
     Real &slot(std::vector<std::vector<Real>> &table, int64_t t, int64_t j, int64_t c, int64_t r) {
-        return table[t][(j * C + c) * Q + r];
+        return table[t][((j - first(t)) * C + c) * Q + r];
     }
+    int64_t first(int64_t t) const { return seq.low(t) - 1; }
+    int64_t slots(int64_t t) const { return (t - first(t)) * C * Q; }
     double push(int64_t t, int64_t from, int64_t to) const { return seq.push[((t - 1) * C + from) * C + to]; }
     double repl(int64_t t, int64_t from, int64_t to) const { return seq.repl[((t - 1) * C + from) * C + to]; }
     double pop(int64_t t, int64_t from, int64_t r) const { return seq.pop[((t - 1) * C + from) * Q + r]; }
@@ -68,21 +71,9 @@ private:
         return result;
     }
 
-    // No configuration can multiply its weight by more than exp of this in step t.
-    double upper_growth(int64_t t) const {
-        double upper = -INFINITY;
-        for (int64_t c = 0; c < C; ++c) {
-            Wide sum;
-            for (int64_t to = 0; to < C; ++to) sum += Wide::exp(push(t, c, to)) + Wide::exp(repl(t, c, to));
-            for (int64_t r = 0; r < Q && t > 1; ++r) sum += Wide::exp(pop(t, c, r));
-            upper = std::max(upper, sum.log());
-        }
-        return upper;
-    }
-
     // (1): R_t[j] for falling j, given R_t[t-1].
     void popped_slots(int64_t t) {
-        for (int64_t j = t - 2; j >= 1; --j)
+        for (int64_t j = t - 2; j >= seq.low(t); --j)
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r) {
                     Real sum;
@@ -113,7 +104,7 @@ private:
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r) slot(R, t, t - 1, c, r) = weight(pop(t, c, r), c, pop_scale);
             popped_slots(t);
-            for (int64_t k = 0; k <= t - 2; ++k)
+            for (int64_t k = first(t); k <= t - 2; ++k)
                 for (int64_t c = 0; c < C; ++c)
                     for (int64_t r = 0; r < Q; ++r) {
                         Real &D = slot(W, t, k, c, r);  // (2); divided by α_t below
@@ -144,7 +135,7 @@ private:
                 at2(rho, t, d, c) = at2(rho, t, d, c) * stay_inverse;
             }
         }
-        for (int64_t k = 0; k <= t - 2; ++k)
+        for (int64_t k = first(t); k <= t - 2; ++k)
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r)
                     slot(W, t, k, c, r) = slot(W, t, k, c, r) * at(inverse, t, r * S + c % S);
@@ -159,7 +150,7 @@ private:
             for (int64_t m = 0; m < seq.columns; ++m) {
                 Real sum = pushed * Real(seq.value(t, m));
                 for (int64_t d = 0; d < C; ++d) sum += at2(rho, t, d, c) * at_E(t - 1, d, m);
-                for (int64_t k = seq.first_time(m); k <= t - 2; ++k)
+                for (int64_t k = std::max(seq.first_time(m), first(t)); k <= t - 2; ++k)
                     for (int64_t u = 0; u < Q; ++u)
                         sum += slot(W, t, k, u * S + c % S, c / S) * at_E(k, u * S + c % S, m);
                 at_E(t, c, m) = sum;
@@ -182,7 +173,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
     const int64_t live = outcome.live, M = seq.columns;
     std::vector<Real> a_((n + 1) * C), E_((n + 1) * C * M), pi_(pi.size()), rho_(rho.size());
     std::vector<std::vector<Real>> W_(n + 2);
-    for (int64_t t = 1; t <= live; ++t) W_[t].resize(t * C * Q);
+    for (int64_t t = 1; t <= live; ++t) W_[t].resize(slots(t));
     auto at_E_ = [&](int64_t t, int64_t c, int64_t m) -> Real & { return E_[(t * C + c) * M + m]; };
     for (int64_t t = 1; t <= live; ++t)
         for (int64_t c = 0; c < C; ++c)
@@ -195,8 +186,8 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
     for (int64_t t = live; t >= 1; --t) {
         weight_ += Real(cot.log_weight[t - 1]);
         Real a_sum;
-        std::vector<Real> lambda(C), R_(t * C * Q);
-        auto at_R_ = [&](int64_t j, int64_t c, int64_t r) -> Real & { return R_[(j * C + c) * Q + r]; };
+        std::vector<Real> lambda(C), R_(slots(t));
+        auto at_R_ = [&](int64_t j, int64_t c, int64_t r) -> Real & { return R_[((j - first(t)) * C + c) * Q + r]; };
         for (int64_t c = 0; c < C; ++c) a_sum += at(a_, t, c);
         for (int64_t c = 0; c < C; ++c) {
             Real pushed_, pushed;
@@ -209,7 +200,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
                     at2(rho_, t, d, c) += top_ * at_E(t - 1, d, m);
                     at_E_(t - 1, d, m) += at2(rho, t, d, c) * top_;
                 }
-                for (int64_t k = seq.first_time(m); k <= t - 2; ++k)
+                for (int64_t k = std::max(seq.first_time(m), first(t)); k <= t - 2; ++k)
                     for (int64_t u = 0; u < Q; ++u) {
                         const int64_t below = u * S + c % S;
                         slot(W_, t, k, below, c / S) += top_ * at_E(k, below, m);
@@ -221,7 +212,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
                 at2(pi_, t, d, c) += pushed_;
                 lambda[c] += -(at2(pi, t, d, c) * at2(pi_, t, d, c)) - at2(rho, t, d, c) * at2(rho_, t, d, c);
             }
-            for (int64_t k = 0; k <= t - 2; ++k)
+            for (int64_t k = first(t); k <= t - 2; ++k)
                 for (int64_t u = 0; u < Q; ++u) {
                     const int64_t below = u * S + c % S;
                     lambda[c] += -(slot(W, t, k, below, c / S) * slot(W_, t, k, below, c / S));
@@ -235,7 +226,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
                 grad.repl[((t - 1) * C + d) * C + c] = repl_.to_double();
                 at(a_, t - 1, d) += push_ + repl_;
             }
-        for (int64_t k = 0; k <= t - 2; ++k)
+        for (int64_t k = first(t); k <= t - 2; ++k)
             for (int64_t c = 0; c < C; ++c)
                 for (int64_t r = 0; r < Q; ++r) {
                     const int64_t after = r * S + c % S;
@@ -245,7 +236,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
                         at2(pi_, k + 1, c, d) += D_ * slot(R, t, k + 1, d, r);
                     }
                 }
-        for (int64_t k = 2; k <= t - 1; ++k)
+        for (int64_t k = seq.low(t) + 1; k <= t - 1; ++k)
             for (int64_t r = 0; r < Q; ++r)
                 for (int64_t d = 0; d < C; ++d) {
                     const Real value = slot(R, t, k, d, r);
@@ -254,7 +245,7 @@ void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const
                         sum += at2(rho, k, c, d) * at_R_(k - 1, c, r);
                         at2(rho_, k, c, d) += at_R_(k - 1, c, r) * value;
                     }
-                    for (int64_t j = 1; j <= k - 2; ++j)
+                    for (int64_t j = seq.low(t); j <= k - 2; ++j)
                         for (int64_t s = 0; s < Q; ++s) {
                             const int64_t c = s * S + d % S;
                             sum += slot(W, k, j, c, d / S) * at_R_(j, c, r);

@@ -7,9 +7,13 @@ Legend: B batch, n length, Q states, S stack symbols, m the size of a vector. ``
     ``alpha[t][r, y]`` is the weight of all runs that end at time t in r with y on top, ``eta`` the same weighted by the
     top vector; they share a table too. Time -1 is the fictitious moment that pushes the bottom item. Everything is a
     logarithm.
+
+The column of time t holds gamma and zeta of all i -> t, i = -3 .. t-1. Nothing starts at times -3 and -2; they are
+there so that no sum is empty and, for torch's tracers, no size is 1. So are columns of times -2 and -1, which hold
+nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from einops import rearrange
@@ -35,57 +39,98 @@ def largest(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return x.permute(*kept, *dims).flatten(len(kept)).max(-1).values
 
 
-def _reached_by_pop(sum_: Sum, columns: tuple[Tensor, ...], pop: Tensor) -> Tensor:
-    """The third term of (24) and (26), with (25); over i = -1 .. t-3, shape (B, t-1, Q, S, Q, S, 1+m).
+def lengthened(x: Tensor, dim: int, size: int) -> Tensor:
+    """``x`` with -inf behind it, up to ``size`` along ``dim``."""
+    shape = list(x.shape)
+    shape[dim] = size - shape[dim]
+    return torch.cat([x, x.new_full(shape, -torch.inf)], dim)
 
-    ``columns`` are those of times k = 0 .. t-1, each over i = -1 .. k-1.
+
+def side_by_side(columns: Sequence[Tensor], rows: int) -> Tensor:
+    """Columns of times k as (B, i, k, Q, S, Q, S, 1+m), for as many i = -3 .. as wanted; -inf from i = k on."""
+    return torch.stack([lengthened(column, 1, rows) for column in columns], 2)
+
+
+def first_columns(bottom: Tensor, states: int, symbols: int) -> tuple[list[Tensor], list[Tensor]]:
+    """The columns of times -2 .. 0, and alpha[-3 .. 0], each (B, Q, S); ``bottom`` (B, 1+m) is a logarithm."""
+    nothing = bottom.new_full((bottom.shape[0], states, symbols), -torch.inf)
+    start = nothing.clone()
+    start[:, 0, 0] = 0.0
+    pushed = start[:, :, :, None, None, None] + start[:, None, None, :, :, None] + bottom[:, None, None, None, None]
+    empty = torch.full_like(pushed, -torch.inf)
+    columns = [empty[:, None], torch.stack([empty, empty], 1), torch.stack([empty, empty, pushed], 1)]
+    return columns, [nothing, nothing, start, start]
+
+
+def reached_by_pop(sum_: Sum, past: Tensor, last: Tensor, pop: Tensor, window: int | None) -> Tensor:
+    """The third term of (24) and (26), with (25); over i = -3 .. t-2, shape (B, t+2, Q, S, Q, S, 1+m).
+
+    ``past`` holds the columns of times k = -2 .. t-2 side by side, ``last`` is that of t-1. The top of time k was left
+    when time k+1 pushed on it, and a pop at t undoes that push where t - (k+1) <= ``window``. The bottom, pushed at
+    time 0 by k = -1, is never popped.
     """
-    *past, last = columns
     popped = sum_(
         rearrange(last[:, 1:, ..., 0], "b k u y s z -> b k u y s z 1") + rearrange(pop, "b s z r -> b 1 1 1 s z r"),
         (4, 5),
     )
-    padded = [torch.cat([c, c.new_full((len(c), len(past) - c.shape[1], *c.shape[2:]), -torch.inf)], 1) for c in past]
-    terms = rearrange(torch.stack(padded, 2), "b i k q x u y m -> b i k q x u y 1 m")
+    t = popped.shape[1] - 1
+    pushed_at = torch.arange(-1, t, device=pop.device)  # k + 1
+    allowed = pushed_at >= 1 if window is None else (pushed_at >= 1) & (t - pushed_at <= window)
+    popped = torch.where(allowed[:, None, None, None], popped, torch.full_like(popped, -torch.inf))
+    terms = rearrange(past, "b i k q x u y m -> b i k q x u y 1 m")
     return rearrange(
         sum_(terms + rearrange(popped, "b k u y r -> b 1 k 1 1 u y r 1"), (2, 5)), "b i q x y r m -> b i q x r y m"
     )
 
 
-def _next_column(sum_: Sum, columns: list[Tensor], push: Tensor, replace: Tensor, pop: Tensor, value: Tensor) -> Tensor:
-    """(24) and (26) for one t: over i = -1 .. t-1, shape (B, t+1, Q, S, Q, S, 1+m)."""
-    last = rearrange(columns[-1], "b i q x s z m -> b i q x s z 1 1 m")
-    column = sum_(last + rearrange(replace, "b s z r y -> b 1 1 1 s z r y 1"), (4, 5))
-    if len(columns) > 1:
-        # The terms of this sum fill most of the memory; they are computed again on the way back.
-        popped = checkpoint(_reached_by_pop, sum_, tuple(columns), pop, use_reentrant=False)
-        column = torch.cat([sum_(torch.stack([column[:, :-1], popped]), (0,)), column[:, -1:]], 1)
+def next_column(sum_: Sum, last: Tensor, popped: Tensor, push: Tensor, replace: Tensor, value: Tensor) -> Tensor:
+    """(24) and (26) for one t, ``popped`` being their third term: over i = -3 .. t-1, (B, t+3, Q, S, Q, S, 1+m)."""
+    before = rearrange(last, "b i q x s z m -> b i q x s z 1 1 m")
+    replaced = sum_(before + rearrange(replace, "b s z r y -> b 1 1 1 s z r y 1"), (4, 5))
     pushed = push[..., None] + rearrange(value, "b m -> b 1 1 1 1 m")
-    return torch.cat([column, pushed[:, None]], 1)
+    return torch.cat([sum_(torch.stack([replaced, popped]), (0,)), pushed[:, None]], 1)
 
 
-def _prefixes(sum_: Sum, push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor) -> Tensor:
-    """(27) and (28): alpha and eta at times 1 .. n, shape (B, n, Q, S, 1+m); ``values``, ``bottom`` are logarithms."""
-    B, n, Q, S = push.shape[:4]
-    one = values.new_zeros(B, n, 1)
-    values, bottom = torch.cat([one, values], -1), torch.cat([one.new_zeros(B, 1), bottom], -1)
-    start = push.new_full((B, Q, S), -torch.inf).index_put(
-        (torch.arange(B), torch.tensor(0), torch.tensor(0)), push.new_tensor(0.0)
-    )
-    transition = start[:, :, :, None, None] + start[:, None, None]  # -inf but for (0, 0 -> 0, 0)
-    columns = [(transition[..., None] + rearrange(bottom, "b m -> b 1 1 1 1 m"))[:, None]]
-    alphas = [start, start]
+def prefixes(sum_: Sum, alphas: Tensor, column: Tensor) -> Tensor:
+    """(27) and (28): alpha and eta at time t, (B, Q, S, 1+m), from alpha at times -3 .. t-1 and the column of t."""
+    return sum_(rearrange(alphas, "b i q x -> b i q x 1 1 1") + column, (1, 2, 3))
+
+
+def _all_prefixes(
+    sum_: Sum, push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor, window: int | None
+) -> Tensor:
+    """Alpha and eta at times 1 .. n, shape (B, n, Q, S, 1+m); ``values``, ``bottom`` are logarithms."""
+    one = values.new_zeros(*values.shape[:2], 1)
+    values, bottom = torch.cat([one, values], -1), torch.cat([one[:, 0], bottom], -1)
+    columns, alphas = first_columns(bottom, *push.shape[2:4])
+
+    def third_term(pop: Tensor, *columns: Tensor) -> Tensor:
+        *past, last = columns
+        return reached_by_pop(sum_, side_by_side(past, last.shape[1]), last, pop, window)
+
     totals = []
-    for t in range(n):
-        columns.append(_next_column(sum_, columns, push[:, t], replace[:, t], pop[:, t], values[:, t]))
-        before = rearrange(torch.stack(alphas, 1), "b i q x -> b i q x 1 1 1")
-        totals.append(sum_(before + columns[-1], (1, 2, 3)))
+    for t in range(push.shape[1]):
+        # The terms of this sum fill most of the memory; they are computed again on the way back.
+        popped: Tensor = checkpoint(third_term, pop[:, t], *columns, use_reentrant=False)
+        columns.append(next_column(sum_, columns[-1], popped, push[:, t], replace[:, t], values[:, t]))
+        totals.append(prefixes(sum_, torch.stack(alphas, 1), columns[-1]))
         alphas.append(totals[-1][..., 0])
     return torch.stack(totals, 1)
 
 
+def share_of_all(totals: Tensor) -> tuple[Tensor, Tensor]:
+    """The quotient (29) of alpha and eta, (..., Q, S, 1+m), by the weight of all runs; and that weight's logarithm.
+
+    Zeros where there is no run.
+    """
+    weight = log_sum(totals[..., 0], (-2, -1))
+    dead = weight == -torch.inf
+    share = (totals - torch.where(dead, torch.zeros_like(weight), weight)[..., None, None, None]).exp()
+    return torch.where(dead[..., None, None, None], torch.zeros_like(share), share), weight
+
+
 def readings_and_log_weight(
-    push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor
+    push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor, window: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """The readings (29), (B,n,Q,S,m), and the log-weight of all runs up to each step, (B,n).
 
@@ -95,15 +140,14 @@ def readings_and_log_weight(
     Cost: n³·Q³S²·(1+m) in time, n²·Q²S²·(1+m) in memory.
     """
     lowest = torch.minimum(values.detach().nan_to_num().amin(1), bottom.detach().nan_to_num()) - 1
-    totals = _prefixes(log_sum, push, replace, pop, (values - lowest[:, None]).log(), (bottom - lowest).log())
-    weight = log_sum(totals[..., 0], (2, 3))
-    dead = weight == -torch.inf
-    share = (totals - torch.where(dead, torch.zeros_like(weight), weight)[..., None, None, None]).exp()
-    readings = share[..., 1:] + share[..., :1] * lowest[:, None, None, None]
-    return torch.where(dead[..., None, None, None], torch.zeros_like(readings), readings), weight
+    totals = _all_prefixes(
+        log_sum, push, replace, pop, (values - lowest[:, None]).log(), (bottom - lowest).log(), window
+    )
+    share, weight = share_of_all(totals)
+    return share[..., 1:] + share[..., :1] * lowest[:, None, None, None], weight
 
 
-def best_log_weight(push: Tensor, replace: Tensor, pop: Tensor) -> Tensor:
+def best_log_weight(push: Tensor, replace: Tensor, pop: Tensor, window: int | None = None) -> Tensor:
     """The log-weight of the heaviest run up to each step, (B,n); its gradient marks the run's transitions."""
     nothing = push.new_zeros(*push.shape[:2], 0)
-    return _prefixes(largest, push, replace, pop, nothing, nothing[:, 0])[..., 0].flatten(2).max(-1).values
+    return _all_prefixes(largest, push, replace, pop, nothing, nothing[:, 0], window)[..., 0].flatten(2).max(-1).values

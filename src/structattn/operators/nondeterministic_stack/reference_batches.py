@@ -11,7 +11,7 @@ from structattn.operators.nondeterministic_stack.arguments import Arguments
 
 def reference_readings(arguments: Arguments) -> tuple[Tensor, Tensor]:
     """Readings and log-weights of a padded batch, by the definition; zeros past the ends."""
-    push, replace, pop, values, bottom, lengths = arguments
+    push, replace, pop, values, bottom, lengths, window = arguments
     B, T, Q, S = push.shape[:4]
     if values is None or bottom is None:
         identity = torch.eye(T + 1, dtype=push.dtype, device=push.device)
@@ -25,7 +25,7 @@ def reference_readings(arguments: Arguments) -> tuple[Tensor, Tensor]:
         return torch.where(within.view(B, T, *[1] * (x.dim() - 2)), x, torch.zeros_like(x))
 
     readings, log_weight = reference.readings_and_log_weight(
-        masked(push), masked(replace), masked(pop), masked(values), bottom.expand(B, -1)
+        masked(push), masked(replace), masked(pop), masked(values), bottom.expand(B, -1), window
     )
     readings = torch.where(within.view(B, T, 1, 1, 1), readings, torch.zeros_like(readings))
     return readings, torch.where(within, log_weight, torch.zeros_like(log_weight))
@@ -42,7 +42,7 @@ def reference_best_run(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Te
             continue
         logits = [x[b : b + 1, :n].clone().requires_grad_() for x in arguments[:3]]
         with torch.enable_grad():
-            weight = reference.best_log_weight(*logits)[0, -1]
+            weight = reference.best_log_weight(logits[0], logits[1], logits[2], arguments.window)[0, -1]
             marks = torch.autograd.grad(weight, logits, materialize_grads=True)
         weights[b] = weight.detach()
         if weight == -torch.inf:

@@ -4,11 +4,13 @@
 // before a step; r, y: after it. j, k, t: times; step t = 1..n leads from time t-1 to time t.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 struct Sequence {
     int64_t n, Q, S;
+    int64_t window;             // a pop at t removes only slots pushed at t - window or later
     const double *push, *repl;  // [n][Q][S][Q][S] logits
     const double *pop;          // [n][Q][S][Q] logits
     int64_t columns;            // of the readings: the size m of a vector, or n_max + 1 where the weights are wanted
@@ -19,6 +21,8 @@ struct Sequence {
     double value(int64_t k, int64_t c) const { return values ? values[k * columns + c] : double(k == c); }
     // The first time whose vector can have anything in column c.
     int64_t first_time(int64_t c) const { return values ? 0 : c; }
+    // The earliest push that a pop at t can undo.
+    int64_t low(int64_t t) const { return std::max<int64_t>(t - window, 1); }
 };
 
 struct Outputs {
@@ -35,12 +39,6 @@ struct Gradients {
     double *push, *repl, *pop;  // like the logits
     double *values;             // [n + 1][columns]; null with Sequence::values
 };
-
-// A double loses what has less than about 1e-290 of the weight. Later steps can raise a run's share by no more than
-// exp(slack), where slack = Σ_t (the largest growth of any configuration - the growth of the whole). Up to this slack,
-// 1e-290 exp(slack) stays under 1e-29, and nothing lost can have mattered.
-constexpr double largest_slack = 600;
-constexpr double smallest_share = 1e-290;
 
 // What a forward pass tells about a sequence.
 struct Outcome {

@@ -34,6 +34,17 @@ inline void add_products(double *row, int64_t stride, const double *const *table
     }
 }
 
+template <int Q, int S>
+inline void add_products_of(int count, double *row, int64_t stride, const double *const *table,
+                            const int64_t *table_stride, const double *const *x, int64_t width, int64_t begin, int64_t end) {
+    switch (count) {
+        case 4: return add_products<Q, S, 4>(row, stride, table, table_stride, x, width, begin, end);
+        case 3: return add_products<Q, S, 3>(row, stride, table, table_stride, x, width, begin, end);
+        case 2: return add_products<Q, S, 2>(row, stride, table, table_stride, x, width, begin, end);
+        default: return add_products<Q, S, 1>(row, stride, table, table_stride, x, width, begin, end);
+    }
+}
+
 // done[k - 1] = row[.][k - 1] + ρ_k done[k]
 template <int Q, int S>
 inline void add_replacements(const double *row, int64_t stride, int64_t k, const double *rho, double *done, int64_t width) {
@@ -51,11 +62,11 @@ inline void add_replacements(const double *row, int64_t stride, int64_t k, const
     }
 }
 
-// Finishes x_k for k = top - 1 .. low; done[top] is given. rho: [k][from d][to c], W: a triangular table.
+// Finishes x_k for k = top - 1 .. low; done[top] is given. W: a table over two times; ρ_k is [from d][to c], `rho_step`
+// numbers from ρ_{k-1}.
 template <int Q, int S>
 void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, const Rows &W, const double *rho,
-                      double *done, int64_t width) {
-    constexpr int64_t C = Q * S;
+                      int64_t rho_step, double *done, int64_t width) {
     const int64_t lowest = low / VL * VL;
     int64_t k = top;
     while (k > low) {
@@ -65,17 +76,12 @@ void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, con
         int64_t strides[BLOCK] = {};
         int count = 0;
         for (; k >= bottom && k > low; --k, ++count) {
-            tables[count] = W.row(k), strides[count] = Rows::stride(k), x[count] = done + k * Q * width;
+            tables[count] = W.row(k), strides[count] = W.stride(k), x[count] = done + k * Q * width;
             add_products<Q, S, 1>(row, stride, tables + count, strides + count, x + count, width, edge, k);
-            if (k > edge) add_replacements<Q, S>(row, stride, k, rho + k * C * width, done, width);
+            if (k > edge) add_replacements<Q, S>(row, stride, k, rho + k * rho_step, done, width);
         }
-        switch (count) {
-            case 4: add_products<Q, S, 4>(row, stride, tables, strides, x, width, lowest, edge); break;
-            case 3: add_products<Q, S, 3>(row, stride, tables, strides, x, width, lowest, edge); break;
-            case 2: add_products<Q, S, 2>(row, stride, tables, strides, x, width, lowest, edge); break;
-            default: add_products<Q, S, 1>(row, stride, tables, strides, x, width, lowest, edge);
-        }
+        add_products_of<Q, S>(count, row, stride, tables, strides, x, width, lowest, edge);
         // x_{edge - 1} lies in a vector that has its share of this block only now.
-        if (k == edge - 1) add_replacements<Q, S>(row, stride, edge, rho + edge * C * width, done, width);
+        if (k == edge - 1) add_replacements<Q, S>(row, stride, edge, rho + edge * rho_step, done, width);
     }
 }

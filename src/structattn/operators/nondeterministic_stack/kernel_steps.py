@@ -1,0 +1,236 @@
+"""The nondeterministic stack step by step in the compiled kernel.
+
+All steps of a sequence share one record, which each of them lengthens by a column. A state is a record and a number of
+steps. Where a state is not the newest of its record, because it has been stepped before, its part of the record is
+copied first.
+
+Gradients flow through a stand-in for the record: a tensor without memory of its own that has the shape of the record's
+adjoint. What autograd hands back for it is the adjoint, which each step back changes in place. It has one owner at a
+time: autograd adds up the adjoints of several futures, and keeps none.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.nondeterministic_stack.gradient import reach_of
+from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
+
+_FIRST_ROOM = 64  # steps
+
+
+@functools.cache
+def _kernel(name: str, dtype: torch.dtype | None = None) -> Callable[..., Any]:
+    found = compiled_kernels()
+    if found is None:
+        raise RuntimeError("the compiled extension is not installed; the public functions check this first")
+    suffix = "" if dtype is None else "_" + str(dtype).removeprefix("torch.")
+    function: Callable[..., Any] = getattr(found[1], f"nondeterministic_stack_{name}{suffix}")
+    return function
+
+
+class Records:
+    """The records of a batch, with room for ``capacity`` steps.
+
+    ``newest`` holds one number, that of the steps so far, but for while a step is being added: whoever takes it out
+    may write the next column.
+    """
+
+    __slots__ = ("adjoint_size", "mirror_size", "mirrors", "newest", "numbers", "shape")
+
+    def __init__(self, batch: int, capacity: int, states: int, symbols: int, vector: int, reach: int) -> None:
+        self.shape = (batch, capacity, states, symbols, vector, reach)
+        size, self.adjoint_size, self.mirror_size = _kernel("record_sizes")(*self.shape[1:])
+        self.numbers = torch.empty(batch, size, dtype=torch.float64)
+        self.mirrors: Tensor | None = None
+        self.newest: set[int] = set()
+
+    def may_write_after(self, steps: int) -> bool:
+        """Whether the caller, and nobody else, may write the column after so many steps."""
+        try:
+            self.newest.remove(steps)  # at once, so that only one of several threads can have it
+        except KeyError:
+            return False
+        return True
+
+    def stand_in(self) -> Tensor:
+        """For the adjoint of these records, in autograd's eyes."""
+        return self.numbers.new_zeros(1, 1).expand(self.shape[0], self.adjoint_size)
+
+    def empty_adjoint(self) -> Tensor:
+        """Nothing asked of these records yet."""
+        return self.numbers.new_zeros(self.shape[0], self.adjoint_size)
+
+    def mirror(self) -> Tensor:
+        """Room for the transposed tables that the way back needs; the kernel fills it as far as it needs it."""
+        if self.mirrors is None:
+            self.mirrors = self.numbers.new_zeros(self.shape[0], self.mirror_size)
+        return self.mirrors
+
+    def copied(self, steps: int, chosen: Tensor, capacity: int) -> "Records":
+        """The first steps of some members of the batch."""
+        copy = Records(len(chosen), capacity, *self.shape[2:])
+        addresses = self.numbers.data_ptr(), self.shape[1], copy.numbers.data_ptr(), capacity, chosen.data_ptr()
+        _kernel("copy")(*addresses, steps, len(chosen), *self.shape[2:])
+        copy.newest.add(steps)
+        return copy
+
+
+class _Start(torch.autograd.Function):
+    """Records of no steps, from the bottom vector."""
+
+    @staticmethod
+    def forward(ctx: Any, bottom: Tensor, records: Records) -> Tensor:
+        ctx.records, ctx.dtype = records, bottom.dtype
+        _kernel("start", bottom.dtype)(records.numbers.data_ptr(), bottom.data_ptr(), *records.shape)
+        records.newest.add(0)
+        return records.stand_in()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor, None]:
+        bottom_ = torch.empty(ctx.records.shape[4], dtype=ctx.dtype)
+        _kernel("bottom_backward", ctx.dtype)(adjoint.data_ptr(), bottom_.data_ptr(), *ctx.records.shape)
+        return bottom_, None
+
+
+class _Copy(torch.autograd.Function):
+    """The first steps of records as records of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, stand_in: Tensor, records: Records, copy: Records, steps: int, chosen: Tensor) -> Tensor:
+        ctx.records, ctx.copy, ctx.steps, ctx.chosen = records, copy, steps, chosen
+        return copy.stand_in()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor | None, ...]:
+        records, copy = ctx.records, ctx.copy
+        result = records.empty_adjoint()
+        addresses = copy.numbers.data_ptr(), adjoint.data_ptr(), copy.shape[1], result.data_ptr(), records.shape[1]
+        _kernel("copy_backward")(*addresses, ctx.chosen.data_ptr(), ctx.steps, copy.shape[0], *copy.shape[2:])
+        return result, None, None, None, None
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    """Logits (B, Q, S, ...) such that each configuration's lie side by side, and configurations at equal distances."""
+    inner = 1
+    for size, stride in zip(x.shape[:2:-1], x.stride()[:2:-1], strict=True):
+        if stride != inner and size > 1:
+            return x.contiguous()
+        inner *= size
+    return x if x.stride(1) == x.shape[2] * x.stride(2) else x.contiguous()
+
+
+def _places(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
+    """Of each, its address and how far apart members of the batch and configurations are."""
+    return tuple(number for x in (push, replace, pop) for number in (x.data_ptr(), x.stride(0), x.stride(2)))
+
+
+def _reading(records: Records, step: int, value: Tensor, logits: tuple[Tensor, ...]) -> Tensor:
+    batch, _, states, symbols, vector, _ = records.shape
+    reading = torch.empty(batch, states, symbols, vector, dtype=value.dtype)
+    places = *_places(*logits), value.data_ptr(), reading.data_ptr()
+    kernel = _kernel("step", value.dtype)
+    kernel(records.numbers.data_ptr(), *places, step, *records.shape, torch.get_num_threads())
+    records.newest.add(step)
+    return reading
+
+
+class _Step(torch.autograd.Function):
+    """The reading of one step, and the records after it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, records: Records, step: int, stand_in: Tensor, value: Tensor, *logits: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.records, ctx.step, ctx.dtype = records, step, value.dtype
+        ctx.shapes = [x.shape for x in logits]
+        ctx.set_materialize_grads(False)
+        return _reading(records, step, value, logits), stand_in
+
+    @staticmethod
+    def backward(ctx: Any, reading_: Tensor | None, adjoint: Tensor | None) -> tuple[Tensor | None, ...]:
+        records, dtype = ctx.records, ctx.dtype
+        adjoint = records.empty_adjoint() if adjoint is None else adjoint
+        reading_ = None if reading_ is None else reading_.contiguous()
+        logits_ = tuple(torch.empty(shape, dtype=dtype) for shape in ctx.shapes)
+        value_ = torch.empty(records.shape[0], records.shape[4], dtype=dtype)
+        _kernel("step_backward", dtype)(
+            *(records.numbers.data_ptr(), adjoint.data_ptr(), records.mirror().data_ptr()),
+            *(0 if reading_ is None else reading_.data_ptr(), *_places(*logits_), value_.data_ptr()),
+            *(ctx.step, *records.shape, torch.get_num_threads()),
+        )
+        gradients = adjoint, value_, *logits_
+        if torch.is_grad_enabled():
+            gradients = _Once.apply(*(x.requires_grad_() for x in gradients))  # type: ignore[no-untyped-call]
+        return (None, None, *gradients)
+
+
+class _Once(torch.autograd.Function):
+    """Gradients that can't be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise NotImplementedError(
+            "nondeterministic_stack_step has no second derivative in its kernel; a state made with "
+            "implementation='reference' has one"
+        )
+
+
+class KernelState(NondeterministicStackState):
+    """The first ``steps`` steps of ``records``; ``stand_in`` carries their gradients."""
+
+    def __init__(self, reading: Tensor, records: Records, steps: int, stand_in: Tensor) -> None:
+        super().__init__(reading)
+        self._records, self._steps, self._stand_in = records, steps, stand_in
+
+    @staticmethod
+    def initial(bottom: Tensor, batch: int, states: int, symbols: int, window: int | None) -> "KernelState":
+        """No steps yet."""
+        bottom = bottom.contiguous()
+        records = Records(batch, _FIRST_ROOM, states, symbols, len(bottom), reach_of(window))
+        others = states * symbols - 1
+        reading = F.pad(bottom.expand(batch, 1, -1), (0, 0, 0, others)).view(batch, states, symbols, len(bottom))
+        return KernelState(reading, records, 0, _Start.apply(bottom, records))  # type: ignore[no-untyped-call]
+
+    def select(self, indices: Tensor) -> "KernelState":
+        """Some members of the batch, copied."""
+        records, stand_in = self._copied(indices, self._records.shape[1])
+        return KernelState(self.reading.index_select(0, indices), records, self._steps, stand_in)
+
+    def detach(self) -> "KernelState":
+        """The same records, without a way back."""
+        return KernelState(self.reading.detach(), self._records, self._steps, self._stand_in.detach())
+
+    def after(self, logits: tuple[Tensor, ...], value: Tensor) -> "KernelState":
+        """One more step, in a new column of the records or of a copy of them."""
+        logits, value = tuple(_in_rows(x) for x in logits), value.contiguous()
+        records, stand_in = self._records_to_write()
+        step = self._steps + 1
+        if torch.is_grad_enabled():
+            reading, stand_in = _Step.apply(records, step, stand_in, value, *logits)  # type: ignore[no-untyped-call]
+        else:
+            reading = _reading(records, step, value, logits)
+        return KernelState(reading, records, step, stand_in)
+
+    def _records_to_write(self) -> tuple[Records, Tensor]:
+        batch, room, *_ = self._records.shape
+        if self._steps < room and self._records.may_write_after(self._steps):
+            return self._records, self._stand_in
+        records, stand_in = self._copied(torch.arange(batch), max(room, 2 * self._steps))
+        records.may_write_after(self._steps)
+        return records, stand_in
+
+    def _copied(self, chosen: Tensor, capacity: int) -> tuple[Records, Tensor]:
+        copy = self._records.copied(self._steps, chosen, capacity)
+        return copy, _Copy.apply(self._stand_in, self._records, copy, self._steps, chosen)  # type: ignore[no-untyped-call]

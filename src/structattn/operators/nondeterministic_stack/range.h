@@ -1,0 +1,38 @@
+// The guard of DERIVATION.md, "Range": whether doubles can have lost anything that matters.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "nondeterministic_stack/sequence.h"
+
+// A number of the tables, each of which is a share of the weight of all runs so far, is as good as lost below this.
+constexpr double smallest_share = 1e-290;
+// What is lost once can grow in each step by the growth of the fastest configuration over that of the whole. Up to
+// this sum of their logarithms, 1e-290 e^600 < 1e-29 of the whole, nothing lost can have mattered.
+constexpr double largest_regrowth = 600;
+
+// No configuration can multiply its weight in step t by more than exp of this.
+inline double largest_growth(const Sequence &seq, int64_t t) {
+    const int64_t C = seq.configurations(), i = (t - 1) * C;
+    double result = -INFINITY;
+    for (int64_t c = i; c < i + C; ++c) {
+        const double *push = seq.push + c * C, *repl = seq.repl + c * C, *pop = seq.pop + c * seq.Q;
+        const int64_t pops = t > 1 ? seq.Q : 0;
+        double top = -INFINITY, sum = 0;
+        for (int64_t d = 0; d < C; ++d) top = std::max({top, push[d], repl[d]});
+        for (int64_t r = 0; r < pops; ++r) top = std::max(top, pop[r]);
+        if (top == -INFINITY) continue;
+        for (int64_t d = 0; d < C; ++d) sum += std::exp(push[d] - top) + std::exp(repl[d] - top);
+        for (int64_t r = 0; r < pops; ++r) sum += std::exp(pop[r] - top);
+        result = std::max(result, top + std::log(sum));
+    }
+    return result;
+}
+
+// An upper bound of what has been lost: the logarithm of its share of the whole over smallest_share. -inf: nothing.
+inline double lost_after(double lost, const Sequence &seq, int64_t t, double growth, bool something_small) {
+    if (lost > -INFINITY) lost += largest_growth(seq, t) - growth;
+    return something_small ? std::max(lost, 0.0) : lost;
+}

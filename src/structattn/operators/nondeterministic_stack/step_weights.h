@@ -1,0 +1,53 @@
+// The weights of one step's transitions, scaled so that none overflows.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "common/vector.h"
+#include "nondeterministic_stack/sequence.h"
+#include "nondeterministic_stack/tables.h"
+
+namespace fast {
+
+// share[c] exp(logit - scale) for each transition out of each configuration c, where scale is the largest
+// logit + log share of all that can happen, or -inf where nothing can. Pops have a scale of their own: the bottom can't
+// be popped, so a pop's logit may be huge and its effect nothing.
+template <int Q, int S>
+struct StepWeights {
+    static constexpr int C = Q * S;
+
+    double stay_scale, pop_scale = -INFINITY;
+    double stay[C * 2 * C + LANES];  // of each configuration: pushes, then replacements
+    double pop[C * Q + LANES];
+
+    StepWeights(const Sequence &seq, int64_t t, const double *share) {
+        double log_share[C];
+        for (int c = 0; c < C; ++c) log_share[c] = share[c] > 0 ? std::log(share[c]) : -INFINITY;
+        const int64_t i = (t - 1) * C;
+        for (int c = 0; c < C; ++c) {
+            std::copy_n(seq.push + (i + c) * C, C, stay + c * 2 * C);
+            std::copy_n(seq.repl + (i + c) * C, C, stay + c * 2 * C + C);
+        }
+        stay_scale = weigh<2 * C>(stay, log_share);
+        if (t < 2) return;
+        std::copy_n(seq.pop + i * Q, C * Q, pop);
+        pop_scale = weigh<Q>(pop, log_share);
+    }
+
+private:
+    // Logits become weights, in place.
+    template <int WIDTH>
+    static double weigh(double *x, const double *log_share) {
+        double scale = -INFINITY;
+        for (int c = 0; c < C; ++c)
+            for (int d = 0; d < WIDTH; ++d) scale = std::max(scale, x[c * WIDTH + d] += log_share[c]);
+        // Nothing but zeros where the scale is -inf; its difference from itself would be NaN.
+        const V shift = splat(scale == -INFINITY ? 0.0 : scale);
+        for (int d = 0; d < C * WIDTH; d += VL) store(x + d, exp_of_negative(load(x + d) - shift));
+        return scale;
+    }
+};
+
+}  // namespace fast
