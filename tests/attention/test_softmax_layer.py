@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.attention import SoftmaxAttention
+from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention, WeighingLayer
+from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 
 def twin(layer, width, heads):
@@ -29,6 +30,60 @@ def test_equals_torchs_layer(causal):
     record = layer.explain(x, lengths)
     assert record.mechanism == "softmax"
     torch.testing.assert_close(record.weights.transpose(1, 2)[here], weights.transpose(1, 2)[here])
+
+
+def test_cross_attention_equals_torchs_layer():
+    layer, other = CrossSoftmaxAttention(8, 2), nn.MultiheadAttention(8, 2, batch_first=True)
+    with torch.no_grad():
+        other.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.memory.weight]))
+        other.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.memory.bias]))
+        other.out_proj.weight.copy_(layer.output.weight)
+        other.out_proj.bias.copy_(layer.output.bias)
+    x, memory, memory_lengths = torch.randn(3, 4, 8), torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
+    hidden = torch.arange(5) >= memory_lengths[:, None]
+    expected, weights = other(x, memory, memory, key_padding_mask=hidden, average_attn_weights=False)
+    torch.testing.assert_close(layer(x, memory, None, memory_lengths), expected)
+    torch.testing.assert_close(layer.explain(x, memory, None, memory_lengths).weights, weights)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "positions", [RotaryPositions(4), AlibiPositions(2), AlibiPositions(2, "shifted"), RelativePositions(8, 2)]
+)
+def test_positions_act_on_the_scores(causal, positions):
+    layer, x = SoftmaxAttention(8, 2, causal=causal, positions=positions), torch.randn(3, 5, 8)
+    projected = x @ layer.projection.weight.T + layer.projection.bias
+    query, key, value = (part.view(3, 5, 2, 4).transpose(1, 2) for part in projected.split(8, dim=2))
+    query, key, bias = positions(query, key, 0)
+    scores = query @ key.transpose(2, 3) / 2 + (0 if bias is None else bias)
+    if causal:
+        scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf)
+    readings = (scores.softmax(-1) @ value).transpose(1, 2).reshape(3, 5, 8)
+    torch.testing.assert_close(layer(x), readings @ layer.output.weight.T + layer.output.bias)
+
+
+def test_biases_can_be_left_out():
+    layer, with_biases = SoftmaxAttention(8, 2, bias=False), SoftmaxAttention(8, 2)
+    assert sum(parameter.numel() for parameter in layer.parameters()) == 4 * 8 * 8
+    assert sum(parameter.numel() for parameter in with_biases.parameters()) == 4 * 8 * 9
+    with torch.no_grad():
+        with_biases.load_state_dict(layer.state_dict(), strict=False)
+        with_biases.projection.bias.zero_()
+        with_biases.output.bias.zero_()
+    x = torch.randn(3, 5, 8)
+    torch.testing.assert_close(layer(x), with_biases(x))
+
+
+def test_attending_gives_the_output_and_weights_to_train_with():
+    layer, x, lengths = SoftmaxAttention(8, 2, dropout=0.5), torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
+    assert isinstance(layer, WeighingLayer)
+    torch.manual_seed(0)
+    y, weights = layer.attend(x, lengths)
+    torch.manual_seed(0)
+    assert torch.equal(layer(x, lengths), y)
+    torch.testing.assert_close(weights, layer.explain(x, lengths).weights)
+    gradient = torch.autograd.grad(weights.square().sum(), layer.projection.weight)[0]
+    assert (gradient[:16].norm(dim=1) > 0).all()
 
 
 def test_dropout_acts_in_training_only():

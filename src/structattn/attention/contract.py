@@ -1,4 +1,4 @@
-"""What every attention layer offers, and what its state can do."""
+"""What every attention layer offers, within a sequence and across to another one, and what its state can do."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -50,4 +50,62 @@ class AttentionLayer(Protocol):
 
         None for a layer that is initialised like everything else.
         """
+        ...
+
+
+@runtime_checkable
+class WeighingLayer(AttentionLayer, Protocol):
+    """An attention layer that can hand out the weights with which it read, for use in a training step."""
+
+    def attend(
+        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        """What the call of the layer gives, and the weights of the same pass, through which gradients flow.
+
+        Softmax: as they are before dropout. Hard: the draw itself in training, one-hot in evaluation.
+        """
+        ...
+
+
+@runtime_checkable
+class CrossAttentionLayer(Protocol):
+    """A learnable layer through which the positions of one sequence attend to another one, the memory.
+
+    Every position sees the whole memory and nothing of its own sequence's other positions. Padding stands at the end of
+    both: what stands there is neither read nor differentiated, and comes out as zeros. A position that finds no memory
+    (S = 0, or a memory of length 0) reads zeros, so that nothing but a bias of the layer comes out.
+    """
+
+    def __call__(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch time width"]:
+        """A whole sequence; all T positions count where ``lengths`` is None, all S where ``memory_lengths`` is."""
+        ...
+
+    def initial_state(
+        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+    ) -> Any:
+        """All that the steps need of the memory, computed once; gradients flow through it."""
+        ...
+
+    def step(self, x_t: Float[Tensor, "batch width"], state: Any) -> tuple[Float[Tensor, "batch width"], Any]:
+        """One more position: its output, and the state after it. ``state`` stays as it is."""
+        ...
+
+    def explain(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Explanation:
+        """What of the memory the layer attends to; computed for the asking, without gradients."""
+        ...
+
+    def fully_connected(self) -> list[Tensor]:
+        """As for an ``AttentionLayer``."""
         ...

@@ -1,6 +1,5 @@
 """Nondeterministic stack attention."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -10,23 +9,16 @@ from torch import Tensor, nn
 from structattn.attention.explanation import Explanation
 from structattn.attention.padding import without_padding
 from structattn.operators import (
+    NondeterministicStackState,
     nondeterministic_stack,
     nondeterministic_stack_best_run,
+    nondeterministic_stack_initial_state,
     nondeterministic_stack_posteriors,
+    nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
-
-
-@dataclass(frozen=True)
-class NondeterministicState:
-    """The logits and the pushed vectors of the steps so far, from which the reading can be found again."""
-
-    logits: Float[Tensor, "batch time transitions"]
-    values: Float[Tensor, "batch time vector"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "NondeterministicState":
-        """The states of some members of the batch, in a new order."""
-        return NondeterministicState(self.logits.index_select(0, indices), self.values.index_select(0, indices))
+from structattn.operators.common.implementation import Implementation
+from structattn.operators.nondeterministic_stack.arguments import checked_window
 
 
 class NondeterministicStackAttention(nn.Module):
@@ -43,6 +35,7 @@ class NondeterministicStackAttention(nn.Module):
         symbols: |S|, the bottom symbol included.
         vector: m, the size of a stack vector.
         pushed_activation: what makes v_t out of W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
+        window: how many steps after its push an item can still be popped; None: for ever, as in the paper.
     """
 
     def __init__(
@@ -52,11 +45,13 @@ class NondeterministicStackAttention(nn.Module):
         symbols: int,
         vector: int,
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
+        window: int | None = None,
     ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
         self.states, self.symbols, self.pushed_activation = states, symbols, pushed_activation
+        self.window = checked_window(window)
         configurations = states * symbols
         self.sizes = [configurations * (2 * configurations + states), vector]
         self.projection = nn.Linear(width, sum(self.sizes), bias=False)  # W_a above W_v
@@ -66,24 +61,27 @@ class NondeterministicStackAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time width"]:
-        """A whole sequence. Cost: O(T^3 |Q|^3 |S|) and the projections for each."""
+        """A whole sequence. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, and the projections."""
         logits, values = self._logits_and_values(without_padding(x, lengths))
-        return without_padding(self._readings_out(logits, values, lengths), lengths)
+        transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
+        readings = nondeterministic_stack(*transitions, values, bottom, lengths=lengths, window=self.window)
+        return without_padding(self.output(readings.flatten(2)), lengths)
 
-    def initial_state(self, batch_size: int) -> NondeterministicState:
-        """No steps yet."""
-        logits, values = (self.projection.weight.new_zeros(batch_size, 0, size) for size in self.sizes)
-        return NondeterministicState(logits, values)
+    def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> NondeterministicStackState:
+        """No steps yet. Steps can be traced (`torch.export`) from a state of ``implementation="reference"``."""
+        bottom = torch.sigmoid(self.bottom)
+        sizes = self.states, self.symbols
+        return nondeterministic_stack_initial_state(
+            bottom, batch_size, *sizes, window=self.window, implementation=implementation
+        )
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: NondeterministicState
-    ) -> tuple[Float[Tensor, "batch width"], NondeterministicState]:
-        """One more position. The whole past is computed again: O(t^3 |Q|^3 |S|) for step t."""
-        logits, values = self._logits_and_values(x_t[:, None])
-        state = NondeterministicState(
-            torch.cat([state.logits, logits], dim=1), torch.cat([state.values, values], dim=1)
-        )
-        return self._readings_out(state.logits, state.values, None)[:, -1], state
+        self, x_t: Float[Tensor, "batch width"], state: NondeterministicStackState
+    ) -> tuple[Float[Tensor, "batch width"], NondeterministicStackState]:
+        """One more position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
+        logits, values = self._logits_and_values(x_t)
+        reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
+        return self.output(reading.flatten(1)), state
 
     @torch.no_grad()
     def explain(
@@ -91,14 +89,14 @@ class NondeterministicStackAttention(nn.Module):
     ) -> Explanation:
         """How much of the bottom vector and of each pushed vector is read, the actions, and the heaviest run."""
         transitions = self._transitions(self._logits_and_values(without_padding(x, lengths))[0])
-        weights = nondeterministic_stack_weights(*transitions, lengths=lengths).sum((2, 3))[:, None]
-        posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths)
-        run = nondeterministic_stack_best_run(*transitions, lengths=lengths)
+        weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=self.window)
+        posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=self.window)
+        run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=self.window)
         details = {
             "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
             "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
         }
-        return Explanation("nondeterministic", weights, first_source=1, details=details)
+        return Explanation("nondeterministic", weights.sum((2, 3))[:, None], first_source=1, details=details)
 
     def fully_connected(self) -> list[Tensor]:
         """W_a, W_v, W_y."""
@@ -109,15 +107,9 @@ class NondeterministicStackAttention(nn.Module):
         return logits, torch.sigmoid(values) if self.pushed_activation == "sigmoid" else torch.exp(values)
 
     def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Push and replace (B, T, Q, S, Q, S), pop (B, T, Q, S, Q)."""
-        targets = self.states * self.symbols
-        shape = (*logits.shape[:2], self.states, self.symbols)
-        rows = logits.view(*shape, 2 * targets + self.states)
+        """Push and replace (..., Q, S, Q, S), pop (..., Q, S, Q), for logits of any batch."""
+        targets, sizes = self.states * self.symbols, (self.states, self.symbols)
+        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.states)
         push, replace, pop = rows.split_with_sizes([targets, targets, self.states], dim=-1)
-        return push.view(*shape, *shape[2:]), replace.view(*shape, *shape[2:]), pop
-
-    def _readings_out(self, logits: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
-        bottom = torch.sigmoid(self.bottom)
-        readings = nondeterministic_stack(*self._transitions(logits), values, bottom, lengths=lengths)
-        y: Tensor = self.output(readings.flatten(2))
-        return y
+        shape = (*rows.shape[:-1], *sizes)
+        return push.view(shape), replace.view(shape), pop

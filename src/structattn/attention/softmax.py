@@ -1,83 +1,83 @@
-"""Multi-head scaled dot-product attention."""
+"""Multi-head scaled dot-product attention, within a sequence and to a memory."""
 
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.padding import without_padding
+from structattn.attention.heads import IntoHeads, OutOfHeads
+from structattn.attention.keys_and_values import KeysAndValues, MemoryKeysAndValues, no_rows, require_causal
+from structattn.attention.padding import memory_end, without_padding
+from structattn.attention.positions.contract import ScorePositions, placed
 from structattn.operators import softmax_attention
-
-
-@dataclass(frozen=True)
-class SoftmaxState:
-    """The keys and values of the steps so far."""
-
-    keys: Float[Tensor, "batch heads time size"]
-    values: Float[Tensor, "batch heads time size"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "SoftmaxState":
-        """The states of some members of the batch, in a new order."""
-        return SoftmaxState(self.keys.index_select(0, indices), self.values.index_select(0, indices))
 
 
 class SoftmaxAttention(nn.Module):
     """y_t = W_y concat_h(sum_s softmax_s(q_t . k_s / sqrt(d / H)) v_s) + b (Vaswani et al. 2017, section 3.2).
 
-    Queries, keys and values are linear maps of x with biases, as in torch's MultiheadAttention: 4 d (d + 1) parameters.
+    Queries, keys and values are linear maps of x, with biases as in torch's MultiheadAttention: 4 d (d + 1) parameters,
+    or 4 d^2 without biases.
 
     Args:
         width: d.
         heads: H, which must divide d.
         dropout: rate at which weights are dropped in training.
         causal: position t sees positions up to t only. A layer that sees everything has no step.
+        bias: whether the four maps have biases.
+        positions: what acts on the scores; a module of this layer's own.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, causal: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        causal: bool = True,
+        bias: bool = True,
+        positions: ScorePositions | None = None,
+    ) -> None:
         super().__init__()
-        if heads < 1 or width % heads:
-            raise ValueError(f"{heads} heads do not divide the width {width}")
-        self.heads, self.dropout, self.causal = heads, dropout, causal
-        self.projection = nn.Linear(width, 3 * width)  # queries, keys, values
-        self.output = nn.Linear(width, width)
+        self.dropout, self.causal = dropout, causal
+        self.projection = IntoHeads(width, heads, parts=3, bias=bias)  # queries, keys, values
+        self.output = OutOfHeads(width, bias)
+        self.positions = positions
 
     def forward(
         self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time width"]:
         """A whole sequence. Cost: O(T^2 d + T d^2) for each."""
-        query, key, value = self._heads(without_padding(x, lengths))
-        readings = softmax_attention(
-            query, key, value, lengths=lengths, causal=self.causal, dropout=self._active_dropout()
-        )
-        return without_padding(self._merged(readings), lengths)
+        return without_padding(self.output(self._read(x, lengths)), lengths)
 
-    def initial_state(self, batch_size: int) -> SoftmaxState:
+    def attend(
+        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        """What ``forward`` gives, and the weights before dropout, through which gradients flow."""
+        readings, weights = self._read(x, lengths, return_weights=True)
+        return without_padding(self.output(readings), lengths), weights
+
+    def initial_state(self, batch_size: int) -> KeysAndValues:
         """No keys and no values."""
-        if not self.causal:
-            raise ValueError("a layer with causal=False sees later positions and cannot go step by step")
-        size = self.projection.in_features // self.heads
-        empty = self.projection.weight.new_zeros(batch_size, self.heads, 0, size)
-        return SoftmaxState(empty, empty)
+        require_causal(self.causal)
+        return KeysAndValues(no_rows(self.projection, batch_size), no_rows(self.projection, batch_size))
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: SoftmaxState
-    ) -> tuple[Float[Tensor, "batch width"], SoftmaxState]:
+        self, x_t: Float[Tensor, "batch width"], state: KeysAndValues
+    ) -> tuple[Float[Tensor, "batch width"], KeysAndValues]:
         """One more position. Cost: O(t d + d^2) for step t."""
-        query, key, value = self._heads(x_t[:, None])
-        state = SoftmaxState(torch.cat([state.keys, key], dim=2), torch.cat([state.values, value], dim=2))
-        readings = softmax_attention(query, state.keys, state.values, dropout=self._active_dropout())
-        return self._merged(readings)[:, 0], state
+        query, key, value = self.projection(x_t[:, None])
+        first, state = state.keys.shape[2], state.and_one_more(key, value)
+        query, keys, bias = placed(self.positions, query, state.keys, first)
+        readings = softmax_attention(query, keys, state.values, mask=bias, dropout=self._active_dropout())
+        return self.output(readings)[:, 0], state
 
     @torch.no_grad()
     def explain(
         self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """The weights of every head."""
-        query, key, value = self._heads(without_padding(x, lengths))
-        _, weights = softmax_attention(query, key, value, lengths=lengths, causal=self.causal, return_weights=True)
-        return Explanation("softmax", weights)
+        return Explanation("softmax", self._read(x, lengths, return_weights=True)[1])
 
     def fully_connected(self) -> list[Tensor]:
         """None: these projections are initialised like everything else."""
@@ -86,12 +86,110 @@ class SoftmaxAttention(nn.Module):
     def _active_dropout(self) -> float:
         return self.dropout if self.training else 0.0
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values, each (B, H, T, d / H)."""
-        projected: Tensor = self.projection(x)
-        packed = projected.view(*x.shape[:2], 3, self.heads, x.shape[2] // self.heads)
-        return packed.permute(2, 0, 3, 1, 4).unbind(0)
+    def _read(self, x: Tensor, lengths: Tensor | None, return_weights: bool = False) -> Any:
+        query, key, value = self.projection(without_padding(x, lengths))
+        query, key, bias = placed(self.positions, query, key)
+        return softmax_attention(
+            query,
+            key,
+            value,
+            lengths=lengths,
+            causal=self.causal,
+            mask=bias,
+            dropout=self._active_dropout(),
+            return_weights=return_weights,
+        )
 
-    def _merged(self, readings: Tensor) -> Tensor:
-        y: Tensor = self.output(readings.transpose(1, 2).flatten(2))
-        return y
+
+class CrossSoftmaxAttention(nn.Module):
+    """As ``SoftmaxAttention``, with the keys and values of a memory: 4 d (d + 1) parameters, 4 d^2 without biases.
+
+    Args:
+        width: d, of the sequence and of the memory.
+        heads: H, which must divide d.
+        dropout: rate at which weights are dropped in training.
+        bias: whether the four maps have biases.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.query = IntoHeads(width, heads, parts=1, bias=bias)
+        self.memory = IntoHeads(width, heads, parts=2, bias=bias)  # keys, values
+        self.output = OutOfHeads(width, bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch time width"]:
+        """A whole sequence. Cost: O(T S d + (T + S) d^2) for each."""
+        return without_padding(self.output(self._read(x, memory, lengths, memory_lengths)), lengths)
+
+    def attend(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
+        """What ``forward`` gives, and the weights before dropout, through which gradients flow."""
+        readings, weights = self._read(x, memory, lengths, memory_lengths, return_weights=True)
+        return without_padding(self.output(readings), lengths), weights
+
+    def initial_state(
+        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+    ) -> MemoryKeysAndValues:
+        """The keys and values of the memory. Cost: O(S d^2) for each."""
+        keys, values = self.memory(without_padding(memory, memory_lengths))
+        return MemoryKeysAndValues(keys, values, memory_lengths)
+
+    def step(
+        self, x_t: Float[Tensor, "batch width"], state: MemoryKeysAndValues
+    ) -> tuple[Float[Tensor, "batch width"], MemoryKeysAndValues]:
+        """One more position. Cost: O(S d + d^2)."""
+        (query,) = self.query(x_t[:, None])
+        readings = softmax_attention(
+            query, state.keys, state.values, memory_lengths=state.lengths, dropout=self._active_dropout()
+        )
+        return self.output(readings)[:, 0], state
+
+    @torch.no_grad()
+    def explain(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Explanation:
+        """The weights of every head."""
+        return Explanation("softmax", self._read(x, memory, lengths, memory_lengths, return_weights=True)[1])
+
+    def fully_connected(self) -> list[Tensor]:
+        """None: these projections are initialised like everything else."""
+        return []
+
+    def _active_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _read(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        lengths: Tensor | None,
+        memory_lengths: Tensor | None,
+        return_weights: bool = False,
+    ) -> Any:
+        (query,) = self.query(without_padding(x, lengths))
+        key, value = self.memory(without_padding(memory, memory_lengths))
+        return softmax_attention(
+            query,
+            key,
+            value,
+            lengths=lengths,
+            memory_lengths=memory_end(lengths, memory_lengths, memory.shape[1]),
+            dropout=self._active_dropout(),
+            return_weights=return_weights,
+        )

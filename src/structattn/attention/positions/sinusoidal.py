@@ -1,41 +1,104 @@
 """Sinusoidal positions."""
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+Layout = Literal["interleaved", "halves"]
+
 _ROWS_KEPT = 1024
 
 
-def sinusoidal_positions(first: int, count: int, width: int) -> Float[Tensor, "count width"]:
+def sinusoidal_positions(
+    first: int,
+    count: int,
+    width: int,
+    layout: Layout = "interleaved",
+    base: float = 10000.0,
+    denominator: Literal["d", "d-2"] = "d",
+) -> Float[Tensor, "count width"]:
     """Rows ``first`` to ``first + count - 1`` of the table of Vaswani et al. (2017), section 3.5, in float32.
 
-    P[t, 2i] = sin(t / 10000^(2i / d)), P[t, 2i + 1] = cos(t / 10000^(2i / d)), positions counted from 0; computed in
-    float64. Cost: O(count * width).
+    P[t, 2i] = sin(t / base^(2i / d)), P[t, 2i + 1] = cos(t / base^(2i / d)), positions counted from 0; computed in
+    float64. Laid out in halves, all sines stand before all cosines; where d is odd the last cosine is left out. Cost:
+    O(count * width).
     """
     time = torch.arange(first, first + count, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
-    waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=-1)
+    slowest = width if denominator == "d" else max(width - 2, 1)
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / slowest))
+    axis = -1 if layout == "interleaved" else -2
+    waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=axis)
     return waves.flatten(1)[:, :width].float()
 
 
 class SinusoidalPositions(nn.Module):
     """Sinusoidal positions, the first 1,024 of them kept; later ones are computed when asked for.
 
+    The defaults are those of Vaswani et al. (2017), section 3.5. Others in use: layout "halves" with denominator "d-2"
+    (tensor2tensor); layout "halves" with base 256 and direction "backward" (the code of Li et al. 2024).
+
     Args:
         width: d.
+        layout: sine and cosine of a frequency side by side, or all sines before all cosines.
+        base: the wave lengths run from 2 pi to about 2 pi times this.
+        denominator: of the exponent 2i / d; with "d-2" the last wave length is exactly 2 pi times ``base``.
+        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L counts the
+            padding, too, so that positions can be told only once the whole sequence is there.
     """
 
     table: Tensor
 
-    def __init__(self, width: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        layout: Layout = "interleaved",
+        base: float = 10000.0,
+        denominator: Literal["d", "d-2"] = "d",
+        direction: Literal["forward", "backward"] = "forward",
+    ) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoidal_positions(0, _ROWS_KEPT, width), persistent=False)
+        _require(layout=(layout, ("interleaved", "halves")), denominator=(denominator, ("d", "d-2")))
+        _require(direction=(direction, ("forward", "backward")))
+        if not 0 < base < math.inf:
+            raise ValueError(f"base={base}; expected 0 < base < inf")
+        self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
+        self.register_buffer("table", self._computed(0, _ROWS_KEPT, width), persistent=False)
 
-    def forward(self, first: int, count: int) -> Float[Tensor, "count width"]:
-        """Rows ``first`` to ``first + count - 1``, on the device and in the dtype of the module."""
+    def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count width"]:
+        """What to add to positions ``first`` to ``first + count - 1``, on the device and in the dtype of the module.
+
+        Args:
+            first: the first position, counted from 0 at the start whatever the direction.
+            count: how many.
+            total: L, which only the direction "backward" needs; left out, a sequence that begins at 0 is whole.
+
+        Raises:
+            ValueError: the direction is "backward" and positions beyond the first piece are asked for without
+                ``total``, as happens step by step.
+        """
+        if self.direction == "forward":
+            return self._rows(first, count)
+        if total is None and first > 0:
+            raise ValueError(
+                f"direction='backward' counts from the end of the whole sequence: position {first} needs its total "
+                "length, and a model with such positions cannot go step by step"
+            )
+        end = (count if total is None else total) - first
+        return self._rows(end - count + 1, count).flip(0)
+
+    def _rows(self, first: int, count: int) -> Tensor:
         if first + count <= _ROWS_KEPT:
             return self.table[first : first + count]
-        return sinusoidal_positions(first, count, self.table.shape[1]).to(self.table)
+        return self._computed(first, count, self.table.shape[1]).to(self.table)
+
+    def _computed(self, first: int, count: int, width: int) -> Tensor:
+        return sinusoidal_positions(first, count, width, self.layout, self.base, self.denominator)
+
+
+def _require(**choices: tuple[str, tuple[str, ...]]) -> None:
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise ValueError(f"{name}={value!r}; expected {' or '.join(map(repr, known))}")

@@ -1,0 +1,128 @@
+"""Hard-coded Gaussian attention to a memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from structattn.attention.explanation import Explanation
+from structattn.attention.heads import OutOfHeads
+from structattn.attention.mixed_heads import MixedHeads
+from structattn.attention.padding import memory_end, without_padding
+from structattn.operators.gaussian_attention import Gaussians, Kernel
+
+
+@dataclass(frozen=True)
+class GaussianMemoryState:
+    """The values of a memory and the keys of learned heads, its lengths, and how many steps were taken."""
+
+    hard: Float[Tensor, "batch hard source size"]
+    keys: Float[Tensor, "batch learned source size"]
+    values: Float[Tensor, "batch learned source size"]
+    lengths: Int[Tensor, " batch"] | None
+    steps: int
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianMemoryState":
+        """The states of some members of the batch, in a new order."""
+        hard, keys, values = (tensor.index_select(0, indices) for tensor in (self.hard, self.keys, self.values))
+        lengths = None if self.lengths is None else self.lengths.index_select(0, indices)
+        return GaussianMemoryState(hard, keys, values, lengths, self.steps)
+
+
+class CrossGaussianAttention(nn.Module):
+    """y_i = W_O concat_h(sum_j w_ij v_j) with the values of a memory (You et al. 2020, section 3.2).
+
+    Head h looks at a Gaussian around position floor(ratio * i + offset_h) of the memory, whatever it and the sequence
+    hold. The paper has the offsets -1, 0 and 1, its code -1 and 1. Everything else is as in ``GaussianAttention``.
+
+    Args:
+        width: d, of the sequence and of the memory.
+        offsets: one for each hard-coded head, at least one.
+        learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
+        ratio: the paper's gamma: average length of a memory over that of a sequence, in the training data.
+        floor: round the centres down, as the paper does; its code does not.
+        kernel: which positions count: "full", "window" or "index".
+        window: how many, an odd number; read only with that kernel.
+        sigma: the standard deviation of the Gaussians.
+        dropout: rate at which weights of learned heads are dropped in training.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        offsets: Sequence[float],
+        learned_heads: int = 0,
+        ratio: float = 1.0,
+        floor: bool = True,
+        kernel: Kernel = "full",
+        window: int = 3,
+        sigma: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        gaussians = Gaussians(tuple(offsets), ratio=ratio, floor=floor, sigma=sigma, kernel=kernel, window=window)
+        self.heads = MixedHeads(width, gaussians, learned_heads, dropout)
+        self.output = OutOfHeads(width, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch time width"]:
+        """A whole sequence. Cost: O((T + S) d^2) for each, and O(T S d / H) more for each learned head."""
+        x, memory = without_padding(x, lengths), without_padding(memory, memory_lengths)
+        end = memory_end(lengths, memory_lengths, memory.shape[1])
+        return without_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
+
+    def attend(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
+        """What ``forward`` gives, and the weights, before dropout; gradients flow through those of learned heads."""
+        x, memory = without_padding(x, lengths), without_padding(memory, memory_lengths)
+        end = memory_end(lengths, memory_lengths, memory.shape[1])
+        readings, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
+        return without_padding(self.output(readings), lengths), weights
+
+    def initial_state(
+        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+    ) -> GaussianMemoryState:
+        """The values of the memory, and the keys of learned heads. Cost: O(S d^2) for each."""
+        memory = without_padding(memory, memory_lengths)
+        hard, soft = self.heads.values(memory)
+        keys = soft if self.heads.learned is None else self.heads.learned.keys(memory)
+        return GaussianMemoryState(hard, keys, soft, memory_lengths, 0)
+
+    def step(
+        self, x_t: Float[Tensor, "batch width"], state: GaussianMemoryState
+    ) -> tuple[Float[Tensor, "batch width"], GaussianMemoryState]:
+        """One more position. Cost: O(d^2), and O(S d / H) more for each learned head."""
+        place = {"queries": 1, "first": state.steps, "memory_lengths": state.lengths}
+        readings, learned = self.heads.read_hard_coded(state.hard, **place), self.heads.learned
+        if learned is not None:
+            query = learned.queries(x_t[:, None])
+            by_learned = learned.read(query, state.keys, state.values, memory_lengths=state.lengths)
+            readings = torch.cat([readings, by_learned], dim=1)
+        return self.output(readings)[:, 0], replace(state, steps=state.steps + 1)
+
+    @torch.no_grad()
+    def explain(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Explanation:
+        """The weights of every head, the hard-coded ones first; theirs need not sum to 1."""
+        return Explanation("gaussian", self.attend(x, memory, lengths, memory_lengths)[1])
+
+    def fully_connected(self) -> list[Tensor]:
+        """None: these projections are initialised like everything else."""
+        return []

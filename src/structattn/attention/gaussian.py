@@ -1,0 +1,121 @@
+"""Hard-coded Gaussian attention within a sequence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from structattn.attention.explanation import Explanation
+from structattn.attention.heads import OutOfHeads
+from structattn.attention.keys_and_values import require_causal
+from structattn.attention.mixed_heads import MixedHeads
+from structattn.attention.padding import without_padding
+from structattn.attention.positions.contract import ScorePositions
+from structattn.operators.gaussian_attention import Gaussians, Kernel
+
+
+@dataclass(frozen=True)
+class GaussianState:
+    """The last few values of the hard-coded heads, and all keys and values of the learned ones."""
+
+    recent: Float[Tensor, "batch hard few size"]
+    keys: Float[Tensor, "batch learned time size"]
+    values: Float[Tensor, "batch learned time size"]
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianState":
+        """The states of some members of the batch, in a new order."""
+        return GaussianState(*(tensor.index_select(0, indices) for tensor in (self.recent, self.keys, self.values)))
+
+
+class GaussianAttention(nn.Module):
+    """y_i = W_O concat_h(sum_j w_ij v_j), with weights that are hard-coded (You et al. 2020, section 3.1).
+
+    Head h looks at a Gaussian around position i + offset_h, as ``gaussian_attention`` describes. It has no queries, no
+    keys and no biases: 2 d^2 parameters, W_V and W_O. The paper has the offsets -1 and 1 in encoders, -1 and 0 in
+    decoders, repeated until all heads have one. Learned heads may stand beside them, each with d / H rows of W_Q and of
+    W_K: 2 d^2 / H parameters more for each.
+
+    Args:
+        width: d.
+        offsets: one for each hard-coded head, at least one.
+        learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
+        kernel: which positions count: "full", "window" or "index".
+        window: how many, an odd number; read only with that kernel.
+        sigma: the standard deviation of the Gaussians.
+        causal: position i sees positions up to i only. A layer that sees everything has no step.
+        dropout: rate at which weights of learned heads are dropped in training.
+        positions: what acts on the scores of the learned heads; a module of this layer's own.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        offsets: Sequence[float],
+        learned_heads: int = 0,
+        kernel: Kernel = "full",
+        window: int = 3,
+        sigma: float = 1.0,
+        causal: bool = True,
+        dropout: float = 0.0,
+        positions: ScorePositions | None = None,
+    ) -> None:
+        super().__init__()
+        gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
+        self.heads = MixedHeads(width, gaussians, learned_heads, dropout, positions)
+        self.output = OutOfHeads(width, bias=False)
+
+    def forward(
+        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time width"]:
+        """A whole sequence. Cost: O(T d^2) for each, and O(T^2 d / H) more for each learned head."""
+        x = without_padding(x, lengths)
+        return without_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
+
+    def attend(
+        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        """What ``forward`` gives, and the weights, before dropout; gradients flow through those of learned heads."""
+        x = without_padding(x, lengths)
+        readings, weights = self.heads.attend(x, x, lengths=lengths)
+        return without_padding(self.output(readings), lengths), weights
+
+    def initial_state(self, batch_size: int) -> GaussianState:
+        """No values and no keys."""
+        require_causal(self.heads.gaussians.causal)
+        value = self.heads.value
+        hard, soft = self.heads.parted(value.weight.new_zeros(batch_size, value.heads, 0, value.size))
+        return GaussianState(hard, soft, soft)
+
+    def step(
+        self, x_t: Float[Tensor, "batch width"], state: GaussianState
+    ) -> tuple[Float[Tensor, "batch width"], GaussianState]:
+        """One more position. Cost: O(d^2), and O(t d / H) more for each learned head in step t."""
+        x = x_t[:, None]
+        hard, soft = self.heads.values(x)
+        recent = self._still_needed(torch.cat([state.recent, hard], dim=2))
+        readings = self.heads.read_hard_coded(recent, queries=1, first=recent.shape[2] - 1)
+        learned = self.heads.learned
+        if learned is None:
+            return self.output(readings)[:, 0], replace(state, recent=recent)
+        keys = torch.cat([state.keys, learned.keys(x)], dim=2)
+        values = torch.cat([state.values, soft], dim=2)
+        by_learned = learned.read(learned.queries(x), keys, values, first=state.keys.shape[2])
+        return self.output(torch.cat([readings, by_learned], dim=1))[:, 0], GaussianState(recent, keys, values)
+
+    @torch.no_grad()
+    def explain(
+        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Explanation:
+        """The weights of every head, the hard-coded ones first; theirs need not sum to 1."""
+        return Explanation("gaussian", self.attend(x, lengths)[1])
+
+    def fully_connected(self) -> list[Tensor]:
+        """None: these projections are initialised like everything else."""
+        return []
+
+    def _still_needed(self, values: Tensor) -> Tensor:
+        """Those of the values so far that this position or a later one may read: the last ones."""
+        needed = self.heads.gaussians.values_needed(torch.promote_types(values.dtype, torch.float32))
+        return values[:, :, max(0, values.shape[2] - needed) :]

@@ -1,0 +1,66 @@
+"""Scaled dot-product heads that share a layer with hard-coded ones."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.operators import softmax_attention
+
+
+class LearnedHeads(nn.Module):
+    """Queries and keys of the learned heads of a layer, and their readings from values that the layer gives them.
+
+    The two maps have no biases: 2 d L size parameters for L heads.
+
+    Args:
+        width: d, of what queries and keys are made from.
+        heads: L.
+        size: of a head.
+        dropout: rate at which weights are dropped in training.
+        positions: what acts on the scores; a module of this layer's own.
+    """
+
+    def __init__(
+        self, width: int, heads: int, size: int, dropout: float, positions: ScorePositions | None = None
+    ) -> None:
+        super().__init__()
+        self.heads, self.size, self.dropout = heads, size, dropout
+        self.query = nn.Linear(width, heads * size, bias=False)
+        self.key = nn.Linear(width, heads * size, bias=False)
+        self.positions = positions
+
+    def queries(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch heads time size"]:
+        """One query of each head for each position."""
+        return self._split(self.query(x))
+
+    def keys(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch heads time size"]:
+        """One key of each head for each position."""
+        return self._split(self.key(x))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time width"],
+        memory: Float[Tensor, "batch source width"],
+        value: Float[Tensor, "batch heads source size"],
+        **options: Any,
+    ) -> Any:
+        """What queries made of ``x`` read with keys made of ``memory``; see ``read``."""
+        return self.read(self.queries(x), self.keys(memory), value, **options)
+
+    def read(
+        self,
+        query: Float[Tensor, "batch heads time size"],
+        key: Float[Tensor, "batch heads source size"],
+        value: Float[Tensor, "batch heads source size"],
+        first: int = 0,
+        **options: Any,
+    ) -> Any:
+        """Readings (B, L, T, size), and weights if asked for; ``options`` are those of ``softmax_attention``."""
+        query, key, bias = placed(self.positions, query, key, first)
+        dropout = self.dropout if self.training else 0.0
+        return softmax_attention(query, key, value, mask=bias, dropout=dropout, **options)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.heads, self.size).transpose(1, 2)

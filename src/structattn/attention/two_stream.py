@@ -1,0 +1,222 @@
+"""Attention over two streams: one softly attends, the other takes single values from where the first one looks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from structattn.attention.explanation import Explanation
+from structattn.attention.hard_reading import Choice, Lookup
+from structattn.attention.heads import IntoHeads, OutOfHeads
+from structattn.attention.keys_and_values import KeysAndValues, MemoryKeysAndValues, no_rows, require_causal
+from structattn.attention.padding import memory_end, without_padding
+from structattn.attention.positions.contract import ScorePositions, placed
+
+
+class Streams(NamedTuple):
+    """The same positions twice: g decides where to look, h carries what is read. Shapes are alike.
+
+    Args:
+        syntactic: g.
+        semantic: h.
+    """
+
+    syntactic: Float[Tensor, "*batch width"]
+    semantic: Float[Tensor, "*batch width"]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
+        """The function of either stream."""
+        return Streams(function(self.syntactic), function(self.semantic))
+
+
+@dataclass(frozen=True)
+class TwoStreamState:
+    """The keys and values that the syntactic stream has given so far, and the contents of the semantic one."""
+
+    syntactic: KeysAndValues
+    contents: Float[Tensor, "batch heads time size"]
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "TwoStreamState":
+        """The states of some members of the batch, in a new order."""
+        return TwoStreamState(self.syntactic.select(indices), self.contents.index_select(0, indices))
+
+
+@dataclass(frozen=True)
+class TwoStreamMemory:
+    """The same of a memory."""
+
+    syntactic: MemoryKeysAndValues
+    contents: Float[Tensor, "batch heads source size"]
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "TwoStreamMemory":
+        """The states of some members of the batch, in a new order."""
+        return TwoStreamMemory(self.syntactic.select(indices), self.contents.index_select(0, indices))
+
+
+class TwoStreamAttention(nn.Module):
+    """Softmax attention for g and hard attention for h, by the same scores (the Discrete Transformer paper, section 5).
+
+    K, V, Q come from g, the contents V' from h. g gets A V with A = softmax(Q K^T / sqrt(d / H)), h gets V'_z with z
+    from A: drawn and relaxed in training, the largest in evaluation, as in ``HardAttention``. g never sees h. Each
+    stream has its own output map: 6 d (d + 1) parameters, or 6 d^2 without biases.
+
+    Args:
+        width: d, of either stream.
+        heads: H, which must divide d.
+        temperature: of the draws; near 0 they become one-hot.
+        straight_through: read one position in training, too, with the gradient of the relaxed weights.
+        causal: position t sees positions up to t only. A layer that sees everything has no step.
+        bias: whether the maps have biases.
+        positions: what acts on the scores; a module of this layer's own.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        temperature: float = 1.0,
+        straight_through: bool = False,
+        causal: bool = True,
+        bias: bool = True,
+        positions: ScorePositions | None = None,
+    ) -> None:
+        super().__init__()
+        self.choice, self.causal = Choice(temperature, straight_through), causal
+        self.projection = IntoHeads(width, heads, parts=3, bias=bias)  # of g: queries, keys, values
+        self.content = IntoHeads(width, heads, parts=1, bias=bias)  # of h
+        self.syntactic_output = OutOfHeads(width, bias)
+        self.semantic_output = OutOfHeads(width, bias)
+        self.positions = positions
+
+    def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
+        """A whole sequence, both streams (B, T, d). Cost: O(T^2 d + T d^2) for each."""
+        return self.attend(x, lengths)[0]
+
+    def attend(
+        self, x: Streams, lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Streams, Float[Tensor, "batch heads time time"]]:
+        """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
+        query, key, value = self.projection(without_padding(x.syntactic, lengths))
+        lookup = Lookup(*placed(self.positions, query, key), lengths, causal=self.causal)
+        (content,) = self.content(without_padding(x.semantic, lengths))
+        hard, weights = self.choice.read(lookup, content, self.training)
+        outputs = self._outputs(lookup.soft(value), hard)
+        return outputs.map(lambda stream: without_padding(stream, lengths)), weights
+
+    def initial_state(self, batch_size: int) -> TwoStreamState:
+        """Nothing yet."""
+        require_causal(self.causal)
+        empty = no_rows(self.projection, batch_size)
+        return TwoStreamState(KeysAndValues(empty, empty), empty)
+
+    def step(self, x_t: Streams, state: TwoStreamState) -> tuple[Streams, TwoStreamState]:
+        """One more position of both streams (B, d). Cost: O(t d + d^2) for step t."""
+        query, key, value = self.projection(x_t.syntactic[:, None])
+        (content,) = self.content(x_t.semantic[:, None])
+        first, past = state.contents.shape[2], state.syntactic.and_one_more(key, value)
+        state = TwoStreamState(past, torch.cat([state.contents, content], dim=2))
+        lookup = Lookup(*placed(self.positions, query, past.keys, first))
+        hard, _ = self.choice.read(lookup, state.contents, self.training)
+        return self._outputs(lookup.soft(past.values), hard).map(lambda stream: stream[:, 0]), state
+
+    @torch.no_grad()
+    def explain(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
+        """Where every head of h looks in evaluation, and with what weights g does."""
+        query, key, value = self.projection(without_padding(x.syntactic, lengths))
+        return self.choice.explain(Lookup(*placed(self.positions, query, key), lengths, causal=self.causal), value)
+
+    def fully_connected(self) -> list[Tensor]:
+        """None: these projections are initialised like everything else."""
+        return []
+
+    def _outputs(self, soft: Tensor, hard: Tensor) -> Streams:
+        return Streams(self.syntactic_output(soft), self.semantic_output(hard))
+
+
+class CrossTwoStreamAttention(nn.Module):
+    """As ``TwoStreamAttention``, with keys, values and contents of a memory of two streams: 6 d (d + 1) parameters.
+
+    Queries come from the sequence's g; its h has no part in this. K and V come from the memory's g, V' from its h.
+
+    Args:
+        width: d, of all streams.
+        heads: H, which must divide d.
+        temperature: of the draws; near 0 they become one-hot.
+        straight_through: read one position in training, too, with the gradient of the relaxed weights.
+        bias: whether the maps have biases.
+    """
+
+    def __init__(
+        self, width: int, heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.choice = Choice(temperature, straight_through)
+        self.query = IntoHeads(width, heads, parts=1, bias=bias)
+        self.memory = IntoHeads(width, heads, parts=2, bias=bias)  # of the memory's g: keys, values
+        self.content = IntoHeads(width, heads, parts=1, bias=bias)  # of its h
+        self.syntactic_output = OutOfHeads(width, bias)
+        self.semantic_output = OutOfHeads(width, bias)
+
+    def forward(
+        self,
+        x: Streams,
+        memory: Streams,
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Streams:
+        """A whole sequence (B, T, d) of streams, a memory (B, S, d). Cost: O(T S d + (T + S) d^2) for each."""
+        return self.attend(x, memory, lengths, memory_lengths)[0]
+
+    def attend(
+        self,
+        x: Streams,
+        memory: Streams,
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
+        """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
+        state = self.initial_state(memory, memory_lengths)
+        outputs, weights = self._read(without_padding(x.syntactic, lengths), state, lengths)
+        return outputs.map(lambda stream: without_padding(stream, lengths)), weights
+
+    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> TwoStreamMemory:
+        """The keys, values and contents of the memory. Cost: O(S d^2) for each."""
+        keys, values = self.memory(without_padding(memory.syntactic, memory_lengths))
+        (contents,) = self.content(without_padding(memory.semantic, memory_lengths))
+        return TwoStreamMemory(MemoryKeysAndValues(keys, values, memory_lengths), contents)
+
+    def step(self, x_t: Streams, state: TwoStreamMemory) -> tuple[Streams, TwoStreamMemory]:
+        """One more position (B, d). Cost: O(S d + d^2)."""
+        outputs, _ = self._read(x_t.syntactic[:, None], state, None)
+        return outputs.map(lambda stream: stream[:, 0]), state
+
+    @torch.no_grad()
+    def explain(
+        self,
+        x: Streams,
+        memory: Streams,
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Explanation:
+        """Where every head of h looks in evaluation, and with what weights g does."""
+        state = self.initial_state(memory, memory_lengths)
+        return self.choice.explain(self._lookup(without_padding(x.syntactic, lengths), state, lengths), state.contents)
+
+    def fully_connected(self) -> list[Tensor]:
+        """None: these projections are initialised like everything else."""
+        return []
+
+    def _lookup(self, g: Tensor, state: TwoStreamMemory, lengths: Tensor | None) -> Lookup:
+        keys, end = state.syntactic.keys, state.syntactic.lengths
+        (query,) = self.query(g)
+        end = memory_end(lengths, end, keys.shape[2])
+        return Lookup(query, keys, lengths=lengths, memory_lengths=end)
+
+    def _read(self, g: Tensor, state: TwoStreamMemory, lengths: Tensor | None) -> tuple[Streams, Tensor]:
+        lookup = self._lookup(g, state, lengths)
+        soft = lookup.soft(state.syntactic.values)
+        hard, weights = self.choice.read(lookup, state.contents, self.training)
+        return Streams(self.syntactic_output(soft), self.semantic_output(hard)), weights

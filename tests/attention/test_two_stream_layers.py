@@ -1,0 +1,256 @@
+"""Attention over two streams, within a sequence and to a memory."""
+
+import copy
+import math
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch.autograd import gradcheck
+
+from structattn.attention import (
+    CrossHardAttention,
+    CrossSoftmaxAttention,
+    CrossTwoStreamAttention,
+    HardAttention,
+    SoftmaxAttention,
+    Streams,
+    TwoStreamAttention,
+)
+from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
+
+WIDTH, HEADS, TIME, SOURCE = 6, 3, 5, 7
+POSITIONS = {
+    "none": lambda: None,
+    "rotary": lambda: RotaryPositions(2),
+    "alibi": lambda: AlibiPositions(HEADS),
+    "relative": lambda: RelativePositions(WIDTH, HEADS),
+}
+LENGTHS, MEMORY_LENGTHS = torch.tensor([5, 3, 0]), torch.tensor([4, 7, 6])
+
+
+def prepared(layer):
+    layer = layer.double().eval()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-0.7, 0.7, generator=generator)
+    return layer
+
+
+def streams(batch=3, time=TIME, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return Streams(*(torch.randn(batch, time, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)))
+
+
+@pytest.fixture(params=POSITIONS.values(), ids=POSITIONS.keys())
+def layer(request):
+    return prepared(TwoStreamAttention(WIDTH, HEADS, positions=request.param()))
+
+
+@pytest.fixture
+def cross():
+    return prepared(CrossTwoStreamAttention(WIDTH, HEADS))
+
+
+def together(x):
+    return torch.cat(x, dim=-1)
+
+
+def past(lengths, count):
+    return (torch.arange(count) >= lengths[:, None])[..., None]
+
+
+def twins(layer):
+    """The softmax layer and the hard one of which the layer is made; the hard one's values are to be made of h."""
+    options = {"positions": layer.positions} if hasattr(layer, "positions") else {}
+    soft_class, hard_class = (
+        (SoftmaxAttention, HardAttention) if options else (CrossSoftmaxAttention, CrossHardAttention)
+    )
+    soft, hard = soft_class(WIDTH, HEADS, **options).double(), hard_class(WIDTH, HEADS, **options).double().eval()
+    own = layer.state_dict()
+    with torch.no_grad():
+        for twin, output in ((soft, layer.syntactic_output), (hard, layer.semantic_output)):
+            twin.load_state_dict({**twin.state_dict(), **{n: v for n, v in own.items() if n in twin.state_dict()}})
+            twin.output.load_state_dict(output.state_dict())
+    return soft, hard
+
+
+def values_of(twin, layer, content):
+    """Let the hard twin read these contents, whatever it is given."""
+    name = "projection" if hasattr(twin, "projection") else "memory"
+    into = getattr(twin, name)
+
+    class Replaced(torch.nn.Module):
+        heads, size, weight = into.heads, into.size, into.weight
+
+        def forward(self, x):
+            return *into(x)[:-1], *layer.content(content)
+
+    setattr(twin, name, Replaced())
+
+
+def test_each_stream_is_the_layer_of_one_stream_with_the_scores_of_g(layer):
+    x = streams()
+    soft, hard = twins(layer)
+    values_of(hard, layer, x.semantic)
+    y = layer(x)
+    torch.testing.assert_close(y.syntactic, soft(x.syntactic))
+    torch.testing.assert_close(y.semantic, hard(x.syntactic))
+    record = layer.explain(x)
+    torch.testing.assert_close(record.weights, hard.explain(x.syntactic).weights)
+    torch.testing.assert_close(record.details["probabilities"].transpose(1, 2), soft.explain(x.syntactic).weights)
+
+
+def test_cross_attention_likewise(cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    soft, hard = twins(cross)
+    values_of(hard, cross, memory.semantic)
+    y = cross(x, memory, None, MEMORY_LENGTHS)
+    torch.testing.assert_close(y.syntactic, soft(x.syntactic, memory.syntactic, None, MEMORY_LENGTHS))
+    torch.testing.assert_close(y.semantic, hard(x.syntactic, memory.syntactic, None, MEMORY_LENGTHS))
+    record = cross.explain(x, memory, None, MEMORY_LENGTHS)
+    expected = soft.explain(x.syntactic, memory.syntactic, None, MEMORY_LENGTHS).weights
+    torch.testing.assert_close(record.details["probabilities"].transpose(1, 2), expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_g_never_sees_h(layer, cross, training):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    for made, given in ((layer.train(training), ()), (cross.train(training), (memory,))):
+        leaves = [tensor.requires_grad_() for tensor in (x.semantic, *(stream.semantic for stream in given))]
+        y = made(x, *given)
+        found = torch.autograd.grad(y.syntactic.sum(), leaves, allow_unused=True)
+        assert all(gradient is None or (gradient == 0).all() for gradient in found)
+        nothing = [Streams(stream.syntactic, torch.full_like(stream.semantic, math.nan)) for stream in (x, *given)]
+        assert torch.equal(made(*nothing).syntactic, y.syntactic)
+
+
+def test_g_learns_from_h_in_training_only(layer, cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    for made, given in ((layer, ()), (cross, (memory,))):
+        y = made.train()(x, *given)
+        weight = made.query.weight if given else made.projection.weight
+        (gradient,) = torch.autograd.grad(y.semantic.sum(), weight, materialize_grads=True)
+        assert (gradient[:WIDTH] != 0).any()
+        (gradient,) = torch.autograd.grad(
+            made.eval()(x, *given).semantic.sum(), weight, allow_unused=True, materialize_grads=True
+        )
+        assert (gradient == 0).all()
+
+
+def test_the_memory_of_h_alone_is_what_cross_attention_puts_into_h(cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    changed = Streams(x.syntactic, x.semantic + 1)
+    for result, expected in zip(cross(changed, memory), cross(x, memory), strict=True):
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("poison", [123.0, math.nan, math.inf])
+def test_padding_does_not_leak(layer, cross, poison):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    outside, hidden = past(LENGTHS, TIME), past(MEMORY_LENGTHS, SOURCE)
+    poisoned = x.map(lambda stream: stream.masked_fill(outside, poison))
+    poisoned_memory = memory.map(lambda stream: stream.masked_fill(hidden, poison))
+    results = layer(poisoned, LENGTHS), cross(poisoned, poisoned_memory, LENGTHS, MEMORY_LENGTHS)
+    expected = layer(x, LENGTHS), cross(x, memory, LENGTHS, MEMORY_LENGTHS)
+    for result, wanted in zip(map(together, results), map(together, expected), strict=True):
+        assert torch.equal(result, wanted)
+        assert (result.masked_select(outside) == 0).all()
+
+
+def test_a_padded_batch_equals_its_members_alone(layer, cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    for b, (end, memory_end) in enumerate(zip(LENGTHS.tolist(), MEMORY_LENGTHS.tolist(), strict=True)):
+        alone = x.map(lambda stream, b=b, end=end: stream[b : b + 1, :end])
+        alone_memory = memory.map(lambda stream, b=b, end=memory_end: stream[b : b + 1, :end])
+        results = together(layer(x, LENGTHS)), together(cross(x, memory, LENGTHS, MEMORY_LENGTHS))
+        for result, expected in zip(results, (layer(alone), cross(alone, alone_memory)), strict=True):
+            torch.testing.assert_close(result[b, :end], together(expected)[0])
+
+
+def test_later_positions_never_matter(layer):
+    x = streams()
+    changed = x.map(lambda stream: torch.cat([stream[:, :3], -2 * stream[:, 3:]], dim=1))
+    assert torch.equal(together(layer(changed))[:, :3], together(layer(x))[:, :3])
+
+
+def test_step_by_step_equals_the_whole(layer, cross):
+    x, memory, order = streams(), streams(time=SOURCE, seed=2), torch.tensor([2, 0, 0, 1])
+    whole, whole_cross = together(layer(x)), together(cross(x, memory, None, MEMORY_LENGTHS))
+    state, cross_state = layer.initial_state(3), cross.initial_state(memory, MEMORY_LENGTHS)
+    for t in range(TIME):
+        x_t = x.map(lambda stream, t=t: stream[:, t])
+        y, state = layer.step(x_t, state)
+        y_cross, cross_state = cross.step(x_t, cross_state)
+        torch.testing.assert_close(together(y), whole[:, t])
+        torch.testing.assert_close(together(y_cross), whole_cross[:, t])
+        if t == 2:
+            x, whole, whole_cross = x.map(lambda stream: stream[order]), whole[order], whole_cross[order]
+            state, cross_state = state.select(order), cross_state.select(order)
+
+
+def test_gradcheck(layer, cross):
+    x, memory = streams(2, 3), streams(2, 2, seed=2)
+    leaves = [tensor.requires_grad_() for tensor in (*x, *memory)]
+    lengths, memory_lengths = torch.tensor([3, 2]), torch.tensor([1, 2])
+
+    def program(g, h, memory_g, memory_h, *_):
+        x, memory = Streams(g, h), Streams(memory_g, memory_h)
+        return together(layer(x, lengths)), together(cross(x, memory, lengths, memory_lengths))
+
+    assert gradcheck(program, [*leaves, *layer.parameters(), *cross.parameters()], fast_mode=True)
+
+
+def test_attending_gives_the_output_and_its_weights(layer, cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    for made, given in ((layer, (x, LENGTHS)), (cross, (x, memory, LENGTHS, MEMORY_LENGTHS))):
+        for training in (True, False):
+            made.train(training)
+            torch.manual_seed(0)
+            y, weights = made.attend(*given)
+            torch.manual_seed(0)
+            assert torch.equal(together(made(*given)), together(y))
+            assert weights.requires_grad == training
+            read = x.map(lambda stream: stream.masked_fill(past(LENGTHS, TIME), 0))
+            if len(given) > 2:
+                read = memory.map(lambda stream: stream.masked_fill(past(MEMORY_LENGTHS, SOURCE), 0))
+            (content,) = made.content(read.semantic)
+            expected = made.semantic_output(weights @ content).masked_fill(past(LENGTHS, TIME), 0)
+            torch.testing.assert_close(y.semantic, expected)
+
+
+def test_saved_and_loaded_is_the_same(layer, cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    for made, given in ((layer, ()), (cross, (memory,))):
+        other = copy.deepcopy(made)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.fill_(math.nan)
+        other.load_state_dict(load(save(made.state_dict())))
+        assert torch.equal(together(other(x, *given)), together(made(x, *given)))
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 3), (2, 3, 0), (0, 3, 4)])
+def test_short_and_empty(layer, cross, sizes):
+    batch, time, source = sizes
+    x, memory = streams(batch, time), streams(batch, source)
+    for y in (layer(x), cross(x, memory)):
+        assert y.syntactic.shape == y.semantic.shape == (batch, time, WIDTH)
+        assert together(y).isfinite().all()
+
+
+def test_survives_compilation(layer, cross):
+    x, memory = streams(), streams(time=SOURCE, seed=2)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(together(compiled(x, LENGTHS)), together(layer(x, LENGTHS)))
+    compiled = torch.compile(cross, fullgraph=True, backend="aot_eager")
+    expected = together(cross(x, memory, LENGTHS, MEMORY_LENGTHS))
+    torch.testing.assert_close(together(compiled(x, memory, LENGTHS, MEMORY_LENGTHS)), expected)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="4 heads do not divide the width 6"):
+        TwoStreamAttention(6, 4)
+    with pytest.raises(ValueError, match="causal=False"):
+        TwoStreamAttention(6, 2, causal=False).initial_state(1)
