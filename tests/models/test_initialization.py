@@ -1,4 +1,4 @@
-"""Initial weights: which rule draws what (DuSell & Chiang 2024, appendix D.2)."""
+"""Initial weights: which rule draws what."""
 
 import math
 
@@ -31,36 +31,75 @@ def xavier(fan_in, fan_out, gain=1.0):
 
 def test_stack_layers_and_the_output_follow_xavier():
     model = built()
-    block = model.blocks[1]
-    actions, values, output = block.attention.fully_connected()
+    block = model.layers.blocks[1]
+    actions, values, output = block.attention.layer.fully_connected()
     assert_uniform(actions, xavier(64, 84))
     assert_uniform(values, xavier(64, 5))
     assert_uniform(output, xavier(30, 64))
-    assert_uniform(block.feedforward.hidden.weight, xavier(64, 128, math.sqrt(2)))
-    assert_uniform(block.feedforward.output.weight, xavier(128, 64))
+    assert_uniform(block.feedforward.layer.hidden.weight, xavier(64, 128, math.sqrt(2)))
+    assert_uniform(block.feedforward.layer.output.weight, xavier(128, 64))
     assert_uniform(model.output.weight, xavier(64, 198))
-    assert not block.feedforward.hidden.bias.any()
+    assert not block.feedforward.layer.hidden.bias.any()
     assert not model.output.bias.any()
 
 
 def test_the_rest_is_uniform_and_norms_are_neutral():
     model = built()
-    block = model.blocks[0]
-    assert_uniform(model.embedding.weight, SCALE)
-    assert_uniform(block.attention.projection.weight, SCALE)
-    assert_uniform(block.attention.output.weight, SCALE)
-    assert_uniform(block.feedforward.hidden.weight, SCALE)
-    assert block.attention.projection.bias.abs().max() <= SCALE
-    assert block.attention.projection.bias.any()
-    assert model.blocks[1].attention.bottom.abs().max() <= SCALE
-    for norm in (block.attention_norm, block.feedforward_norm, model.final_norm):
+    block = model.layers.blocks[0]
+    assert_uniform(model.embedding.table.weight, SCALE)
+    assert_uniform(block.attention.layer.projection.weight, SCALE)
+    assert_uniform(block.attention.layer.output.weight, SCALE)
+    assert_uniform(block.feedforward.layer.hidden.weight, SCALE)
+    assert block.attention.layer.projection.bias.abs().max() <= SCALE
+    assert block.attention.layer.projection.bias.any()
+    assert model.layers.blocks[1].attention.layer.bottom.abs().max() <= SCALE
+    for norm in (block.attention.norm, block.feedforward.norm, model.layers.final):
         assert torch.equal(norm.weight, torch.ones(64))
         assert not norm.bias.any()
 
 
 def test_embeddings_can_be_normal_and_nothing_else_changes():
     plain, normal = built(), built(initial_embedding="normal")
-    assert float(normal.embedding.weight.detach().std()) == pytest.approx(1, rel=0.05)
-    assert_uniform(normal.blocks[0].attention.projection.weight, SCALE)
+    assert float(normal.embedding.table.weight.detach().std()) == pytest.approx(1, rel=0.05)
+    assert_uniform(normal.layers.blocks[0].attention.layer.projection.weight, SCALE)
     same = dict(plain.named_parameters())
-    assert torch.equal(same["blocks.0.attention.projection.weight"], normal.blocks[0].attention.projection.weight)
+    assert torch.equal(
+        same["layers.blocks.0.attention.layer.projection.weight"],
+        normal.layers.blocks[0].attention.layer.projection.weight,
+    )
+
+
+@pytest.mark.parametrize(("rule", "deviation"), [("scaled_normal", 1 / 8), ("truncated_normal", 0.88 * 0.02)])
+def test_other_rules_for_embeddings(rule, deviation):
+    weights = built(initial_embedding=rule).embedding.table.weight.detach()
+    assert float(weights.std()) == pytest.approx(deviation, rel=0.03)
+    assert rule == "scaled_normal" or weights.abs().max() <= 0.04
+
+
+def test_xavier_everywhere():
+    model = built(initial_weights="xavier")
+    attention, maps = model.layers.blocks[0].attention.layer, model.layers.blocks[0].feedforward.layer
+    assert_uniform(attention.projection.weight, xavier(64, 3 * 64))
+    assert_uniform(attention.output.weight, xavier(64, 64))
+    assert_uniform(maps.hidden.weight, xavier(64, 128, math.sqrt(2)))
+    assert_uniform(maps.output.weight, xavier(128, 64))
+    assert_uniform(model.output.weight, xavier(64, 198))
+    assert_uniform(model.embedding.table.weight, SCALE)
+    assert not any(bias.any() for name, bias in model.named_parameters() if name.endswith("bias"))
+    assert not model.layers.blocks[1].attention.layer.bottom.any()
+
+
+def test_lecun_everywhere():
+    model = built(initial_weights="lecun", initial_embedding="normal")
+    for linear in (module for module in model.modules() if isinstance(module, torch.nn.Linear)):
+        deviation = linear.in_features**-0.5
+        assert linear.weight.abs().max() <= 2 * deviation
+        assert float(linear.weight.detach().std()) == pytest.approx(0.88 * deviation, rel=0.1)
+        assert linear.bias is None or not linear.bias.any()
+
+
+def test_an_added_stack_follows_xavier_and_the_maps_before_it_do_not():
+    block = built(layers="2+superposition-40").layers.blocks[0]
+    for matrix in block.stack.layer.fully_connected():
+        assert_uniform(matrix, xavier(matrix.shape[1], matrix.shape[0]))
+    assert_uniform(block.feedforward.layer.hidden.weight, SCALE)

@@ -1,10 +1,11 @@
-"""Every parameter count that DuSell & Chiang (2024) print for their transformers (Table 5 and section 7)."""
+"""Every parameter count that DuSell & Chiang (2024) print for their transformers (Table 5, sections 7 and 8)."""
 
 import pytest
 import torch
 
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model
+from structattn.tasks.build import build_model
 
 SPECIAL = 3  # <pad>, <bos>, <eos>
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
@@ -20,7 +21,7 @@ COUNTS = {
 
 def count(vocabulary_size: int, **settings: object) -> int:
     with torch.device("meta"):
-        model = build_language_model(LanguageModelSettings(**settings), vocabulary_size)
+        model = build_model(LanguageModelSettings(**settings), vocabulary_size)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -42,3 +43,26 @@ def test_formal_languages(task):
 def test_penn_treebank(layers, expected):
     sizes = {"width": 256, "feedforward_width": 1024, "heads": 8}
     assert count(23_835, layers=layers, tied=True, **sizes) == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "plain", "superposition", "nondeterministic"),
+    [
+        (160, 4_595_200, 4_492_480, 4_465_610),
+        (240, 9_580_800, 9_349_920, 9_232_810),
+        (360, 20_419_200, 19_900_080, 19_551_610),
+    ],
+)
+def test_translation(width, plain, superposition, nondeterministic):
+    def translators(layers):
+        side = {"layers": layers}
+        sizes = {"width": width, "feedforward_width": 4 * width, "heads": 8, "tied": "three-way"}
+        with torch.device("meta"):
+            model = build_model(
+                EncoderDecoderSettings(kind="encoder_decoder", encoder=side, decoder=side, **sizes), 6_156
+            )
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    assert translators("5") == plain
+    assert translators(f"2.superposition-{width}.2") == superposition
+    assert translators("2.nondeterministic-3-3-5.2") == nondeterministic

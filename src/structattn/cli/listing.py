@@ -8,33 +8,43 @@ from typing import Any, get_args
 def _discriminated(union: Any, field: str) -> dict[str, str]:
     """The kinds of a union of settings, each with the first line of its documentation."""
     members = [get_args(member)[0] for member in get_args(get_args(union)[0])]
-    return {
-        get_args(member.model_fields[field].annotation)[0]: (getdoc(member) or "").split("\n", maxsplit=1)[0]
-        for member in members
-    }
+    return {get_args(member.model_fields[field].annotation)[0]: _first_line(member) for member in members}
+
+
+def _first_line(documented: object) -> str:
+    return (getdoc(documented) or "").split("\n", maxsplit=1)[0].replace("``", "")
 
 
 def choices() -> dict[str, Mapping[str, str]]:
     """Everything that can be named in settings or on the command line: heading -> name -> one line."""
     from structattn.data.formal_languages import FORMAL_LANGUAGES
-    from structattn.settings.layers import Layer
-    from structattn.settings.model import LanguageModelSettings
+    from structattn.data.transductions import TRANSDUCTIONS
+    from structattn.settings.layers import AddedStack, Cross, Layer
+    from structattn.settings.models import ModelSettings
+    from structattn.settings.positions import Positions
     from structattn.settings.training import Batches, Schedule
     from structattn.tasks.registry import TASKS
 
-    positions = get_args(LanguageModelSettings.model_fields["positions"].annotation)
     return {
+        "models (model.kind)": _discriminated(ModelSettings, "kind"),
         "mechanisms (model.layers)": _discriminated(Layer, "attention"),
-        "positions (model.positions)": dict.fromkeys(positions, ""),
+        "stacks that can be added to a layer (stack of one of model.layers)": _discriminated(AddedStack, "attention"),
+        "mechanisms across (model.decoder.cross)": _discriminated(Cross, "attention"),
+        "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": {name: kind.description for name, kind in TASKS.items()},
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),
         "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
         "formal languages (prepare formal-language)": FORMAL_LANGUAGES,
+        "transductions (prepare transduction)": {
+            **{task.name: task.description for task in TRANSDUCTIONS.values()},
+            "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; others are so many edits from it",
+            "complete:LANGUAGE": "how a string goes on after its first word",
+        },
     }
 
 
 def show_list() -> None:
-    """Show mechanisms, positions, tasks, batches, schedules and formal languages."""
+    """Show models, mechanisms, positions, tasks, batches, schedules and formal languages."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from structattn.operators import nondeterministic_stack, softmax_attention, superposition_stack
+from structattn.operators import (
+    gaussian_attention,
+    nondeterministic_stack,
+    softmax_attention,
+    stack_pointer,
+    superposition_stack,
+)
 from structattn.operators.common.implementation import Implementation
 from structattn.support.errors import ImplementationUnavailableError
 from structattn.support.generators import derived_seed
@@ -61,9 +67,19 @@ def operators() -> list[Operator]:
     heads = (_BATCH, 2, _TIME, vector)
     return [
         Operator(
+            "gaussian_attention",
+            (heads,),
+            lambda given, choice: gaussian_attention(given[0], [-1, 0.5], causal=True, implementation=choice),
+        ),
+        Operator(
             "softmax_attention",
             (heads, heads, heads),
             lambda given, choice: softmax_attention(*given, causal=True, implementation=choice),
+        ),
+        Operator(
+            "stack_pointer",
+            ((_BATCH, _TIME, 3), (_BATCH, _TIME + 1, vector)),
+            lambda given, choice: stack_pointer(given[0].softmax(-1), given[1], implementation=choice),
         ),
         Operator(
             "superposition_stack",

@@ -117,7 +117,7 @@ class PreparedFolder:
 
     @property
     def kind(self) -> str:
-        """``formal_language``, ``sentences`` or ``stream``."""
+        """``formal_language``, ``sentences``, ``stream`` or ``transduction``."""
         return self.header.kind
 
     @property

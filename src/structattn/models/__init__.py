@@ -1,7 +1,32 @@
 """Models made of layers; they see numbers, never text."""
 
-from structattn.models.block import Block
-from structattn.models.initialization import initialize_language_model
-from structattn.models.language_model import LanguageModel, LanguageModelState
+from structattn.models.block import Block, BlockState
+from structattn.models.embedding import Embedding, TwoStreamEmbedding
+from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
+from structattn.models.feedforward import FeedForward
+from structattn.models.initialization import initialize_transformer
+from structattn.models.language_model import LanguageModel
+from structattn.models.layers import Layers, LayersState
+from structattn.models.masked_language_model import MaskedLanguageModel
+from structattn.models.residual import Residual
+from structattn.models.streams import EachStream, SemanticStream
+from structattn.models.two_stream import SimplifiedTwoStreamBlock
 
-__all__ = ["Block", "LanguageModel", "LanguageModelState", "initialize_language_model"]
+__all__ = [
+    "Block",
+    "BlockState",
+    "EachStream",
+    "Embedding",
+    "EncoderDecoder",
+    "EncoderDecoderExplanation",
+    "FeedForward",
+    "LanguageModel",
+    "Layers",
+    "LayersState",
+    "MaskedLanguageModel",
+    "Residual",
+    "SemanticStream",
+    "SimplifiedTwoStreamBlock",
+    "TwoStreamEmbedding",
+    "initialize_transformer",
+]

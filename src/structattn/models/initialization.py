@@ -4,49 +4,99 @@ import math
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from structattn.models.block import Block
-from structattn.models.language_model import LanguageModel
+from structattn.models.embedding import Embedding
+from structattn.models.feedforward import FeedForward
+
+WeightRule = Literal["uniform", "xavier", "lecun"]
+EmbeddingRule = Literal["uniform", "normal", "scaled_normal", "truncated_normal"]
 
 
 @torch.no_grad()
-def initialize_language_model(
-    model: LanguageModel, scale: float, embedding: Literal["uniform", "normal"] = "uniform"
+def initialize_transformer(
+    model: nn.Module, scale: float, weights: WeightRule = "uniform", embedding: EmbeddingRule = "uniform"
 ) -> None:
-    """Draw all weights as DuSell & Chiang (2024), appendix D.2, from torch's global generator.
+    """Draw all weights from torch's global generator.
 
-    Xavier's uniform rule, with biases 0, for the projections of stack layers, the feed-forward maps beside them (the
-    hidden one with the gain of ReLU, sqrt(2)) and the output layer where it is not tied; ones and zeros for layer
-    norms; U(-scale, scale) for everything else: embeddings, softmax attention with its feed-forward maps, biases there,
-    and the vector at the bottom of a stack.
+    The rules for weights:
+    "uniform" is that of DuSell & Chiang (2024), appendix D.2: Xavier's uniform rule, with biases 0, for the projections
+    of stack layers, the feed-forward maps beside them (the hidden one with the gain of ReLU, sqrt(2)) and the output
+    layer where it is not tied; ones and zeros for layer norms; U(-scale, scale) for everything else: embeddings,
+    softmax attention with its feed-forward maps, biases there, and the vector at the bottom of a stack.
+    "xavier" (You et al. 2020) is Xavier's rule for all linear maps, "lecun" (Haiku's default, and so Li et al. 2024)
+    N(0, 1 / inputs) within two standard deviations; both with biases 0, and the rest as its module begins.
 
-    Embeddings may be drawn from N(0, 1) instead, torch's own choice. Then the identity of a token outweighs its
-    position from the start, and small models learn much sooner; docs/initialization.md has the figures.
+    The rules for embeddings of d numbers: "uniform" U(-scale, scale); "normal" N(0, 1), torch's own choice;
+    "scaled_normal" N(0, 1 / d); "truncated_normal" N(0, 0.02^2) within two standard deviations. With N(0, 1) the
+    identity of a token outweighs its position from the start, and small models learn much sooner;
+    docs/initialization.md has the figures.
+
+    Args:
+        model: one of this folder's; its ``output``, where it has one, is the output layer.
+        scale: bound of the uniform rules.
+        weights: the rule for all but the embeddings.
+        embedding: the rule for embeddings.
     """
+    if weights == "uniform":
+        _draw_uniform(model, scale)
+    else:
+        for module in model.modules():
+            _draw_maps_of(module, weights)
+    for module in model.modules():
+        if isinstance(module, Embedding) and (weights, embedding) != ("uniform", "uniform"):
+            _draw_table(module.table.weight, embedding, scale)
+    if weights == "uniform" and isinstance(model.output, nn.Linear):
+        _draw_map(model.output)
+
+
+def _draw_uniform(model: nn.Module, scale: float) -> None:
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -scale, scale)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.reset_parameters()
         elif isinstance(module, Block):
-            _initialize_stack_layer(module)
-    if embedding == "normal":
-        nn.init.normal_(model.embedding.weight)
-    if model.output is not None:
-        _initialize_map(model.output)
+            _draw_stacks(module)
 
 
-def _initialize_stack_layer(block: Block) -> None:
-    matrices = block.attention.fully_connected()
-    if not matrices:
-        return
-    for matrix in matrices:
-        nn.init.xavier_uniform_(matrix)
-    _initialize_map(block.feedforward.hidden, math.sqrt(2))
-    _initialize_map(block.feedforward.output)
+def _draw_stacks(block: Block) -> None:
+    """Xavier's rule for stack attention, and for the feed-forward maps where it stands in self-attention's place."""
+    for sublayer in (block.attention, block.stack):
+        matrices = [] if sublayer is None else sublayer.layer.fully_connected()
+        for matrix in matrices:
+            nn.init.xavier_uniform_(matrix)
+        if matrices and sublayer is block.attention and block.feedforward is not None:
+            _draw_map(block.feedforward.layer.hidden, math.sqrt(2))
+            _draw_map(block.feedforward.layer.output)
 
 
-def _initialize_map(linear: nn.Linear, gain: float = 1.0) -> None:
-    nn.init.xavier_uniform_(linear.weight, gain)
-    nn.init.zeros_(linear.bias)
+def _draw_maps_of(module: nn.Module, weights: WeightRule) -> None:
+    """All linear maps that are the module's own; projections that lie above each other in one matrix count as one."""
+    for child in module.children():
+        if isinstance(child, nn.Linear):
+            is_hidden = isinstance(module, FeedForward) and child is module.hidden
+            _draw_map(child, math.sqrt(2) if is_hidden else 1.0, weights)
+
+
+def _draw_map(linear: nn.Linear, gain: float = 1.0, weights: WeightRule = "xavier") -> None:
+    if weights == "lecun":
+        _truncated_normal(linear.weight, 1 / math.sqrt(linear.in_features))
+    else:
+        nn.init.xavier_uniform_(linear.weight, gain)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
+def _draw_table(table: Tensor, embedding: EmbeddingRule, scale: float) -> None:
+    if embedding == "uniform":
+        nn.init.uniform_(table, -scale, scale)
+    elif embedding == "truncated_normal":
+        _truncated_normal(table, 0.02)
+    else:
+        nn.init.normal_(table, std=1.0 if embedding == "normal" else table.shape[1] ** -0.5)
+
+
+def _truncated_normal(tensor: Tensor, deviation: float) -> None:
+    nn.init.trunc_normal_(tensor, std=deviation, a=-2 * deviation, b=2 * deviation)

@@ -1,8 +1,5 @@
 """A causal language model."""
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,60 +8,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
-from structattn.models.block import Block
-from structattn.operators.common.dropout import dropout
-
-_NEVER_PREDICTED = 2  # <pad> 0 and <bos> 1; every other id is a class
-
-
-@dataclass(frozen=True)
-class LanguageModelState:
-    """How many tokens were read, and the state of each block: a value, never mutated."""
-
-    position: int
-    blocks: tuple[Any, ...]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "LanguageModelState":
-        """The states of some members of the batch, in a new order."""
-        return LanguageModelState(self.position, tuple(state.select(indices) for state in self.blocks))
+from structattn.models.embedding import Embedding, TwoStreamEmbedding
+from structattn.models.layers import Layers, LayersState
 
 
 class LanguageModel(nn.Module):
-    """Embeddings times sqrt(d) plus positions, dropout, blocks, a final norm, and a logit for each possible next token.
-
-    Untied, the input table has a row for each class, and <bos> takes the row of <eos>, which is never an input where
-    <bos> is. Tied, table and output share their weights, the table has a row for every id, and there is no output bias.
+    """p(w_t | w_1..t-1) = softmax(logits(w_1..t-1)): embeddings, layers, and a logit for each possible next token.
 
     Args:
-        vocabulary_size: all ids: <pad> 0, <bos> 1, <eos> 2, and the symbols.
-        blocks: the layers, from the first to the last.
-        width: d.
-        positions: called with (first, count), gives what is added to those positions (count, d); None adds nothing.
-        dropout: rate for the embedded tokens in training.
-        tied: share the weights of input and output.
-        final_norm: a layer norm after the last block, as blocks with norms before their sublayers need.
+        embedding: of the tokens that are read.
+        layers: causal ones. Of two streams, the semantic one alone must come out of them.
+        output: from vectors to logits; None takes the rows of the embedding's table, without bias.
     """
 
     def __init__(
-        self,
-        vocabulary_size: int,
-        blocks: Sequence[Block],
-        width: int,
-        positions: nn.Module | None = None,
-        dropout: float = 0.0,
-        tied: bool = False,
-        final_norm: bool = True,
+        self, embedding: Embedding | TwoStreamEmbedding, layers: Layers, output: nn.Linear | None = None
     ) -> None:
         super().__init__()
-        classes = vocabulary_size - _NEVER_PREDICTED
-        if classes < 1:
-            raise ValueError(f"vocabulary_size={vocabulary_size}; expected at least 3: <pad>, <bos> and <eos>")
-        self.dropout = dropout
-        self.embedding = nn.Embedding(vocabulary_size if tied else classes, width)
-        self.positions = positions
-        self.blocks = nn.ModuleList(blocks)
-        self.final_norm = nn.LayerNorm(width) if final_norm else None
-        self.output = None if tied else nn.Linear(width, classes)
+        self.embedding, self.layers, self.output = embedding, layers, output
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
@@ -75,59 +36,35 @@ class LanguageModel(nn.Module):
             tokens: ids; <pad> from each length on.
             lengths: how many tokens of each sequence count; all where None. Logits past them mean nothing.
         """
-        lengths = _lengths_that_matter(lengths, tokens.shape[1])
-        x = self._embedded(tokens, 0)
-        for block in self.blocks:
-            x = block(x, lengths)
-        return self._logits(x)
+        return self._logits(self.layers(self.embedding(tokens), lengths))
 
-    def initial_state(self, batch_size: int) -> LanguageModelState:
+    def attend(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
+        """What ``forward`` gives, and the weights of each layer's attention, which a loss may take into account.
+
+        Gradients flow through them. They are None for an attention that is absent or hands out none, as stacks do.
+        """
+        x, weights = self.layers.attend(self.embedding(tokens), lengths)
+        return self._logits(x), [own for own, _ in weights]
+
+    def initial_state(self, batch_size: int) -> LayersState:
         """The state before the first token, which is <bos>."""
-        return LanguageModelState(0, tuple(block.initial_state(batch_size) for block in self._blocks()))
+        return self.layers.initial_state(batch_size)
 
     def step(
-        self, tokens: Int[Tensor, " batch"], state: LanguageModelState
-    ) -> tuple[Float[Tensor, "batch classes"], LanguageModelState]:
+        self, tokens: Int[Tensor, " batch"], state: LayersState
+    ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
         """Read one token more; logits for the next, and the state after it."""
-        x = self._embedded(tokens[:, None], state.position)[:, 0]
-        states = []
-        for block, before in zip(self._blocks(), state.blocks, strict=True):
-            x, after = block.step(x, before)
-            states.append(after)
-        return self._logits(x), LanguageModelState(state.position + 1, tuple(states))
+        x, state = self.layers.step(self.embedding.one(tokens, state.position), state)
+        return self._logits(x), state
 
     @torch.no_grad()
     def explain(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> list[Explanation]:
         """What each layer attends to, from the first to the last; dropout acts as it does in ``forward``."""
-        x = self._embedded(tokens, 0)
-        explanations = []
-        for block in self._blocks():
-            explanations.append(block.explain(x, lengths))
-            x = block(x, lengths)
-        return explanations
+        return self.layers.explain(self.embedding(tokens), lengths)
 
-    def _blocks(self) -> Iterable[Block]:
-        return self.blocks  # type: ignore[return-value]  # a ModuleList does not tell what it holds
-
-    def _embedded(self, tokens: Tensor, first: int) -> Tensor:
-        rows = tokens if self.output is None else (tokens - _NEVER_PREDICTED).clamp(min=0)
-        x: Tensor = self.embedding(rows) * math.sqrt(self.embedding.embedding_dim)
-        if self.positions is not None:
-            x = x + self.positions(first, tokens.shape[1])
-        return dropout(x, self.dropout, self.training)
-
-    def _logits(self, x: Tensor) -> Tensor:
-        x = x if self.final_norm is None else self.final_norm(x)
-        if self.output is None:
-            return F.linear(x, self.embedding.weight[_NEVER_PREDICTED:])
-        logits: Tensor = self.output(x)
-        return logits
-
-
-def _lengths_that_matter(lengths: Tensor | None, time: int) -> Tensor | None:
-    """None where nothing is padded and looking is cheap, so that no layer need mask anything."""
-    if lengths is None or torch.compiler.is_compiling() or lengths.device.type != "cpu" or lengths.numel() == 0:
-        return lengths
-    return None if int(lengths.min()) == time else lengths
+    def _logits(self, x: Any) -> Tensor:
+        return F.linear(x, self.embedding.class_rows()) if self.output is None else self.output(x)

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from structattn.settings.base import Settings
 from structattn.settings.model import LanguageModelSettings
+from structattn.settings.models import ModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 
@@ -16,9 +17,9 @@ from structattn.support.errors import SettingsError
 class RunSettings(Settings):
     """Everything that decides a training run: its data, its model, its training, its seed."""
 
-    task: Literal["formal_language", "language_modeling"]
+    task: Literal["formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction"]
     data: Path = Field(description="a prepared folder")
-    model: LanguageModelSettings = LanguageModelSettings()
+    model: ModelSettings = LanguageModelSettings()
     training: TrainingSettings = TrainingSettings()
     seed: int = Field(default=1, ge=0)
 
@@ -27,29 +28,63 @@ class RunSettings(Settings):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _set_path(tree: dict[str, Any], assignment: str) -> None:
+def assign(tree: dict[str, Any], assignment: str) -> None:
+    """Set ``path.to.field=value`` in a tree; the value is read as YAML.
+
+    Raises:
+        SettingsError: it is no such assignment.
+    """
     path, separator, text = assignment.partition("=")
     if not separator or not path:
         raise SettingsError(f"{assignment!r}: expected path.to.field=value")
+    try:
+        set_path(tree, path, yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: {text!r} is not a YAML value: {error}") from None
+
+
+def set_path(tree: dict[str, Any], path: str, value: object) -> None:
+    """Set the field at ``path.to.field`` in a tree of mappings, making those that are missing.
+
+    Raises:
+        SettingsError: something on the way is no mapping.
+    """
     *parents, last = path.split(".")
     node = tree
     for name in parents:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
             raise SettingsError(f"{path}: {name!r} holds {node!r}, which has no fields")
-    try:
-        node[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: {text!r} is not a YAML value: {error}") from None
+    node[last] = value
 
 
-def _described(error: ValidationError, source: str) -> str:
+def _dotted(location: tuple[int | str, ...], missing: bool, tree: object) -> str:
+    """A location as it is written in ``tree``: pydantic's names the kinds of settings that it chose on the way, too."""
+    parts = []
+    for index, part in enumerate(location):
+        if isinstance(tree, dict) and part not in tree and not (missing and index == len(location) - 1):
+            continue  # a kind, not a field
+        parts.append(str(part))
+        inside = (isinstance(tree, dict) and part in tree) or isinstance(tree, list)
+        tree = tree[part] if inside else None  # type: ignore[index]  # one of the two
+    return ".".join(parts) or "(the whole)"
+
+
+def described(error: ValidationError, tree: object, source: str, overrides: Sequence[str] = ()) -> str:
+    """What pydantic found in a tree, with the path of each field and the file or the override that it comes from."""
     lines = []
     for problem in error.errors():
-        path = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
+        path = _dotted(problem["loc"], problem["type"] == "missing", tree)
         given = "" if problem["type"] in {"missing", "extra_forbidden"} else f", got {problem['input']!r}"
-        lines.append(f"{path}: {problem['msg']}{given}")
-    return f"{source}: " + "; ".join(lines)
+        culprits = [text for text in overrides if _may_concern(text, problem["loc"])]
+        lines.append(f"{culprits[-1] if culprits else source}: {path}: {problem['msg']}{given}")
+    return "; ".join(lines)
+
+
+def _may_concern(assignment: str, location: tuple[int | str, ...]) -> bool:
+    """Whether an override set the field at a location, which also names the kinds of what it passes through."""
+    steps = iter(str(part) for part in location)
+    return all(part in steps for part in assignment.partition("=")[0].split("."))
 
 
 def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source: str = "settings") -> RunSettings:
@@ -59,11 +94,11 @@ def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source
         SettingsError: a key is unknown or a value impossible; the message gives the dotted path.
     """
     for assignment in overrides:
-        _set_path(tree, assignment)
+        assign(tree, assignment)
     try:
         return RunSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(_described(error, source)) from None
+        raise SettingsError(described(error, tree, source, overrides)) from None
 
 
 def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:

@@ -1,48 +1,92 @@
 """Models from their settings."""
 
-from structattn.attention import (
-    AttentionLayer,
-    NondeterministicStackAttention,
-    SoftmaxAttention,
-    SuperpositionStackAttention,
-)
-from structattn.attention.positions import SinusoidalPositions
-from structattn.models import Block, LanguageModel, initialize_language_model
-from structattn.settings.layers import Layer, NondeterministicLayer, SuperpositionLayer
-from structattn.settings.model import LanguageModelSettings
+from typing import TypeVar, assert_never
+
+from torch import nn
+
+from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.mechanisms import Softmax
+from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.models import ModelSettings
+from structattn.settings.transformer import TransformerSettings
+from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+from structattn.support.errors import SettingsError
+from structattn.tasks.build_layers import build_embedding, build_layers, build_output
+from structattn.tasks.build_two_stream import two_stream_encoder_decoder, two_stream_language_model
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def build_language_model(settings: LanguageModelSettings, vocabulary_size: int) -> LanguageModel:
-    """A language model with initial weights drawn from torch's global generator.
+def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
+    """The model that the settings describe, with initial weights drawn from torch's global generator.
+
+    Args:
+        settings: of any kind of model.
+        vocabulary_size: all ids, <pad>, <bos> and <eos> included; of a model that reads two sequences, those of both.
+    """
+    match settings:
+        case LanguageModelSettings() | TwoStreamSettings():
+            return build_language_model(settings, vocabulary_size)
+        case MaskedLanguageModelSettings():
+            return build_masked_language_model(settings, vocabulary_size)
+        case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
+            return build_encoder_decoder(settings, vocabulary_size, vocabulary_size)
+    assert_never(settings)
+
+
+def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
+    """A causal language model with initial weights."""
+    if isinstance(settings, TwoStreamSettings):
+        return _initialized(two_stream_language_model(settings, vocabulary_size), settings)
+    embedding = build_embedding(settings, vocabulary_size, whole=settings.tied)
+    layers = build_layers(settings, settings.layers, causal=True)
+    model = LanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied))
+    return _initialized(model, settings)
+
+
+def build_masked_language_model(settings: MaskedLanguageModelSettings, vocabulary_size: int) -> MaskedLanguageModel:
+    """A masked language model with initial weights; one id more than ``vocabulary_size``, the mask, is an input."""
+    embedding = build_embedding(settings, vocabulary_size, whole=True, masks=1)
+    layers = build_layers(settings, settings.layers, causal=False)
+    model = MaskedLanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied))
+    return _initialized(model, settings)
+
+
+def build_encoder_decoder(
+    settings: EncoderDecoderSettings | TwoStreamEncoderDecoderSettings, source_size: int, target_size: int
+) -> EncoderDecoder:
+    """An encoder-decoder with initial weights.
 
     Args:
         settings: its layers and sizes.
-        vocabulary_size: all ids, <pad>, <bos> and <eos> included.
+        source_size: all ids of the source vocabulary.
+        target_size: all ids of the target vocabulary.
+
+    Raises:
+        SettingsError: the source is to share the target's embeddings, and their vocabularies differ in size.
     """
-    model = LanguageModel(
-        vocabulary_size,
-        [_block(settings, layer) for layer in settings.layers],
-        settings.width,
-        positions=SinusoidalPositions(settings.width) if settings.positions == "sinusoidal" else None,
-        dropout=settings.dropout,
-        tied=settings.tied,
-        final_norm=settings.norm == "pre",
-    )
-    initialize_language_model(model, settings.initial_scale, settings.initial_embedding)
-    return model
-
-
-def _block(settings: LanguageModelSettings, layer: Layer) -> Block:
-    return Block(
-        settings.width, _attention(settings, layer), settings.feedforward_width, settings.dropout, settings.norm
-    )
-
-
-def _attention(settings: LanguageModelSettings, layer: Layer) -> AttentionLayer:
-    if isinstance(layer, SuperpositionLayer):
-        return SuperpositionStackAttention(settings.width, layer.vector, layer.pushed_activation)
-    if isinstance(layer, NondeterministicLayer):
-        return NondeterministicStackAttention(
-            settings.width, layer.states, layer.symbols, layer.vector, layer.pushed_activation
+    if settings.tied == "three-way" and source_size != target_size:
+        raise SettingsError(
+            f"model.tied: three-way needs one vocabulary, got {source_size} source and {target_size} target tokens"
         )
-    return SoftmaxAttention(settings.width, layer.heads or settings.heads, settings.dropout)
+    if isinstance(settings, TwoStreamEncoderDecoderSettings):
+        return _initialized(two_stream_encoder_decoder(settings, source_size, target_size), settings)
+    return _initialized(_encoder_decoder(settings, source_size, target_size), settings)
+
+
+def _encoder_decoder(settings: EncoderDecoderSettings, source_size: int, target_size: int) -> EncoderDecoder:
+    tied, decoder = settings.tied != "none", settings.decoder
+    cross = (Softmax(),) * len(decoder.layers) if decoder.cross is None else decoder.cross
+    return EncoderDecoder(
+        build_embedding(settings, target_size, whole=tied),
+        build_layers(settings, settings.encoder.layers, causal=False),
+        build_layers(settings, decoder.layers, causal=True, cross=cross),
+        source=None if settings.tied == "three-way" else build_embedding(settings, source_size, whole=tied),
+        output=build_output(settings, target_size, tied),
+    )
+
+
+def _initialized(model: Model, settings: TransformerSettings) -> Model:
+    initialize_transformer(model, settings.initial_scale, settings.initial_weights, settings.initial_embedding)
+    return model

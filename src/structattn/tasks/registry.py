@@ -6,11 +6,13 @@ from types import MappingProxyType
 
 from structattn.data.prepared import PreparedFolder
 from structattn.settings.training import TrainingSettings
+from structattn.support.errors import SettingsError
 from structattn.tasks.formal_language.scores import split_lower_bound as formal_language_bound
 from structattn.tasks.formal_language.task import formal_language_task
 from structattn.tasks.language_modeling.scores import split_lower_bound as text_bound
 from structattn.tasks.language_modeling.task import language_modeling_task
 from structattn.tasks.task import Task
+from structattn.tasks.transduction.task import autoregressive_transduction_task, masked_transduction_task
 
 
 @dataclass(frozen=True)
@@ -20,21 +22,49 @@ class TaskKind:
     Args:
         build: makes the task of a prepared folder, given the training settings and the seed.
         lower_bound: the least cross-entropy that is possible on a split, nats per symbol, where it is known.
+        models: the kinds of models that it can train.
         description: one line.
     """
 
     build: Callable[[PreparedFolder, TrainingSettings, int], Task]
     lower_bound: Callable[[PreparedFolder, str], float | None]
+    models: tuple[str, ...]
     description: str
 
+
+def _no_bound(prepared: PreparedFolder, split: str) -> None:
+    """Answers are determined by what is asked: nothing to bound."""
+
+
+_CAUSAL = ("transformer", "two_stream")  # kinds of models that predict the next token
 
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
         "formal_language": TaskKind(
-            formal_language_task, formal_language_bound, "predict the symbols of a formal language"
+            formal_language_task, formal_language_bound, _CAUSAL, "predict the symbols of a formal language"
         ),
         "language_modeling": TaskKind(
-            language_modeling_task, text_bound, "predict the tokens of text, in sentences or as a stream"
+            language_modeling_task, text_bound, _CAUSAL, "predict the tokens of text, in sentences or as a stream"
+        ),
+        "masked_transduction": TaskKind(
+            masked_transduction_task,
+            _no_bound,
+            (*_CAUSAL, "masked"),
+            "turn a string into another, all symbols of the answer at once",
+        ),
+        "autoregressive_transduction": TaskKind(
+            autoregressive_transduction_task, _no_bound, _CAUSAL, "turn a string into another, symbol by symbol"
         ),
     }
 )
+
+
+def require_suited(task: str, model: str) -> None:
+    """Refuse a kind of model that a task cannot train.
+
+    Raises:
+        SettingsError: with the kinds that it can.
+    """
+    trainable = TASKS[task].models
+    if model not in trainable:
+        raise SettingsError(f"model.kind: the task {task!r} trains {' or '.join(map(repr, trainable))}, got {model!r}")

@@ -21,6 +21,7 @@ class Scores:
         cross_entropy: -log p(set) / symbols.
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the set was drawn from, where it is known.
+        accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
     """
 
     sequences: int
@@ -28,6 +29,7 @@ class Scores:
     cross_entropy: float
     perplexity: float
     lower_bound: float | None = None
+    accuracy: float | None = None
 
     @property
     def cross_entropy_difference(self) -> float | None:

@@ -1,0 +1,32 @@
+"""The two-stream layer as the Discrete Transformer paper's equations have it."""
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from structattn.attention import Streams, TwoStreamAttention
+from structattn.models.feedforward import FeedForward
+from structattn.models.streams import EachStream
+
+
+class SimplifiedTwoStreamBlock(nn.Module):
+    """The layer of sections 3 and 5, for comparison with the equations; a model's layers are blocks.
+
+    B = FFN_g(g), C = FFN_h(h); g' = g + A V and h' = h + V'_z with K, V, Q from B and V' from C: the feed-forward maps
+    come first and have no residual connection, and there are no norms. The equations have no output maps either; those
+    of the attention are left as they are given.
+
+    Args:
+        width: d, of either stream.
+        attention: within the sequence.
+        feedforward_width: hidden units of either stream's feed-forward maps.
+    """
+
+    def __init__(self, width: int, attention: TwoStreamAttention, feedforward_width: int) -> None:
+        super().__init__()
+        self.feedforward = EachStream(*(FeedForward(width, feedforward_width) for _ in range(2)))
+        self.attention = attention
+
+    def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
+        """A whole sequence of streams (B, T, d)."""
+        y = self.attention(self.feedforward(x), lengths)
+        return Streams(x.syntactic + y.syntactic, x.semantic + y.semantic)

@@ -1,0 +1,53 @@
+"""The settings of encoder-decoders."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from structattn.settings.base import Settings
+from structattn.settings.layers import CrossLayers, Layers, SoftmaxLayer
+from structattn.settings.transformer import TransformerSettings, require_heads_that_fit
+
+Tied = Literal["none", "two-way", "three-way"]
+
+
+class EncoderSettings(Settings):
+    """The side that reads the source whole; its stacks go from left to right."""
+
+    layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
+
+
+class DecoderSettings(Settings):
+    """The side that predicts the target token by token."""
+
+    layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
+    cross: CrossLayers | None = Field(
+        default=None,
+        description="attention to the source in each layer, a list or its short form, with none where a layer has "
+        "none; left out: softmax in every layer",
+    )
+
+    @model_validator(mode="after")
+    def _cross_fits(self) -> Self:
+        if self.cross is not None and len(self.cross) != len(self.layers):
+            raise ValueError(f"cross tells of {len(self.cross)} layers, and there are {len(self.layers)}")
+        return self
+
+
+class EncoderDecoderSettings(TransformerSettings):
+    """A transformer that reads one sequence and predicts another, as for translation."""
+
+    kind: Literal["encoder_decoder"]
+    encoder: EncoderSettings = Field(default=EncoderSettings(), description="the side that reads the source")
+    decoder: DecoderSettings = Field(default=DecoderSettings(), description="the side that predicts the target")
+    tied: Tied = Field(
+        default="none",
+        description="two-way: target embeddings are the output's; three-way: the source's, too; drops the output bias",
+    )
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        require_heads_that_fit(self, "encoder layer", self.encoder.layers)
+        require_heads_that_fit(self, "decoder layer", self.decoder.layers)
+        require_heads_that_fit(self, "cross-attention of decoder layer", self.decoder.cross or ())
+        return self

@@ -1,0 +1,104 @@
+"""What can attend: within a sequence, across to another one, or as a stack that is added to a layer."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from structattn.settings.base import Settings
+
+Kernel = Literal["full", "window", "index"]
+
+
+class WithHeads(Settings):
+    """What every mechanism with heads has."""
+
+    heads: int | None = Field(default=None, ge=1, description="heads; the model's number where it is left out")
+
+
+class Softmax(WithHeads):
+    """Multi-head scaled dot-product attention (Vaswani et al. 2017)."""
+
+    attention: Literal["softmax"] = "softmax"
+
+
+class Hard(WithHeads):
+    """Hard attention, trained as Gumbel-softmax (Discrete Transformer)."""
+
+    attention: Literal["hard"]
+    temperature: float = Field(default=1.0, ge=0, description="τ of the Gumbel-softmax in training")
+    straight_through: bool = Field(
+        default=False, description="read one position in training, too, with the gradient of the relaxed weights"
+    )
+
+
+class Gaussian(WithHeads):
+    """Hard-coded Gaussian attention around fixed offsets (You et al. 2020)."""
+
+    attention: Literal["gaussian"]
+    offsets: tuple[float, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="centres relative to the position, repeated until every head has one; left out: -1, 1 where both "
+        "sides are seen, -1, 0 where only the left one is, -1, 0, 1 across",
+    )
+    learned_heads: int = Field(default=0, ge=0, description="heads, of all, that are learned softmax attention instead")
+    kernel: Kernel = Field(
+        default="full", description="full: all positions; window: a few around the centre; index: the centre, weight 1"
+    )
+    window: int = Field(default=3, ge=1, description="how many positions the kernel of that name keeps, an odd number")
+    sigma: float = Field(default=1.0, gt=0, description="standard deviation, in positions")
+
+    @field_validator("window")
+    @classmethod
+    def _window_is_odd(cls, window: int) -> int:
+        if window % 2 == 0:
+            raise ValueError("expected an odd number of positions")
+        return window
+
+
+class CrossGaussian(Gaussian):
+    """Hard-coded Gaussian attention around the place that the length ratio tells (You et al. 2020)."""
+
+    ratio: float = Field(default=1.0, gt=0, description="γ, average source length / average target length")
+    floor: bool = Field(default=True, description="round centres down; the paper does, its code does not")
+
+
+class Superposition(Settings):
+    """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["superposition"]
+    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    pushed_activation: Literal["sigmoid", "none"] = Field(
+        default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: none"
+    )
+
+
+class Nondeterministic(Settings):
+    """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["nondeterministic"]
+    states: int = Field(ge=1, le=16, description="|Q|")
+    symbols: int = Field(ge=1, le=16, description="|Γ|, the bottom symbol included")
+    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    pushed_activation: Literal["sigmoid", "exp"] = Field(
+        default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: exp"
+    )
+    window: int | None = Field(
+        default=None, ge=1, description="steps after its push for which an item can be popped; null: for ever"
+    )
+
+
+class StackPointer(Settings):
+    """Stack attention by pointers to positions (Li et al. 2024)."""
+
+    attention: Literal["stack_pointer"]
+    bottom: Literal["bos", "first_token"] = Field(
+        default="bos",
+        description="what an empty stack reads: a vector that is learnt, or the first token as in the code",
+    )
+
+
+class Nothing(Settings):
+    """No such sublayer, nor its residual connection and norm."""
+
+    attention: Literal["none"]

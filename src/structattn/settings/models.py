@@ -1,0 +1,19 @@
+"""All kinds of models."""
+
+from typing import Annotated
+
+from pydantic import Tag
+
+from structattn.settings.base import told_apart_by
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+
+ModelSettings = Annotated[
+    Annotated[LanguageModelSettings, Tag("transformer")]
+    | Annotated[MaskedLanguageModelSettings, Tag("masked")]
+    | Annotated[EncoderDecoderSettings, Tag("encoder_decoder")]
+    | Annotated[TwoStreamSettings, Tag("two_stream")]
+    | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")],
+    told_apart_by("kind", default="transformer"),
+]

@@ -1,0 +1,116 @@
+"""The settings of a sweep: a grid of trials, each trained several times."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, Tag, ValidationError, model_validator
+
+from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.run import described
+from structattn.support.errors import SettingsError
+
+Changes = dict[str, Any]
+
+
+class LogUniform(Settings):
+    """A number whose logarithm is uniform between those of ``low`` and ``high``."""
+
+    kind: Literal["log_uniform"] = "log_uniform"
+    low: float = Field(gt=0)
+    high: float = Field(gt=0)
+
+
+class Uniform(Settings):
+    """A number that is uniform between ``low`` and ``high``."""
+
+    kind: Literal["uniform"]
+    low: float
+    high: float
+
+
+class UniformInteger(Settings):
+    """A whole number that is uniform between ``low`` and ``high``, both included."""
+
+    kind: Literal["integer"]
+    low: int
+    high: int
+
+
+Draw = Annotated[
+    Annotated[LogUniform, Tag("log_uniform")]
+    | Annotated[Uniform, Tag("uniform")]
+    | Annotated[UniformInteger, Tag("integer")],
+    told_apart_by("kind", default="log_uniform"),
+]
+
+
+class Where(Settings):
+    """Changes for the cells that match: on each axis named, one of the values named."""
+
+    match: dict[str, str | tuple[str, ...]] = Field(description="axis -> value, or a list of values")
+    set: Changes = Field(description="path.to.field -> value")
+
+    def fits(self, cell: dict[str, str]) -> bool:
+        """Whether a cell matches."""
+        wanted = {axis: (value,) if isinstance(value, str) else value for axis, value in self.match.items()}
+        return all(cell.get(axis) in values for axis, values in wanted.items())
+
+
+class SweepSettings(Settings):
+    """Trials: every combination of the grid's values, each ``restarts`` times with a seed and draws of its own."""
+
+    base: dict[str, Any] = Field(
+        description="settings of a run; `prepare:` in place of `data:` has the data made for each trial"
+    )
+    grid: dict[str, dict[str, Changes]] = Field(
+        default={}, description="axis -> name of a value -> path.to.field -> value"
+    )
+    where: tuple[Where, ...] = Field(default=(), description="changes for some cells of the grid, in this order")
+    random: dict[str, Draw] = Field(default={}, description="path.to.field -> how its value is drawn for each trial")
+    restarts: int = Field(default=1, ge=1, description="trials of each cell")
+    seed: int = Field(default=1, ge=0, description="decides the draws; trial r of a cell has the seed `seed + r`")
+    evaluate: dict[str, Literal["selected", "all"]] = Field(
+        default={}, description="split -> whether the selected trial of each cell is scored on it, or all"
+    )
+
+    @model_validator(mode="after")
+    def _where_names_axes(self) -> Self:
+        for index, where in enumerate(self.where):
+            for axis, value in where.match.items():
+                if axis not in self.grid:
+                    raise ValueError(
+                        f"where.{index}: {axis!r} is no axis; the grid has {', '.join(self.grid) or 'none'}"
+                    )
+                for name in (value,) if isinstance(value, str) else value:
+                    if name not in self.grid[axis]:
+                        known = ", ".join(self.grid[axis])
+                        raise ValueError(f"where.{index}: {name!r} is no value of {axis!r}; it has {known}")
+        return self
+
+
+def load_sweep(path: Path) -> SweepSettings:
+    """Read a sweep from a YAML file; ``base`` may be the path of a run's YAML file, relative to this one.
+
+    Raises:
+        SettingsError: a file cannot be read, is not YAML, or does not fit; the message gives the dotted path.
+    """
+    tree = _read_mapping(path)
+    if isinstance(tree.get("base"), str):
+        tree["base"] = _read_mapping(path.parent / tree["base"])
+    try:
+        return SweepSettings.model_validate(tree)
+    except ValidationError as error:
+        raise SettingsError(described(error, tree, str(path))) from None
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: not YAML: {error}") from None
+    if not isinstance(tree, dict):
+        raise SettingsError(f"{path}: expected a mapping of settings, found {type(tree).__name__}")
+    return tree

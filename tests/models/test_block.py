@@ -1,0 +1,98 @@
+"""A block: any sublayer may be absent, and a stack may be added at the end."""
+
+import pytest
+import torch
+
+from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.models import Block, FeedForward, Layers
+
+WIDTH = 6
+
+
+def block(norm="pre", dropout=0.0, **absent):
+    torch.manual_seed(4)
+    sublayers = {
+        "attention": SoftmaxAttention(WIDTH, 2),
+        "feedforward": FeedForward(WIDTH, 9),
+        "stack": SuperpositionStackAttention(WIDTH, 3),
+    }
+    return Block(WIDTH, **(sublayers | absent), norm=norm, dropout=dropout)
+
+
+def examples():
+    return torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_stack_is_added_without_norm_or_dropout(norm):
+    whole, x = block(norm=norm, dropout=0.5), examples()
+    names = {name.partition(".")[2].partition(".")[0] for name in whole.stack.state_dict(prefix="stack.")}
+    assert names == {"layer"}
+    without = block(norm=norm, stack=None)
+    torch.testing.assert_close(whole.eval()(x), without(x) + whole.stack.layer(without(x)))
+    torch.testing.assert_close(whole.train().stack(x), x + whole.stack.layer(x))
+
+
+@pytest.mark.parametrize("absent", ["attention", "feedforward", "stack"])
+def test_an_absent_sublayer_leaves_no_parameters_and_passes_on(absent):
+    without = block(**{absent: None})
+    assert not any(name.startswith(absent) for name, _ in without.named_parameters())
+    x = expected = examples()
+    for name in ("attention", "feedforward", "stack"):
+        if name != absent:
+            expected = getattr(without, name)(expected)
+    torch.testing.assert_close(without(x), expected)
+
+
+def test_a_block_of_nothing_is_the_identity():
+    x, empty = examples(), block(attention=None, feedforward=None, stack=None)
+    assert torch.equal(empty(x), x)
+    assert list(empty.parameters()) == []
+    assert empty.explain(x)[1] == []
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("absent", [{}, {"attention": None}, {"feedforward": None}, {"stack": None}])
+def test_step_by_step_equals_the_whole(absent):
+    layers, x = Layers([block(**absent), block("post")], torch.nn.LayerNorm(WIDTH)).double(), examples().double()
+    whole, state, order = layers(x), layers.initial_state(2), torch.tensor([1, 0])
+    for t in range(5):
+        y_t, state = layers.step(x[:, t], state)
+        torch.testing.assert_close(y_t, whole[:, t], rtol=1e-11, atol=1e-12)
+        x, whole, state = x[order], whole[order], state.select(order)
+
+
+def test_weights_come_out_of_the_pass_itself():
+    made, x, lengths = block(cross=CrossSoftmaxAttention(WIDTH, 2)).train(), examples(), torch.tensor([5, 2])
+    memory, memory_lengths = torch.randn(2, 3, WIDTH), torch.tensor([1, 3])
+    y, (own, across) = made.attend(x, lengths, memory, memory_lengths)
+    torch.testing.assert_close(y, made(x, lengths, memory, memory_lengths))
+    _, (record, crossed, _) = made.explain(x, lengths, memory, memory_lengths)
+    torch.testing.assert_close(own, record.weights)
+    torch.testing.assert_close(across, crossed.weights)
+    assert own.requires_grad
+    stack_only = block(attention=SuperpositionStackAttention(WIDTH, 3), stack=None)
+    assert stack_only.attend(x)[1] == (None, None)
+
+
+def test_explanations_say_where_they_come_from():
+    layers, x, lengths = Layers([block(), block(attention=None)]), examples(), torch.tensor([5, 2])
+    records = layers.explain(x, lengths)
+    assert [(record.layer, record.sublayer, record.mechanism) for record in records] == [
+        (0, "attention", "softmax"),
+        (0, "stack", "superposition"),
+        (1, "stack", "superposition"),
+    ]
+    first = layers.blocks[0]
+    seen = first.feedforward(first.attention(x, lengths))
+    torch.testing.assert_close(records[1].weights, first.stack.layer.explain(seen, lengths).weights)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="norm='both'; expected 'pre' or 'post'"):
+        Block(WIDTH, norm="both")
+    across = block(cross=CrossSoftmaxAttention(WIDTH, 2))
+    with pytest.raises(ValueError, match="attends to a memory"):
+        across(examples())
+    with pytest.raises(ValueError, match="attends to a memory"):
+        across.initial_state(2)

@@ -1,0 +1,124 @@
+"""The encoder-decoder: its doors agree, padding on neither side matters, and weights are shared as they should be."""
+
+import pytest
+import torch
+
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.support.errors import SettingsError
+from structattn.tasks.build import build_encoder_decoder
+
+SOURCE, TARGET = 9, 7
+MIXED = {
+    "kind": "encoder_decoder",
+    "width": 8,
+    "feedforward_width": 12,
+    "heads": 2,
+    "encoder": {"layers": "1.superposition-3.none"},
+    "decoder": {"layers": "1.nondeterministic-1-2-3.superposition-3+superposition-2", "cross": "softmax-1.2"},
+}
+SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 1, 3]), torch.tensor([6, 4, 2])
+
+
+def model(source=SOURCE, target=TARGET, **settings):
+    torch.manual_seed(3)
+    chosen = EncoderDecoderSettings.model_validate(MIXED | settings)
+    return build_encoder_decoder(chosen, source, target).double().eval()
+
+
+def drawn(size, time, lengths=None):
+    ids = torch.randint(3, size, (3, time), generator=torch.Generator().manual_seed(time))
+    return ids if lengths is None else torch.where(torch.arange(time) < lengths[:, None], ids, 0)
+
+
+def close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"tied": "two-way"}])
+def test_step_by_step_equals_the_whole(settings):
+    translator = model(**settings)
+    source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6)
+    whole, state = translator(source, target, SOURCE_LENGTHS), translator.initial_state(source, SOURCE_LENGTHS)
+    assert whole.shape == (3, 6, TARGET - 2)
+    order = torch.tensor([1, 2, 0])
+    for t in range(6):
+        logits, state = translator.step(target[:, t], state)
+        close(logits, whole[:, t])
+        target, whole, state = target[order], whole[order], state.select(order)
+
+
+@torch.no_grad()
+def test_a_beam_takes_its_source_along():
+    translator, source = model(), drawn(SOURCE, 5, SOURCE_LENGTHS)
+    _, state = translator.step(torch.tensor([1, 1, 1]), translator.initial_state(source, SOURCE_LENGTHS))
+    chosen = torch.tensor([2, 2, 0, 1])
+    logits, _ = translator.step(torch.tensor([3, 4, 3, 5]), state.select(chosen))
+    target = torch.tensor([[1, 3], [1, 4], [1, 3], [1, 5]])
+    close(logits, translator(source[chosen], target, SOURCE_LENGTHS[chosen])[:, 1])
+
+
+def test_padding_on_neither_side_matters():
+    translator = model()
+    source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6, TARGET_LENGTHS)
+    together = translator(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    for b, (before, after) in enumerate(zip(SOURCE_LENGTHS.tolist(), TARGET_LENGTHS.tolist(), strict=True)):
+        alone = translator(source[b : b + 1, :before], target[b : b + 1, :after])
+        close(together[b, :after], alone[0])
+    poisoned = source.masked_fill(torch.arange(5) >= SOURCE_LENGTHS[:, None], 8)
+    assert torch.equal(translator(poisoned, target, SOURCE_LENGTHS, TARGET_LENGTHS), together)
+
+
+def test_the_source_matters_and_later_targets_do_not():
+    translator, source, target = model(), drawn(SOURCE, 5), drawn(TARGET, 6)
+    logits = translator(source, target)
+    changed = target.clone()
+    changed[:, 3:] = 2
+    assert torch.equal(translator(source, changed)[:, :3], logits[:, :3])
+    other = source.clone()
+    other[:, 4] = 3 + (source[:, 4] - 2) % (SOURCE - 3)
+    assert not torch.allclose(translator(other, target)[:, 0], logits[:, 0])
+
+
+def test_tables_are_shared_as_told():
+    separate, two_way, three_way = model(), model(tied="two-way"), model(target=SOURCE, tied="three-way")
+    assert separate.output.bias is not None
+    assert (separate.source.table.num_embeddings, separate.target.table.num_embeddings) == (SOURCE - 2, TARGET - 2)
+    assert two_way.output is None
+    assert (two_way.source.table.num_embeddings, two_way.target.table.num_embeddings) == (SOURCE, TARGET)
+    assert three_way.output is None
+    assert three_way.source is None
+    with pytest.raises(SettingsError, match="three-way needs one vocabulary, got 9 source and 7 target tokens"):
+        model(tied="three-way")
+
+
+def test_the_encoder_sees_both_sides_and_its_stack_the_left_one():
+    records = model().explain(drawn(SOURCE, 5), drawn(TARGET, 6))
+    softmax, stack = records.encoder
+    assert (softmax.mechanism, stack.mechanism) == ("softmax", "superposition")
+    assert (softmax.weights > 0).all()
+    assert (stack.weights.triu(1) == 0).all()
+
+
+def test_explanations_of_both_sides():
+    source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6, TARGET_LENGTHS)
+    records = model().explain(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    assert [(record.layer, record.sublayer, record.mechanism) for record in records.decoder] == [
+        (0, "attention", "softmax"),
+        (0, "cross", "softmax"),
+        (1, "attention", "nondeterministic"),
+        (1, "cross", "softmax"),
+        (2, "attention", "superposition"),
+        (2, "cross", "softmax"),
+        (2, "stack", "superposition"),
+    ]
+    across = records.decoder[1].weights
+    assert across.shape == (3, 1, 6, 5)
+    assert (across[1, :, :4, 1:] == 0).all()
+
+
+def test_compiles_whole():
+    translator, source, target = model(), drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6, TARGET_LENGTHS)
+    compiled = torch.compile(translator, fullgraph=True, backend="aot_eager")
+    arguments = (source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    torch.testing.assert_close(compiled(*arguments), translator(*arguments))
