@@ -1,0 +1,1 @@
+"""Structured attention in other people's models."""

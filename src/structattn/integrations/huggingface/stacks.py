@@ -1,0 +1,94 @@
+"""What kind of stack goes into a model, and where."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag, TypeAdapter
+
+from structattn.attention import (
+    AttentionLayer,
+    NondeterministicStackAttention,
+    StackPointerAttention,
+    SuperpositionStackAttention,
+)
+from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.layers import NondeterministicLayer, SuperpositionLayer
+
+
+class StackPlacement(Settings):
+    """Where stacks go, and how they join the residual stream: h <- h + S(h), or h <- h + g S(h) with a gate."""
+
+    layers: tuple[int, ...] | None = Field(
+        default=None, description="the layers that get a stack, counted from 0, negative from the end; all where None"
+    )
+    gate: bool = Field(
+        default=False, description="a learned factor g, 0 at first, so that a pretrained model starts as it was"
+    )
+
+
+class PointerStack(StackPlacement):
+    """Stack pointer attention, with the hidden states as values (Li et al. 2024, section 3)."""
+
+    attention: Literal["stack_pointer"] = "stack_pointer"
+    bottom: Literal["bos", "first_token"] = Field(
+        default="bos", description="the empty stack: a learned vector, or, as in the paper's code, the first position"
+    )
+
+
+class SuperpositionStack(StackPlacement, SuperpositionLayer):
+    """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["superposition"] = "superposition"
+
+
+class NondeterministicStack(StackPlacement, NondeterministicLayer):
+    """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
+
+    attention: Literal["nondeterministic"] = "nondeterministic"
+
+
+Stack = PointerStack | SuperpositionStack | NondeterministicStack
+
+_STACK: TypeAdapter[Stack] = TypeAdapter(
+    Annotated[
+        Annotated[PointerStack, Tag("stack_pointer")]
+        | Annotated[SuperpositionStack, Tag("superposition")]
+        | Annotated[NondeterministicStack, Tag("nondeterministic")],
+        told_apart_by("attention", default="stack_pointer"),
+    ]
+)
+
+
+def stack_from(value: Stack | dict[str, Any] | None) -> Stack:
+    """The settings that ``value`` stands for; None stands for the paper's: a stack pointer in every layer.
+
+    Raises:
+        ValueError: a key is unknown or missing, or a value out of range.
+    """
+    return _STACK.validate_python({} if value is None else value)
+
+
+def stack_layers(stack: Stack, count: int) -> set[int]:
+    """Which of ``count`` layers get a stack.
+
+    Raises:
+        ValueError: a layer that does not exist, or one named twice.
+    """
+    if stack.layers is None:
+        return set(range(count))
+    if any(not -count <= index < count for index in stack.layers):
+        raise ValueError(f"stack.layers={stack.layers}; expected numbers from {-count} to {count - 1}")
+    chosen = {index % count for index in stack.layers}
+    if len(chosen) < len(stack.layers):
+        raise ValueError(f"stack.layers={stack.layers} names a layer twice")
+    return chosen
+
+
+def build_stack(stack: Stack, width: int) -> AttentionLayer:
+    """The attention layer that ``stack`` describes, for hidden states of size ``width``."""
+    if isinstance(stack, SuperpositionStack):
+        return SuperpositionStackAttention(width, stack.vector, stack.pushed_activation)
+    if isinstance(stack, NondeterministicStack):
+        return NondeterministicStackAttention(
+            width, stack.states, stack.symbols, stack.vector, stack.pushed_activation, stack.window
+        )
+    return StackPointerAttention(width, stack.bottom)
