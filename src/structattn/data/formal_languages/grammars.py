@@ -88,7 +88,7 @@ GRAMMARS: Mapping[str, Callable[[], Grammar]] = MappingProxyType(
     }
 )
 
-FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
+GRAMMAR_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "marked-reversal": "w # w reversed over {0, 1}: deterministic",
         "unmarked-reversal": "w w reversed over {0, 1}: the middle has to be guessed",
@@ -97,4 +97,3 @@ FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
         "hardest-cfl": "Greibach's hardest context-free language: one alternative per field spells $ and a Dyck string",
     }
 )
-"""The names that ``formal_language`` knows, each with one line of description."""

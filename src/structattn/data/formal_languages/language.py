@@ -1,4 +1,4 @@
-"""A formal language: strings of it, and how probable they and their lengths are."""
+"""A context-free language: strings of it, and how probable they and their lengths are."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,11 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from structattn.data.formal_languages import parsing
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray, binary_rules
 from structattn.data.formal_languages.grammar import Grammar
-from structattn.data.formal_languages.grammars import FORMAL_LANGUAGES, GRAMMARS
 from structattn.data.formal_languages.lengths import LengthTable, length_table
-from structattn.data.formal_languages.normal_form import READINGS, Reading, normal_form
+from structattn.data.formal_languages.normal_form import Reading, normal_form
 from structattn.data.formal_languages.sampling import Sampler
-from structattn.support.errors import UsageError
 
 
 class FormalLanguage:
@@ -149,20 +147,3 @@ class FormalLanguage:
         """
         self._require_strings(length)
         return float(self._tables(length)[0].derivation_entropies[length]) if length else 0.0
-
-
-def formal_language(name: str, reading: Reading = "faithful") -> FormalLanguage:
-    """One of the five context-free languages of DuSell & Chiang (2020, 2024).
-
-    Args:
-        name: a key of ``FORMAL_LANGUAGES``.
-        reading: ``faithful`` or ``reference``.
-
-    Raises:
-        UsageError: no language or reading has that name.
-    """
-    if name not in GRAMMARS:
-        raise UsageError(f"formal language {name!r} is not known; expected one of {', '.join(FORMAL_LANGUAGES)}")
-    if reading not in READINGS:
-        raise UsageError(f"reading {reading!r} is not known; expected one of {', '.join(READINGS)}")
-    return FormalLanguage(name, reading, GRAMMARS[name]())

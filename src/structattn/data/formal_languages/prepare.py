@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
-from structattn.data.formal_languages.language import FormalLanguage, formal_language
 from structattn.data.formal_languages.normal_form import Reading
+from structattn.data.formal_languages.protocol import Language
+from structattn.data.formal_languages.registry import formal_language
 from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
 from structattn.data.writing import refuse_occupied, write_prepared
 from structattn.support.errors import UsageError
@@ -104,12 +105,12 @@ def prepare_formal_language(
     )
 
 
-def _lengths_of_splits(language: FormalLanguage, sizes: FormalLanguageSizes) -> dict[str, list[int]]:
+def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[str, list[int]]:
     train, test = (_some_valid_lengths(language, *limits) for limits in (sizes.train_lengths, sizes.test_lengths))
     return {"train": train, "valid": train, "test": test}
 
 
-def _some_valid_lengths(language: FormalLanguage, low: int, high: int) -> list[int]:
+def _some_valid_lengths(language: Language, low: int, high: int) -> list[int]:
     found = language.valid_lengths(low, high)
     if not found:
         raise UsageError(f"{language.name} ({language.reading}) has no strings of the lengths {low} to {high}")
@@ -117,7 +118,7 @@ def _some_valid_lengths(language: FormalLanguage, low: int, high: int) -> list[i
 
 
 def _drawn(
-    language: FormalLanguage, lengths: Mapping[str, list[int]], sizes: FormalLanguageSizes, seeds: Mapping[str, int]
+    language: Language, lengths: Mapping[str, list[int]], sizes: FormalLanguageSizes, seeds: Mapping[str, int]
 ) -> dict[str, list[IndexArray]]:
     strings = {}
     for split, valid_lengths in lengths.items():
@@ -132,7 +133,7 @@ def _drawn(
     return strings
 
 
-def _log_conditionals(language: FormalLanguage, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
+def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
     """Log p(string | its length) of each string of each split."""
     found = {}
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:

@@ -1,0 +1,41 @@
+"""All formal languages by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from structattn.data.formal_languages.copying import COPYING_DESCRIPTIONS, COPYING_LANGUAGES
+from structattn.data.formal_languages.grammars import GRAMMAR_DESCRIPTIONS, GRAMMARS
+from structattn.data.formal_languages.language import FormalLanguage
+from structattn.data.formal_languages.normal_form import READINGS, Reading
+from structattn.data.formal_languages.protocol import Language
+from structattn.data.formal_languages.stack_language import StackLanguage
+from structattn.support.errors import UsageError
+
+FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
+    {
+        **GRAMMAR_DESCRIPTIONS,
+        **COPYING_DESCRIPTIONS,
+        StackLanguage.name: "brackets at most four deep, and digits that tell the level",
+    }
+)
+"""The names that ``formal_language`` knows, each with one line of description."""
+
+
+def formal_language(name: str, reading: Reading = "faithful") -> Language:
+    """A formal language by its name.
+
+    Args:
+        name: a key of ``FORMAL_LANGUAGES``: the five context-free languages of DuSell & Chiang (2020, 2024), the seven
+            copying languages of DuSell & Chiang (2023), and the stack language of the Discrete Transformer.
+        reading: ``faithful`` or ``reference``; they differ for the context-free ones only.
+
+    Raises:
+        UsageError: no language or reading has that name.
+    """
+    if name not in FORMAL_LANGUAGES:
+        raise UsageError(f"formal language {name!r} is not known; expected one of {', '.join(FORMAL_LANGUAGES)}")
+    if reading not in READINGS:
+        raise UsageError(f"reading {reading!r} is not known; expected one of {', '.join(READINGS)}")
+    if name in GRAMMARS:
+        return FormalLanguage(name, reading, GRAMMARS[name]())
+    return COPYING_LANGUAGES[name] if name in COPYING_LANGUAGES else StackLanguage()

@@ -1,0 +1,37 @@
+"""All transduction tasks by name."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from structattn.data.transductions.context_free import CONTEXT_FREE
+from structattn.data.transductions.context_sensitive import CONTEXT_SENSITIVE
+from structattn.data.transductions.poses import completion, recognition
+from structattn.data.transductions.regular import REGULAR
+from structattn.data.transductions.transduction import Transduction
+from structattn.support.errors import UsageError
+
+TRANSDUCTIONS: Mapping[str, Transduction] = MappingProxyType(
+    {task.name: task for task in (*CONTEXT_FREE, *REGULAR, *CONTEXT_SENSITIVE)}
+)
+
+
+def transduction(name: str) -> Transduction:
+    """A transduction by its name.
+
+    Args:
+        name: a key of ``TRANSDUCTIONS``; or ``recognise:LANGUAGE:EDITS`` or ``complete:LANGUAGE``, a formal language
+            posed as a transduction.
+
+    Raises:
+        UsageError: none has that name.
+    """
+    if name in TRANSDUCTIONS:
+        return TRANSDUCTIONS[name]
+    pose, *arguments = name.split(":")
+    if pose == "recognise" and len(arguments) == 2 and re.fullmatch("[0-9]+", arguments[1]):
+        return recognition(arguments[0], int(arguments[1]))
+    if pose == "complete" and len(arguments) == 1:
+        return completion(arguments[0])
+    known = ", ".join([*TRANSDUCTIONS, "recognise:LANGUAGE:EDITS", "complete:LANGUAGE"])
+    raise UsageError(f"transduction {name!r} is not known; expected one of {known}")

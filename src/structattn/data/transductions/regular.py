@@ -1,0 +1,57 @@
+"""The regular tasks of the Chomsky-hierarchy suite (Delétang et al. 2023, table 1): one symbol is asked for."""
+
+import numpy as np
+from numpy.random import Generator
+
+from structattn.data.transductions.arithmetic import MODULUS, value_of_flat
+from structattn.data.transductions.transduction import Pairs, Transduction
+
+BITS = ("a", "b")
+DIGITS = tuple(str(digit) for digit in range(MODULUS))
+
+
+def even_pairs(length: int, count: int, generator: Generator) -> Pairs:
+    """Whether "ab" and "ba" occur together an even number of times (0) or not (1): so it is if the ends are equal."""
+    x = generator.integers(0, 2, size=(count, length))
+    return x, (x[:, :1] != x[:, -1:]).astype(np.int64)
+
+
+def parity_check(length: int, count: int, generator: Generator) -> Pairs:
+    """Whether b occurs an odd number of times."""
+    x = generator.integers(0, 2, size=(count, length))
+    return x, x.sum(axis=1, keepdims=True) % 2
+
+
+def cycle_navigation(length: int, count: int, generator: Generator) -> Pairs:
+    """Where a walk on a cycle of five places ends: 0 stays, 1 goes forward, 2 goes back."""
+    x = generator.integers(0, 3, size=(count, length))
+    return x, np.array([0, 1, -1])[x].sum(axis=1, keepdims=True) % MODULUS
+
+
+def modular_arithmetic_simple(length: int, count: int, generator: Generator) -> Pairs:
+    """The value, mod 5, of digits joined by +, - and * without brackets; products bind tighter.
+
+    An expression has an odd length; of an even one the last symbol is a filling "=".
+    """
+    x = np.full((count, length), MODULUS + 3, dtype=np.int64)
+    odd = length - 1 + length % 2
+    x[:, 0:odd:2] = generator.integers(0, MODULUS, size=(count, (odd + 1) // 2))
+    x[:, 1:odd:2] = generator.integers(MODULUS, MODULUS + 3, size=(count, odd // 2))
+    return x, value_of_flat(x[:, :odd])[:, None]
+
+
+REGULAR = (
+    Transduction("even-pairs", "whether ab and ba occur an even number of times", BITS, BITS, even_pairs, "regular"),
+    Transduction("parity-check", "whether b occurs an odd number of times", BITS, BITS, parity_check, "regular"),
+    Transduction(
+        "cycle-navigation", "where a walk on five places ends", ("0", "+", "-"), DIGITS, cycle_navigation, "regular"
+    ),
+    Transduction(
+        "modular-arithmetic-simple",
+        "the value mod 5 of digits joined by +, -, *",
+        (*DIGITS, "+", "-", "*", "="),
+        DIGITS,
+        modular_arithmetic_simple,
+        "regular",
+    ),
+)

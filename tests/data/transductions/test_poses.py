@@ -1,0 +1,71 @@
+"""Formal languages posed as transductions."""
+
+import numpy as np
+import pytest
+
+from structattn.data.formal_languages import FORMAL_LANGUAGES, formal_language
+from structattn.data.transductions import transduction
+from structattn.data.transductions.poses import COMPLETED
+from structattn.support.errors import UsageError
+from structattn.support.generators import numpy_generator
+
+
+@pytest.mark.parametrize("name", FORMAL_LANGUAGES)
+@pytest.mark.parametrize("edits", [1, 3])
+def test_answers_are_right_and_both_occur(name, edits):
+    task, language = transduction(f"recognise:{name}:{edits}"), formal_language(name)
+    length = task.valid_lengths(12, 20)[0]
+    x, y = task.sample(length, 60, numpy_generator(1, name, edits))
+    inside = language.log_probabilities(list(x)) > -np.inf
+    assert [task.outputs[i] for i in y[:, 0]] == ["yes" if member else "no" for member in inside]
+    assert 15 <= inside.sum() <= 45
+
+
+def test_others_are_as_near_as_was_asked():
+    task = transduction("recognise:marked-copy:2")
+    x, y = task.sample(9, 200, numpy_generator(2))
+    for string in x[y[:, 0] == 0]:
+        member = np.array([*(w := np.where(string[:4] == 2, 0, string[:4])), 2, *w])
+        best = min(
+            (np.concatenate([w, [2], w]) != string).sum() for w in np.array(np.meshgrid(*[[0, 1]] * 4)).reshape(4, -1).T
+        )
+        assert 1 <= best <= 2
+        assert len(member) == 9
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_the_rest_completes_the_string(name):
+    task, language = transduction(f"complete:{name}"), formal_language(name)
+    for length in (1, 2, 7):
+        x, y = task.sample(length, 20, numpy_generator(3, name))
+        assert x.shape == (20, length)
+        whole = np.concatenate([x, y], axis=1)
+        assert (language.log_probabilities(list(whole)) > -np.inf).all()
+        answers = {}
+        for row in whole:
+            assert answers.setdefault(tuple(row[:length]), tuple(row[length:])) == tuple(row[length:])
+
+
+def test_lengths_without_strings_are_passed_over():
+    assert transduction("recognise:marked-copy:1").valid_lengths(1, 6) == [1, 3, 5]
+    with pytest.raises(ValueError, match="recognise:marked-copy:1: 1 strings of length 4"):
+        transduction("recognise:marked-copy:1").sample(4, 1, numpy_generator(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("recognise:dyck", "is not known; expected one of reverse-string.*recognise:LANGUAGE:EDITS"),
+        ("recognise:dyck:0", "at edit distance 0; expected at least 1"),
+        ("recognise:dick:1", "'dick' is not known"),
+        ("complete:dyck", "dyck is not determined by a first part"),
+    ],
+)
+def test_what_cannot_be_posed_is_refused(name, message):
+    with pytest.raises(UsageError, match=message):
+        transduction(name)
+
+
+def test_more_edits_than_symbols_are_refused():
+    with pytest.raises(UsageError, match="marked-copy: 5 edits of a string of 3 symbols"):
+        transduction("recognise:marked-copy:5").sample(3, 20, numpy_generator(1))
