@@ -1,6 +1,7 @@
 """Records hold what explanations say, with the symbol of every row and column."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def softmax(heads):
 
 def test_a_stack_gives_one_record_with_its_bottom(tmp_path):
     explanation = nondeterministic()
-    (record,) = records_of(explanation, 2, TOKENS)
+    (record,) = records_of(replace(explanation, layer=2), TOKENS)
     path = write_record(tmp_path, record, "test", 7)
     assert path.name == "test-7-layer-3.json"
     content = json.loads(path.read_text())
@@ -45,7 +46,7 @@ def test_a_stack_gives_one_record_with_its_bottom(tmp_path):
 
 
 def test_each_head_has_its_record(tmp_path):
-    records = records_of(softmax(heads=2), 0, TOKENS)
+    records = records_of(softmax(heads=2), TOKENS)
     assert [write_record(tmp_path, record, "valid", 0).name for record in records] == [
         "valid-0-layer-1-head-1.json",
         "valid-0-layer-1-head-2.json",
@@ -57,13 +58,20 @@ def test_each_head_has_its_record(tmp_path):
 
 
 def test_a_single_head_needs_no_number():
-    (record,) = records_of(softmax(heads=1), 0, TOKENS)
+    (record,) = records_of(softmax(heads=1), TOKENS)
     assert record.head is None
+
+
+def test_an_added_stack_is_told_from_the_attention_of_its_layer(tmp_path):
+    (record,) = records_of(replace(nondeterministic(), sublayer="stack"), TOKENS)
+    path = write_record(tmp_path, record, "test", 0)
+    assert path.name == "test-0-layer-1-stack.json"
+    assert json.loads(path.read_text())["sublayer"] == "stack"
 
 
 def test_numbers_that_json_cannot_hold_are_refused(tmp_path):
     explanation = Explanation("softmax", torch.full((1, 1, 3, 3), torch.nan), 0, {})
-    (record,) = records_of(explanation, 0, TOKENS)
+    (record,) = records_of(explanation, TOKENS)
     with pytest.raises(ValueError, match="JSON"):
         write_record(tmp_path, record, "test", 0)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,8 @@ from structattn.data.vocabulary import BOS, EOS, Vocabulary
 from structattn.evaluation.cross_entropy import sequence_nats, stream_nats
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.scores import scores_of, scores_to_json
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 
 SYMBOLS = 3  # besides the control symbols
 
@@ -124,7 +125,8 @@ def test_scores_survive_json_even_where_they_overflow(language):
     assert content["perplexity"] is None
     assert content["update"] == 3
     assert content["by_length"][0].keys() == {
-        "length", "sequences", "cross_entropy", "lower_bound", "cross_entropy_difference"
+        "length", "sequences", "cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy",
+        "accuracy_greedy",
     }  # fmt: skip
 
 
@@ -137,3 +139,15 @@ def test_data_and_models_in_words(language, prepared):
     settings = LanguageModelSettings(layers="2.nondeterministic-2-3-5.1.superposition-10.softmax-8")
     words = "d 32: 2 softmax, nondeterministic 2-3-5, softmax, superposition 10, softmax-8"
     assert describe_model(settings) == words
+
+
+def test_other_models_in_words():
+    layers = [{"attention": "gaussian", "offsets": [-1, 0.5], "feedforward": False}, {"stack": "stack_pointer"}]
+    masked = MaskedLanguageModelSettings(kind="masked", layers=layers)
+    words = "d 32, masked: gaussian (-1, 0.5) without feed-forward, softmax + stack pointer"
+    assert describe_model(masked) == words
+    translator = EncoderDecoderSettings(
+        kind="encoder_decoder", encoder={"layers": 2}, decoder={"layers": "3xhard-2", "cross": "2xnone.1"}
+    )
+    words = "d 32: encoder 2 softmax; decoder 3 hard-2; across 2 no attention, softmax"
+    assert describe_model(translator) == words

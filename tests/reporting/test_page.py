@@ -143,3 +143,14 @@ def test_what_is_damaged_is_named(make_run, tmp_path):
 def test_what_is_no_run_folder_is_named(tmp_path):
     with pytest.raises(StructattnError, match="elsewhere is not a run folder"):
         write_report([tmp_path / "elsewhere"], tmp_path / "out")
+
+
+def test_a_folder_of_other_things_is_left_alone(make_run, tmp_path):
+    run, output = make_run("tf"), tmp_path / "home"
+    output.mkdir()
+    (output / "index.html").write_text("my own page")
+    with pytest.raises(StructattnError, match=r"home: expected a new folder, .* found 'index.html'"):
+        write_report([run], output)
+    assert (output / "index.html").read_text() == "my own page"
+    write_report([run], tmp_path / "out")
+    write_report([run], tmp_path / "out")

@@ -1,3 +1,4 @@
+import inspect
 import math
 from pathlib import Path
 
@@ -78,5 +79,7 @@ def test_an_empty_split_is_refused_by_name(prepared):
 
 def test_every_task_has_the_same_files():
     folder = Path(task_module.__file__).parent
-    files = {task: sorted(path.name for path in (folder / task).glob("*.py")) for task in TASKS}
+    folders = {Path(inspect.getfile(kind.build)).parent for kind in TASKS.values()}
+    assert all(each.parent == folder for each in folders)
+    files = {each.name: sorted(path.name for path in each.glob("*.py")) for each in folders}
     assert set(map(tuple, files.values())) == {("__init__.py", "batches.py", "scores.py", "task.py")}

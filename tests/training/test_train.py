@@ -137,6 +137,7 @@ def test_settings_that_do_not_suit_the_data_leave_no_run_behind(text, tmp_path):
     data = text()
     with pytest.raises(SettingsError, match=r"training\.batches\.kind"):
         train(settings_for(data, STREAM), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     assert train(settings_for(data), tmp_path / "run").update == 6
 
 
@@ -152,6 +153,23 @@ def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
 def test_there_must_be_a_run_to_resume(text, tmp_path):
     with pytest.raises(StructattnError, match="holds no run to resume"):
         train(settings_for(text()), tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_folder_is_left_as_it_was(text, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").touch()
+    with pytest.raises(StructattnError, match=r"found 'thesis\.tex' in it"):
+        train(settings_for(text()), tmp_path / "thesis")
+    assert [entry.name for entry in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_goes_on_where_its_data_have_moved(text, tmp_path, unfinished):
+    settings, folder = unfinished
+    moved = settings.data.with_name("moved")
+    settings.data.rename(moved)
+    assert train(settings.model_copy(update={"data": moved}), folder, resume=True).update == 6
+    assert load_settings(folder / "settings.yaml").data == moved
 
 
 def test_other_settings_are_refused_by_field(text, tmp_path):

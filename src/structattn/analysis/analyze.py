@@ -27,7 +27,7 @@ def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint
         checkpoint: ``best`` or ``last``.
 
     Returns:
-        The files, one for each layer, or for each head of a layer that has several.
+        The files, one for each layer, or for each sublayer, or each head, of a layer that has several.
 
     Raises:
         UsageError: the split has no such example, or it is longer than 400 tokens.
@@ -75,9 +75,7 @@ def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Pa
     device = next(run.model.parameters()).device
     with torch.no_grad():
         explanations = run.model.explain(batch.inputs.to(device))
-    records = [
-        record for layer, explained in enumerate(explanations) for record in records_of(explained, layer, tokens)
-    ]
+    records = [record for explained in explanations for record in records_of(explained, tokens)]
     return [write_record(folder, record, split, example) for record in records]
 
 

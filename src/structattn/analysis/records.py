@@ -14,7 +14,11 @@ from structattn.support.files import write_atomically
 
 FORMAT_VERSION = 1
 BOTTOM = "(bottom)"
-ACTION_NAMES = {"superposition": ("push", "no-op", "pop"), "nondeterministic": ("push", "replace", "pop")}
+ACTION_NAMES = {
+    "superposition": ("push", "no-op", "pop"),
+    "nondeterministic": ("push", "replace", "pop"),
+    "stack_pointer": ("push", "no-op", "pop"),
+}
 _DIGITS = 6  # of a weight, after the point
 
 
@@ -25,8 +29,9 @@ class Record:
     Args:
         tokens: T symbols, those that were read.
         layer: its number, from 0.
+        sublayer: ``attention``, or ``stack`` where a stack was added after the feed-forward sublayer.
         head: the head's number, from 0, where there is more than one.
-        mechanism: ``softmax``, ``superposition`` or ``nondeterministic``.
+        mechanism: ``softmax``, ``superposition``, ``nondeterministic`` or ``stack_pointer``.
         weights: (T, S), how much each source contributes to the reading at each position.
         sources: S symbols; a stack's first is its bottom.
         actions: (T, 3) probabilities, of a stack: at each position, or their posterior given the whole example.
@@ -35,6 +40,7 @@ class Record:
 
     tokens: tuple[str, ...]
     layer: int
+    sublayer: str
     head: int | None
     mechanism: str
     weights: Float[np.ndarray, "time source"]
@@ -50,6 +56,7 @@ class Record:
             "example": example,
             "tokens": self.tokens,
             "layer": self.layer,
+            "sublayer": self.sublayer,
             "head": self.head,
             "mechanism": self.mechanism,
             "weights": _rounded(self.weights),
@@ -70,7 +77,7 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
     return None if tensor is None else tensor[0, :time].detach().cpu().numpy()
 
 
-def records_of(explanation: Explanation, layer: int, tokens: Sequence[str]) -> list[Record]:
+def records_of(explanation: Explanation, tokens: Sequence[str]) -> list[Record]:
     """A record for every head of one layer's explanation of one example, batch size 1."""
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens)
@@ -78,7 +85,8 @@ def records_of(explanation: Explanation, layer: int, tokens: Sequence[str]) -> l
     return [
         Record(
             tokens=tuple(tokens),
-            layer=layer,
+            layer=explanation.layer,
+            sublayer=explanation.sublayer,
             head=head if len(weights) > 1 else None,
             mechanism=explanation.mechanism,
             weights=of_head,
@@ -91,8 +99,9 @@ def records_of(explanation: Explanation, layer: int, tokens: Sequence[str]) -> l
 
 
 def write_record(folder: Path, record: Record, split: str, example: int) -> Path:
-    """Write ``SPLIT-EXAMPLE-layer-L[-head-H].json`` into a folder and give its path; L and H count from 1."""
+    """Write ``SPLIT-EXAMPLE-layer-L[-stack][-head-H].json`` into a folder and give its path; L and H count from 1."""
+    sublayer = "" if record.sublayer == "attention" else f"-{record.sublayer}"
     head = "" if record.head is None else f"-head-{record.head + 1}"
-    path = folder / f"{split}-{example}-layer-{record.layer + 1}{head}.json"
+    path = folder / f"{split}-{example}-layer-{record.layer + 1}{sublayer}{head}.json"
     write_atomically(path, record.to_json(split, example))
     return path

@@ -1,4 +1,4 @@
-"""``structattn prepare``: a formal language, or text, to a prepared folder."""
+"""``structattn prepare``: a formal language, a transduction, or text, to a prepared folder."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Make a prepared folder from a formal language or from text.")
+app = typer.Typer(no_args_is_help=True, help="Make a prepared folder from a formal language, a transduction, or text.")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="The prepared folder to make.")]
 
@@ -53,6 +53,25 @@ def formal_language(
 
     sizes = FormalLanguageSizes(train, valid, test_per_length, train_lengths, test_lengths)
     prepare_formal_language(output, name, reading.value, seed=seed, sizes=sizes)
+    tell(output)
+
+
+@app.command("transduction")
+def transduction(
+    name: Annotated[str, typer.Argument(help="The transduction; `structattn list` shows them.")],
+    *,
+    output: Output,
+    seed: Annotated[int, typer.Option(min=0, help="Of the validation pairs.")] = 1,
+    train_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (1, 40),
+    test_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (41, 100),
+    valid_per_length: Annotated[int, typer.Option(min=1, help="Validation pairs of each length.")] = 16,
+    test_per_length: Annotated[int, typer.Option(min=1, help="Test pairs of each length.")] = 512,
+) -> None:
+    """Draw pairs of strings to validate and test with; training pairs are made on the fly."""
+    from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+
+    sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
+    prepare_transduction(output, name, seed=seed, sizes=sizes)
     tell(output)
 
 

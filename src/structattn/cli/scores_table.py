@@ -17,10 +17,16 @@ def _nats(value: float | None) -> str:
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     """One row for each run and split; bound and difference where a bound is known."""
     bounded = any(scores.lower_bound is not None for _, scores in results)
+    answers = any(scores.accuracy is not None for _, scores in results)
     table = Table(caption="nats per symbol, the end of each sequence counted", caption_justify="left")
     table.add_column("run", overflow="fold")
     table.add_column("split")
-    for heading in ("cross-entropy", *(("bound", "difference") if bounded else ()), "perplexity"):
+    for heading in (
+        "cross-entropy",
+        *(("bound", "difference") if bounded else ()),
+        "perplexity",
+        *(("accuracy",) if answers else ()),
+    ):
         table.add_column(heading, justify="right")
     folders = {folder for folder, _ in results}
     short = len({folder.name for folder in folders}) == len(folders)
@@ -28,5 +34,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         cells = [_nats(scores.cross_entropy)]
         if bounded:
             cells += [_nats(scores.lower_bound), _nats(scores.cross_entropy_difference)]
-        table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells, f"{scores.perplexity:,.4f}")
+        cells.append(f"{scores.perplexity:,.4f}")
+        if answers:
+            cells.append("—" if scores.accuracy is None else f"{scores.accuracy:.2%}")
+        table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells)
     Console().print(table)

@@ -19,6 +19,9 @@ class LengthScore:
         cross_entropy: -log p / (sequences · (length + 1)).
         lower_bound: that of the true distribution given the length (N = 1); None where it is not known.
         cross_entropy_difference: what the model needs more.
+        accuracy: the part of the answers' symbols that is right, where answers are asked for; ``length`` is then that
+            of what is asked.
+        accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
     """
 
     length: int
@@ -26,6 +29,8 @@ class LengthScore:
     cross_entropy: float
     lower_bound: float | None
     cross_entropy_difference: float | None
+    accuracy: float | None = None
+    accuracy_greedy: float | None = None
 
 
 def scores_by_length(nats: Nats, sequences: Sequences) -> list[LengthScore]:

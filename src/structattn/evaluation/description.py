@@ -1,28 +1,75 @@
 """A model and its data in a few words, for tables."""
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, assert_never
 
 from structattn.data.prepared import PreparedFolder
-from structattn.settings.layers import Layer, NondeterministicLayer, SoftmaxLayer, SuperpositionLayer
-from structattn.settings.model import LanguageModelSettings
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.layers import AddedStack, Cross, Layer
+from structattn.settings.mechanisms import (
+    Gaussian,
+    Nondeterministic,
+    Nothing,
+    StackPointer,
+    Superposition,
+)
+from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.models import ModelSettings
+from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+
+
+def describe_model(settings: ModelSettings) -> str:
+    """For example ``d 28: 2 softmax, nondeterministic 2-3-5, 2 softmax``."""
+    match settings:
+        case LanguageModelSettings():
+            return f"d {settings.width}: {_layers_in_words(settings.layers)}"
+        case MaskedLanguageModelSettings():
+            return f"d {settings.width}, masked: {_layers_in_words(settings.layers)}"
+        case EncoderDecoderSettings():
+            return f"d {settings.width}: {_sides_in_words(settings)}"
+        case TwoStreamSettings():
+            return f"d {settings.width}: {settings.layers} two-stream"
+        case TwoStreamEncoderDecoderSettings():
+            return f"d {settings.width}: encoder {settings.layers} two-stream; decoder {settings.layers} two-stream"
+    assert_never(settings)
+
+
+def _sides_in_words(settings: EncoderDecoderSettings) -> str:
+    encoder, decoder = _layers_in_words(settings.encoder.layers), _layers_in_words(settings.decoder.layers)
+    cross = settings.decoder.cross
+    across = "" if cross is None else f"; across {_in_runs(_mechanism_in_words(each) for each in cross)}"
+    return f"encoder {encoder}; decoder {decoder}{across}"
+
+
+def _layers_in_words(layers: Sequence[Layer]) -> str:
+    return _in_runs(_layer_in_words(layer) for layer in layers)
+
+
+def _in_runs(words: Iterable[str]) -> str:
+    runs = [(words, len(list(group))) for words, group in groupby(words)]
+    return ", ".join(words if count == 1 else f"{count} {words}" for words, count in runs)
 
 
 def _layer_in_words(layer: Layer) -> str:
-    match layer:
-        case SoftmaxLayer():
-            return "softmax" if layer.heads is None else f"softmax-{layer.heads}"
-        case SuperpositionLayer():
-            return f"superposition {layer.vector}"
-        case NondeterministicLayer():
-            return f"nondeterministic {layer.states}-{layer.symbols}-{layer.vector}"
+    added = "" if layer.stack is None else f" + {_mechanism_in_words(layer.stack)}"
+    return _mechanism_in_words(layer) + added + ("" if layer.feedforward else " without feed-forward")
 
 
-def describe_model(settings: LanguageModelSettings) -> str:
-    """For example ``d 28: 2 softmax, nondeterministic 2-3-5, 2 softmax``."""
-    runs = [(words, len(list(group))) for words, group in groupby(_layer_in_words(layer) for layer in settings.layers)]
-    layers = ", ".join(words if count == 1 else f"{count} {words}" for words, count in runs)
-    return f"d {settings.width}: {layers}"
+def _mechanism_in_words(mechanism: Layer | Cross | AddedStack) -> str:
+    match mechanism:
+        case Superposition():
+            return f"superposition {mechanism.vector}"
+        case Nondeterministic():
+            return f"nondeterministic {mechanism.states}-{mechanism.symbols}-{mechanism.vector}"
+        case StackPointer():
+            return "stack pointer"
+        case Nothing():
+            return "no attention"
+    name = mechanism.attention if mechanism.heads is None else f"{mechanism.attention}-{mechanism.heads}"
+    if isinstance(mechanism, Gaussian) and mechanism.offsets is not None:
+        return f"{name} ({', '.join(f'{offset:g}' for offset in mechanism.offsets)})"
+    return name
 
 
 def describe_data(prepared: PreparedFolder) -> dict[str, Any]:
@@ -32,4 +79,6 @@ def describe_data(prepared: PreparedFolder) -> dict[str, Any]:
     if prepared.kind == "formal_language":
         description |= {key: extra.get(key) for key in ("language", "reading", "train_lengths")}
         description["train_number_of_lengths"] = extra.get("number_of_lengths", {}).get("train")
+    if prepared.kind == "transduction":
+        description |= {key: extra.get(key) for key in ("transduction", "train_lengths")}
     return description

@@ -10,6 +10,7 @@ from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.runs import TrainedRun, Which, open_run
 from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
+from structattn.evaluation.transduction import transduction_scores
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.files import write_atomically
@@ -29,8 +30,8 @@ def nats_of_split(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS)
 
 
 def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
-    """What n-gram models reach on a split of text; None for a formal language, whose bound says more."""
-    if prepared.kind == "formal_language":
+    """What n-gram models reach on a split of text; None elsewhere."""
+    if prepared.kind in ("formal_language", "transduction"):
         return None
     found = ngram_baselines(prepared, split)
     return {name: {"cross_entropy": math.log(score["perplexity"]), **score} for name, score in found.items()}
@@ -56,11 +57,17 @@ def evaluate(
     return evaluate_run(open_run(folder, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
 
 
+def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+    if run.prepared.kind == "transduction":
+        return transduction_scores(run, split, batch_tokens)
+    return scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+
+
 def evaluate_run(
     run: TrainedRun, split: str, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
     """Do what `evaluate` does for a run that is open already."""
-    scores = scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+    scores = _split_scores(run, split, batch_tokens)
     content = scores_to_json(
         scores,
         update=run.update,

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import torch
 
 from structattn.data.prepared import PreparedFolder, open_prepared
-from structattn.models.language_model import LanguageModel
+from structattn.models import LanguageModel, MaskedLanguageModel
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
-from structattn.tasks.build import build_language_model
+from structattn.tasks.build import build_model
 from structattn.training.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.training.run_folder import RunFolder
 from structattn.training.snapshot import MismatchError, put_weights
@@ -35,7 +35,7 @@ class TrainedRun:
     folder: Path
     settings: RunSettings
     prepared: PreparedFolder
-    model: LanguageModel
+    model: LanguageModel | MaskedLanguageModel
     update: int
 
 
@@ -94,6 +94,7 @@ def open_run(
         StructattnError: the folder is no run folder.
         CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
         DataError: the prepared folder is missing or damaged.
+        UsageError: the model is of a kind that reads more than one sequence.
     """
     if not RunFolder(folder).holds_a_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
@@ -105,7 +106,9 @@ def open_run(
         raise CheckpointError(
             f"{path}: belongs to data with digest {manifest.data_digest}; that of {prepared.path} is {prepared.digest}"
         )
-    model = build_language_model(settings.model, prepared.vocabulary.size)
+    model = build_model(settings.model, prepared.vocabulary.size)
+    if not isinstance(model, LanguageModel | MaskedLanguageModel):
+        raise UsageError(f"{folder}: a model of kind {settings.model.kind!r} cannot be scored")
     try:
         put_weights(model, read_tensors(path, MODEL_NAME, manifest))
     except MismatchError as error:

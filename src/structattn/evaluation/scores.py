@@ -26,6 +26,8 @@ class SplitScores:
         lower_bound: the cross-entropy of the distribution that the strings were drawn from, where it is known.
         cross_entropy_difference: what the model needs more than that.
         by_length: the same for each length; empty for a stream, whose lines are not read one by one.
+        accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
+        accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
     """
 
     split: str
@@ -36,6 +38,8 @@ class SplitScores:
     lower_bound: float | None
     cross_entropy_difference: float | None
     by_length: tuple[LengthScore, ...]
+    accuracy: float | None = None
+    accuracy_greedy: float | None = None
 
 
 def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:

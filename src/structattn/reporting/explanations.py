@@ -1,4 +1,4 @@
-"""The heat maps of one run, example by example: stack layers in full, softmax layers as small maps."""
+"""The heat maps of one run, example by example: stack layers in full, layers with heads as small maps."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +20,8 @@ _MEANING = {
     "nondeterministic": "Nondeterministic stack: above, the posterior probability of each action at every position, "
     "dots for the most probable run; below, the weights with which each position's reading mixes the vectors pushed "
     "at other positions.",
+    "stack_pointer": "Stack pointer: above, the probability of each action at every position; below, the probability "
+    "that each position is on top of the stack.",
 }
 
 
@@ -34,18 +36,20 @@ def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
 def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
     layer = int(record["layer"])
     caption = f"{run.name}, layer {layer + 1}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
-    return finished(stack_plot(record, file_name(prefix, f"layer-{layer + 1}"), caption), folder)
+    name = file_name(prefix, f"layer-{layer + 1}" + ("-stack" if record.get("sublayer") == "stack" else ""))
+    return finished(stack_plot(record, name, caption), folder)
 
 
 def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
     text = " ".join(visible(token, longest=40) for token in records[0]["tokens"])
     stacks = [record for record in records if record.get("actions")]
     parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
-    softmax = [record for record in records if not record.get("actions")]
-    if softmax:
-        caption = f"{run.name}, softmax attention. Across: the position that reads; upwards: the position read from."
-        figure = finished(attention_plot(softmax, file_name(prefix, "softmax"), caption), folder)
-        parts.append(tag("details", tag("summary", "softmax layers"), figure, class_="softmax"))
+    with_heads = [record for record in records if not record.get("actions")]
+    if with_heads:
+        names = " and ".join(sorted({record["mechanism"] for record in with_heads}))
+        caption = f"{run.name}, {names} attention. Across: the position that reads; upwards: the position read from."
+        figure = finished(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
+        parts.append(tag("details", tag("summary", f"{names} layers"), figure, class_="softmax"))
     return joined(tag("p", text, class_="tokens"), *parts)
 
 

@@ -13,7 +13,10 @@ from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.palette import Look, look
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import splits_of, summary_table
+from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
+
+_SIGNATURE = "made with structattn"
 
 Shown = Sequence[tuple[Run, Look]]
 
@@ -64,6 +67,18 @@ def _page(title: str, body: Markup) -> str:
     return "<!doctype html>\n" + tag("html", head, tag("body", tag("main", body)), lang="en") + "\n"
 
 
+def _require_own(output: Path) -> None:
+    """Refuse a folder with other people's files in it, unless an earlier report is there."""
+    page = output / "index.html"
+    if page.is_file() and _SIGNATURE in page.read_text(encoding="utf-8", errors="replace"):
+        return
+    found = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
+    if found or (output.exists() and not output.is_dir()):
+        raise StructattnError(
+            f"{output}: expected a new folder, or one with an earlier report; found {(found or ['a file'])[0]!r}"
+        )
+
+
 def write_report(folders: Sequence[Path], output: Path) -> Path:
     """Write ``output/index.html`` and ``output/figures/`` about run folders and give the page's path.
 
@@ -74,15 +89,16 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
         output: a folder, made if missing; figures of an earlier report in it are replaced where names agree.
 
     Raises:
-        StructattnError: a folder is no run folder, or a file in one is damaged.
+        StructattnError: a folder is no run folder, or a file in one is damaged; or ``output`` holds something else.
     """
+    _require_own(output)
     runs = [(run, look(index)) for index, run in enumerate(read_runs(folders))]
     figures = output / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     groups = _by_data(runs)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
-    parts = [tag("header", tag("h1", title), tag("p", f"{number}, made with structattn", class_="note"))]
+    parts = [tag("header", tag("h1", title), tag("p", f"{number}, {_SIGNATURE}", class_="note"))]
     for index, (name, members) in enumerate(groups.items(), start=1):
         heading = name if len(groups) > 1 else "Scores"
         parts.append(_group(heading, members, f"data-{index}", figures))

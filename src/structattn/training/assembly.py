@@ -10,8 +10,8 @@ from structattn.data.prepared import PreparedFolder, open_prepared, verify_sourc
 from structattn.settings.run import RunSettings
 from structattn.support.generators import derived_seed
 from structattn.support.progress import progress as progress_bar
-from structattn.tasks.build import build_language_model
-from structattn.tasks.registry import TASKS
+from structattn.tasks.build import build_model
+from structattn.tasks.registry import TASKS, require_suited
 from structattn.tasks.task import Task
 from structattn.training.checkpoint import Identity
 from structattn.training.events import EventLog
@@ -49,8 +49,9 @@ def make_plan(folder: RunFolder, settings: RunSettings) -> Plan:
 
     Raises:
         DataError: the data cannot be used, or a source has changed since it was prepared.
-        SettingsError: the settings do not suit the data.
+        SettingsError: the settings do not suit the data, or the model does not suit the task.
     """
+    require_suited(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)
     task = TASKS[settings.task].build(prepared, settings.training, settings.seed)
@@ -61,7 +62,7 @@ def initial_learner(plan: Plan) -> Learner:
     """The model as the seed draws it; after that, dropout draws from a seed of its own."""
     seed = plan.settings.seed
     torch.manual_seed(derived_seed(seed, "initialisation"))
-    model = build_language_model(plan.settings.model, plan.prepared.vocabulary.size)
+    model = build_model(plan.settings.model, plan.prepared.vocabulary.size)
     torch.manual_seed(derived_seed(seed, "dropout"))
     return build_learner(model, plan.settings.training)
 

@@ -62,3 +62,17 @@ def last_event(path: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a log; none where it is missing.
+
+    Raises:
+        CheckpointError: a line is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: a line is not JSON: {error}") from None

@@ -76,7 +76,8 @@ def validate(run: Run) -> None:
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
-    run.advance(0, f"epoch {run.progress.epoch_in_words}, perplexity {scores.perplexity:.5g}")
+    reached = f"perplexity {scores.perplexity:.5g}" if scores.accuracy is None else f"accuracy {scores.accuracy:.2%}"
+    run.advance(0, f"epoch {run.progress.epoch_in_words}, {reached}")
 
 
 def record_scores(run: Run, scores: Scores, improved: bool) -> None:
@@ -89,6 +90,7 @@ def record_scores(run: Run, scores: Scores, improved: bool) -> None:
         perplexity=scores.perplexity,
         lower_bound=scores.lower_bound,
         cross_entropy_difference=scores.cross_entropy_difference,
+        **({} if scores.accuracy is None else {"accuracy": scores.accuracy}),
         improved=improved,
     )
 

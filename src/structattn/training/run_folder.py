@@ -87,8 +87,23 @@ class RunFolder:
 
 
 def settings_digest(settings: RunSettings) -> str:
-    """The SHA-256 of the resolved settings."""
-    return hashlib.sha256(settings.to_yaml().encode()).hexdigest()
+    """The SHA-256 of the resolved settings, but for where the data lie: they have a digest of their own."""
+    return hashlib.sha256(settings.model_copy(update={"data": Path()}).to_yaml().encode()).hexdigest()
+
+
+def require_own_folder(folder: RunFolder) -> None:
+    """Refuse a folder in which there is something else than what a start of a run leaves.
+
+    Raises:
+        StructattnError: the folder holds something else.
+    """
+    if not folder.path.exists():
+        return
+    ours = {folder.lock.name, folder.card.name}
+    others = sorted(entry.name for entry in folder.path.iterdir() if entry.name not in ours)
+    others = [name for name in others if not name.startswith((".run.json.", ".settings.yaml."))]
+    if others:
+        raise StructattnError(f"{folder.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
 
 
 def begin_run(folder: RunFolder, settings: RunSettings, card: dict[str, Any]) -> None:
@@ -97,17 +112,19 @@ def begin_run(folder: RunFolder, settings: RunSettings, card: dict[str, Any]) ->
     Raises:
         StructattnError: the folder holds something else.
     """
-    ours = {folder.lock.name, folder.card.name}
-    others = sorted(entry.name for entry in folder.path.iterdir() if entry.name not in ours)
-    others = [name for name in others if not name.startswith((".run.json.", ".settings.yaml."))]
-    if others:
-        raise StructattnError(f"{folder.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
+    require_own_folder(folder)
     folder.write_card(card)
     write_atomically(folder.settings, settings.to_yaml())
 
 
+def remember_place_of_data(folder: RunFolder, settings: RunSettings) -> None:
+    """Keep the settings of a run that goes on, if its data have moved."""
+    if load_settings(folder.settings).data != settings.data:
+        write_atomically(folder.settings, settings.to_yaml())
+
+
 def check_same_settings(folder: RunFolder, settings: RunSettings) -> None:
-    """Refuse to continue a run under other settings.
+    """Refuse to continue a run under other settings; its data may have moved.
 
     Raises:
         SettingsError: the stored settings cannot be read.
@@ -117,7 +134,7 @@ def check_same_settings(folder: RunFolder, settings: RunSettings) -> None:
     given = _flat(settings.model_dump(mode="json"))
     changes = [
         f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
-        for field in sorted(stored.keys() | given.keys())
+        for field in sorted((stored.keys() | given.keys()) - {"data"})
         if stored.get(field, "absent") != given.get(field, "absent")
     ]
     if changes:

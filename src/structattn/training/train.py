@@ -12,10 +12,17 @@ import torch
 from structattn.settings.run import RunSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.locks import exclusive_lock
-from structattn.training.assembly import assembled, initial_learner, make_plan
+from structattn.training.assembly import Plan, assembled, initial_learner, make_plan
 from structattn.training.loop import save, train_until_done
 from structattn.training.run_card import run_card
-from structattn.training.run_folder import RunFolder, begin_run, check_same_data, check_same_settings
+from structattn.training.run_folder import (
+    RunFolder,
+    begin_run,
+    check_same_data,
+    check_same_settings,
+    remember_place_of_data,
+    require_own_folder,
+)
 from structattn.training.running import Run
 from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
 from structattn.training.summary import TrainingSummary, summary_of, summary_of_event
@@ -46,13 +53,20 @@ def train(settings: RunSettings, folder: Path, resume: Resume = False) -> Traini
         NonFiniteError: a step is not finite.
     """
     place = RunFolder(folder)
+    # What can be refused is refused before anything is made; under the lock it may have changed, and is asked again.
+    plan = None if _goes_on(place, settings, resume) else _plan_of_new_run(place, settings)
     folder.mkdir(parents=True, exist_ok=True)
     with disk_full_explained(place), exclusive_lock(place.lock, "training"), stop_on_signals() as stop:
         goes_on = _goes_on(place, settings, resume)
         if goes_on and (end := place.end_event()):
             logger.info("%s: the run has ended (%s); nothing is left to do", folder, end.get("reason"))
             return summary_of_event(end)
-        return _train(settings, place, goes_on, stop)
+        return _train(plan or make_plan(place, settings), goes_on, stop)
+
+
+def _plan_of_new_run(folder: RunFolder, settings: RunSettings) -> Plan:
+    require_own_folder(folder)
+    return make_plan(folder, settings)
 
 
 def _goes_on(folder: RunFolder, settings: RunSettings, resume: Resume) -> bool:
@@ -67,12 +81,13 @@ def _goes_on(folder: RunFolder, settings: RunSettings, resume: Resume) -> bool:
     return True
 
 
-def _train(settings: RunSettings, folder: RunFolder, goes_on: bool, stop: StopFlag) -> TrainingSummary:
+def _train(plan: Plan, goes_on: bool, stop: StopFlag) -> TrainingSummary:
+    settings, folder = plan.settings, plan.folder
     if settings.training.threads is not None:
         torch.set_num_threads(settings.training.threads)
-    plan = make_plan(folder, settings)
     if goes_on:
         check_same_data(folder, plan.identity, settings.data)
+        remember_place_of_data(folder, settings)
     learner = initial_learner(plan)
     parameters = sum(parameter.numel() for parameter in learner.module.parameters())
     card = run_card(settings, plan.prepared, plan.identity, parameters, learner.device)

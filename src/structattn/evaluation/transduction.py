@@ -1,0 +1,68 @@
+"""Scores of a model that answers: cross-entropy and accuracy, for each length."""
+
+from statistics import fmean
+
+import numpy as np
+
+from structattn.evaluation.by_length import LengthScore
+from structattn.evaluation.runs import TrainedRun
+from structattn.evaluation.scores import SplitScores
+from structattn.support.progress import progress
+from structattn.tasks.scoring import perplexity
+from structattn.tasks.transduction.batches import Form, stored_pairs, transduction_data
+from structattn.tasks.transduction.scores import right_when_greedy, tally
+
+
+def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+    """Score a run on a split of its pairs.
+
+    Args:
+        run: of a transduction task.
+        split: of its prepared folder.
+        batch_tokens: about how many tokens are scored at once.
+    """
+    form: Form = "masked" if run.settings.task == "masked_transduction" else "autoregressive"
+    pairs = list(stored_pairs(run.prepared, split))
+    with progress(f"Scoring {split}", len(pairs), "lengths") as advance:
+        found = []
+        for _, x, y in pairs:
+            found.append(_of_length(run, x, y, form, batch_tokens))
+            advance()
+    by_length = [score for score, _ in found]
+    symbols = sum(count for _, count in found)
+    cross_entropy = sum(score.cross_entropy * count for score, count in found) / symbols
+    greedy = [score.accuracy_greedy for score in by_length if score.accuracy_greedy is not None]
+    return SplitScores(
+        split=split,
+        sequences=sum(score.sequences for score in by_length),
+        symbols=symbols,
+        cross_entropy=cross_entropy,
+        perplexity=perplexity(cross_entropy),
+        lower_bound=None,
+        cross_entropy_difference=None,
+        by_length=tuple(by_length),
+        accuracy=fmean(score.accuracy for score in by_length if score.accuracy is not None),
+        accuracy_greedy=fmean(greedy) if greedy else None,
+    )
+
+
+def _of_length(run: TrainedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int) -> tuple[LengthScore, int]:
+    """The score of the pairs of one length, and how many symbols they ask for."""
+    data = transduction_data(run.prepared, run.settings.seed)
+    rows = max(1, batch_tokens // (2 + x.shape[1] + y.shape[1]))
+    pieces = [(x[i : i + rows], y[i : i + rows]) for i in range(0, len(x), rows)]
+    tallies = [tally(run.model, data.task, data.vocabulary, *piece, form) for piece in pieces]
+    counted = sum(each.counted for each in tallies)
+    greedy = None
+    if form == "autoregressive":
+        greedy = sum(right_when_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces) / counted
+    score = LengthScore(
+        length=x.shape[1],
+        sequences=len(x),
+        cross_entropy=sum(each.nats for each in tallies) / y.size,
+        lower_bound=None,
+        cross_entropy_difference=None,
+        accuracy=sum(each.right for each in tallies) / counted,
+        accuracy_greedy=greedy,
+    )
+    return score, y.size

@@ -1,0 +1,113 @@
+"""The pairs of a transduction, and how they become what a model reads and predicts.
+
+Training pairs are made on the fly, the others are read from the prepared folder; all of a batch have equal lengths.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from structattn.data.batching import Batch
+from structattn.data.prepared import PreparedFolder
+from structattn.data.transductions import Transduction, transduction
+from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
+from structattn.data.vocabulary import BOS, PAD, Vocabulary
+from structattn.support.errors import DataError
+from structattn.support.generators import numpy_generator
+
+Form = Literal["masked", "autoregressive"]
+Ids = NDArray[np.int64]  # (N, length)
+Layout = Callable[[Ids, Ids, Vocabulary], tuple[Ids, Ids]]
+
+
+def masked(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """``<bos> x <empty> .. <empty>``; each ``<empty>`` is where a symbol of y is predicted, all at once."""
+    inputs = np.concatenate([_column(x, BOS), x, np.full_like(y, vocabulary.id_of[EMPTY])], axis=1)
+    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
+
+
+def autoregressive(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """``<bos> x <to> y`` without its last symbol: from ``<to>`` on, each position predicts the next symbol of y."""
+    inputs = np.concatenate([_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]], axis=1)
+    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
+
+
+LAYOUTS: dict[Form, Layout] = {"masked": masked, "autoregressive": autoregressive}
+
+
+def batch_of(x: Ids, y: Ids, vocabulary: Vocabulary, form: Form, first_example: int = 0) -> Batch:
+    """Pairs of token ids as a batch; targets are ``<pad>`` wherever nothing is asked for."""
+    inputs, targets = LAYOUTS[form](x, y, vocabulary)
+    return Batch(
+        inputs=torch.from_numpy(inputs),
+        targets=torch.from_numpy(targets),
+        lengths=torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64),
+        examples=tuple(range(first_example, first_example + len(inputs))),
+    )
+
+
+def _column(x: Ids, token: int) -> Ids:
+    return np.full((len(x), 1), token, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TransductionData:
+    """A transduction with its numbering and its training lengths.
+
+    Args:
+        task: what is asked.
+        vocabulary: of the prepared folder.
+        lengths: least and greatest length of x in training.
+        seed: of the training pairs.
+    """
+
+    task: Transduction
+    vocabulary: Vocabulary
+    lengths: tuple[int, int]
+    seed: int
+
+    def training_pairs(self, first: int, count: int) -> tuple[Ids, Ids]:
+        """``count`` pairs of one length, which is uniform over the training lengths: a pure function of the seed."""
+        generator = numpy_generator(self.seed, "transduction", self.task.name, "train", first)
+        length = int(generator.choice(self.task.valid_lengths(*self.lengths)))
+        x, y = self.task.sample(length, count, generator)
+        return input_ids(self.task, x), output_ids(self.task, self.vocabulary, y)
+
+
+def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
+    """What a prepared folder of a transduction says.
+
+    Args:
+        prepared: the folder.
+        seed: of the run; its training pairs differ from those of another run on the same folder.
+
+    Raises:
+        DataError: it is of another kind, or made for another numbering of the symbols.
+    """
+    if prepared.kind != KIND:
+        raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; transduction needs {KIND!r}")
+    extra = prepared.header.extra
+    task = transduction(extra["transduction"])
+    if prepared.vocabulary != Vocabulary.of(symbols_of(task)):
+        raise DataError(prepared.path, f"its symbols are not those of {task.name!r} in this version")
+    low, high = extra["train_lengths"]
+    return TransductionData(task, prepared.vocabulary, (low, high), seed)
+
+
+def stored_pairs(prepared: PreparedFolder, split: str) -> Iterator[tuple[int, Ids, Ids]]:
+    """All pairs of a split, those of one length together: the number of the first, x (N, n) and y (N, n')."""
+    sequences, separator = prepared.split(split), prepared.vocabulary.id_of[SEPARATOR]
+    sizes = [int(np.flatnonzero(sequences[i] == separator)[0]) for i in range(len(sequences))]
+    for first, end in _runs(sizes):
+        rows = np.stack([sequences[i] for i in range(first, end)]).astype(np.int64)
+        yield first, rows[:, : sizes[first]], rows[:, sizes[first] + 1 :]
+
+
+def _runs(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """First and end of each stretch of equal numbers."""
+    cuts = [i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]]
+    yield from zip([0, *cuts], [*cuts, len(sizes)], strict=True) if sizes else ()

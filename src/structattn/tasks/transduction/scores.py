@@ -1,0 +1,78 @@
+"""How many symbols of an answer are right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from structattn.data.transductions import Transduction
+from structattn.data.vocabulary import Vocabulary
+from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID
+from structattn.tasks.transduction.batches import Form, Ids, batch_of
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a model reaches on pairs of one length of x.
+
+    Args:
+        length: of x.
+        pairs: how many.
+        symbols: how many symbols of y, filling included.
+        nats: -log p(y | x), summed over all of them.
+        counted: the symbols that count for accuracy.
+        right: how many of those the model thinks likeliest, given x and, in the autoregressive form, what y has before.
+    """
+
+    length: int
+    pairs: int
+    symbols: int
+    nats: float
+    counted: int
+    right: int
+
+    @property
+    def accuracy(self) -> float:
+        """The part that is right."""
+        return self.right / self.counted
+
+
+@torch.no_grad()
+def tally(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids, form: Form) -> Tally:
+    """Score pairs of one length; the model's mode is left as it is."""
+    batch = batch_of(x, y, vocabulary, form)
+    device = next(model.parameters()).device
+    logits = model(batch.inputs.to(device))[:, -y.shape[1] :]
+    classes = torch.from_numpy(y - FIRST_OUTPUT_ID).to(device)
+    nats = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum")
+    counted = torch.from_numpy(counted_positions(task, vocabulary, y)).to(device)
+    right = (logits.argmax(-1) == classes) & counted
+    return Tally(x.shape[1], len(x), y.size, nats.item(), int(counted.sum()), int(right.sum()))
+
+
+def counted_positions(task: Transduction, vocabulary: Vocabulary, y: Ids) -> np.ndarray:
+    """Which symbols of y, given as token ids, count for accuracy."""
+    index = {vocabulary.id_of[symbol]: place for place, symbol in enumerate(task.outputs)}
+    return task.counted(np.vectorize(index.__getitem__, otypes=[np.int64])(y))
+
+
+@torch.no_grad()
+def right_when_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids) -> int:
+    """How many counted symbols are right if the model reads its own answers, the likeliest at each step, instead of y.
+
+    That is how the code behind the published autoregressive numbers scores (Li et al. 2024).
+    """
+    steps: nn.Module = model
+    device = next(model.parameters()).device
+    prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs.to(device)
+    state = steps.initial_state(len(x))  # type: ignore[operator]
+    for tokens in prompt.unbind(1):
+        logits, state = steps.step(tokens, state)  # type: ignore[operator]
+    answers = [logits.argmax(-1)]
+    for _ in range(y.shape[1] - 1):
+        logits, state = steps.step(answers[-1] + FIRST_OUTPUT_ID, state)  # type: ignore[operator]
+        answers.append(logits.argmax(-1))
+    given = torch.stack(answers, dim=1).cpu().numpy() + FIRST_OUTPUT_ID
+    return int(((given == y) & counted_positions(task, vocabulary, y)).sum())

@@ -1,0 +1,191 @@
+"""Pairs of strings as batches, losses and accuracies."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from structattn.analysis.analyze import analyze
+from structattn.data.prepared import open_prepared
+from structattn.data.transductions import transduction
+from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.data.vocabulary import Vocabulary
+from structattn.evaluation.evaluate import evaluate
+from structattn.settings.run import resolve_settings
+from structattn.settings.training import TrainingSettings
+from structattn.support.errors import DataError, SettingsError, UsageError
+from structattn.tasks.registry import TASKS
+from structattn.tasks.transduction.batches import batch_of, stored_pairs
+from structattn.tasks.transduction.scores import right_when_greedy, tally
+from structattn.training.train import train
+
+SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    prepare_transduction(tmp_path / "data", "stack-manipulation", sizes=SIZES)
+    return tmp_path / "data"
+
+
+def task_of(folder, form="masked", seed=1, **training):
+    settings = TrainingSettings.model_validate({"batches": {"size": 4}, "loss": "token_mean", **training})
+    return TASKS[f"{form}_transduction"].build(open_prepared(folder), settings, seed)
+
+
+def words(vocabulary, ids):
+    return " ".join(vocabulary.symbols[i] for i in ids)
+
+
+def test_the_two_forms_ask_for_the_same(folder):
+    vocabulary = open_prepared(folder).vocabulary
+    x, y = (np.array([[vocabulary.id_of[s] for s in text.split()]]) for text in ("a b POP PUSH-a", "a a END a a"))
+    batch = batch_of(x, y, vocabulary, "masked")
+    assert words(vocabulary, batch.inputs[0]) == "<bos> a b POP PUSH-a" + " <empty>" * 5
+    assert words(vocabulary, batch.targets[0]) == "<pad> " * 5 + "a a END a a"
+    batch = batch_of(x, y, vocabulary, "autoregressive")
+    assert words(vocabulary, batch.inputs[0]) == "<bos> a b POP PUSH-a <to> a a END a"
+    assert words(vocabulary, batch.targets[0]) == "<pad> " * 5 + "a a END a a"
+    assert batch.lengths.tolist() == [10]
+
+
+def test_stored_pairs_are_those_of_the_task(folder):
+    prepared = open_prepared(folder)
+    found = list(stored_pairs(prepared, "valid"))
+    assert [(x.shape, y.shape) for _, x, y in found] == [((3, n), (3, n + 1)) for n in (2, 3, 4, 5)]
+    assert [first for first, _, _ in found] == [0, 3, 6, 9]
+    task = transduction("stack-manipulation")
+    for _, x, y in found:
+        for inputs, outputs in zip(x, y, strict=True):
+            stack = []
+            for symbol in (prepared.vocabulary.symbols[i] for i in inputs):
+                stack = stack[:-1] if symbol == "POP" else [*stack, symbol.removeprefix("PUSH-")]
+            answer = [*stack[::-1], "END"]
+            assert words(prepared.vocabulary, outputs).split()[: len(answer)] == answer
+    assert task.name == prepared.header.extra["transduction"]
+
+
+def test_training_pairs_depend_on_the_seed_and_their_number_only(folder):
+    task, again, other = task_of(folder), task_of(folder), task_of(folder, seed=2)
+    batches = task.training_batches(3)
+    assert len(batches) == 1000
+    assert batches[0][0] == 3 * 1000 * 4
+    first, second = task.batch(batches[7]), again.batch(batches[7])
+    assert torch.equal(first.inputs, second.inputs)
+    assert first.examples == tuple(batches[7])
+    lengths = [task.batch(indices).inputs.shape[1] for indices in batches[:200]]
+    assert sorted(set(lengths)) == [2 * n + 2 for n in (2, 3, 4, 5)]  # <bos>, x, y of n + 1
+    assert any(not torch.equal(task.batch(b).inputs, other.batch(b).inputs) for b in batches[:3])
+
+
+def test_what_is_counted(folder):
+    task = task_of(folder)
+    batch = task.batch(task.training_batches(0)[0])
+    assert task.symbols(batch) == (batch.targets != 0).sum()
+    assert task.divisor(batch) == task.symbols(batch)
+    assert task_of(folder, loss="sequence_sum").divisor(batch) == 4
+
+
+class Oracle(nn.Module):
+    """Gives 0.9 to the symbol that a function names for each position, and the rest to all others alike."""
+
+    def __init__(self, classes, answer):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.classes, self.answer = classes, answer
+
+    def _logits(self, wanted):
+        probabilities = torch.full((*wanted.shape, self.classes), 0.1 / (self.classes - 1))
+        return probabilities.scatter(-1, wanted[..., None], 0.9).log()
+
+    def forward(self, tokens, lengths=None):
+        return self._logits(self.answer(tokens))
+
+    def initial_state(self, batch_size):
+        return torch.zeros(batch_size, 0, dtype=torch.int64)
+
+    def step(self, tokens, state):
+        state = torch.cat([state, tokens[:, None]], dim=1)
+        return self._logits(self.answer(state))[:, -1], state
+
+
+def test_nats_and_accuracy(folder):
+    prepared = open_prepared(folder)
+    task, vocabulary = transduction("stack-manipulation"), prepared.vocabulary
+    x = np.array([[vocabulary.id_of[s] for s in ("a", "b", "POP")]] * 2)
+    y = np.array([[vocabulary.id_of[s] for s in ("a", "END", "a", "a")]] * 2)
+    model = Oracle(vocabulary.size - 2, lambda tokens: torch.full_like(tokens, vocabulary.id_of["a"] - 2))
+    found = tally(model, task, vocabulary, x, y, "masked")
+    assert (found.length, found.pairs, found.symbols) == (3, 2, 8)
+    assert (found.counted, found.right, found.accuracy) == (4, 2, 0.5)  # "a END" counts, what follows does not
+    wrong = 0.1 / (vocabulary.size - 3)
+    assert found.nats == pytest.approx(-2 * (3 * math.log(0.9) + math.log(wrong)), rel=1e-5)
+
+
+def test_greedy_answers_read_themselves():
+    task = transduction("reverse-string")
+    from structattn.data.transductions.prepare import symbols_of
+
+    vocabulary = Vocabulary.of(symbols_of(task))
+    a, b = vocabulary.id_of["a"], vocabulary.id_of["b"]
+
+    def same_as_before(tokens):
+        """Repeats the symbol that it reads; b after anything else."""
+        return torch.where((tokens == a) | (tokens == b), tokens, b) - 2
+
+    model = Oracle(vocabulary.size - 2, same_as_before)
+    x, y = np.array([[a, b, b]]), np.array([[b, b, a]])
+    assert tally(model, task, vocabulary, x, y, "autoregressive").right == 2
+    assert right_when_greedy(model, task, vocabulary, x, y) == 2
+    x, y = np.array([[b, b, a]]), np.array([[a, b, b]])
+    assert tally(model, task, vocabulary, x, y, "autoregressive").right == 1  # b is wrong, then a, then b is right
+    assert right_when_greedy(model, task, vocabulary, x, y) == 2  # b is wrong, then b and b are right
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("masked_transduction", "transformer"),
+        ("masked_transduction", "masked"),
+        ("autoregressive_transduction", "transformer"),
+    ],
+)
+def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind):
+    settings = resolve_settings(
+        {
+            "task": task,
+            "data": str(folder),
+            "model": {"kind": kind, "width": 8, "feedforward_width": 8, "heads": 2, "layers": "stack_pointer"},
+            "training": {"batches": {"size": 4}, "loss": "token_mean", "max_updates": 6, "validate_every": 3},
+        }
+    )
+    train(settings, tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    assert all(0 <= event["accuracy"] <= 1 for event in events if event["event"] == "validation")
+    scores = evaluate(tmp_path / "run", "valid", "last")
+    last = [event for event in events if event["event"] == "validation"][-1]
+    assert scores.cross_entropy == pytest.approx(last["cross_entropy"], rel=1e-5)
+    assert scores.accuracy == pytest.approx(last["accuracy"])
+    assert (scores.accuracy_greedy is None) == (task == "masked_transduction")
+    assert [score.length for score in evaluate(tmp_path / "run", "test").by_length] == [6, 7]
+    names = {path.name for path in analyze(tmp_path / "run", "test")}
+    assert names == {"test-0-layer-1-head-1.json", "test-0-layer-1-head-2.json", "test-0-layer-1-stack.json"}
+    assert evaluate(tmp_path / "run", "test", batch_tokens=20).accuracy == evaluate(tmp_path / "run", "test").accuracy
+
+
+def test_other_data_and_batches_are_refused(folder, tmp_path):
+    with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'tokens' does not suit pairs"):
+        task_of(folder, batches={"kind": "tokens"})
+    with pytest.raises(DataError, match="holds data of kind 'transduction'"):
+        TASKS["formal_language"].build(open_prepared(folder), TrainingSettings(), 1)
+    with pytest.raises(DataError, match="exists and is not empty"):
+        prepare_transduction(folder, "reverse-string", sizes=SIZES)
+    with pytest.raises(UsageError, match="has no strings of the lengths 1 to 2"):
+        prepare_transduction(tmp_path / "x", "solve-equation", sizes=TransductionSizes((1, 2), (6, 7)))
+    with pytest.raises(UsageError, match="train_lengths is 3 to 2"):
+        TransductionSizes((3, 2))
+    with pytest.raises(UsageError, match="test_per_length is 0"):
+        TransductionSizes(test_per_length=0)
