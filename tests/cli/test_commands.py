@@ -35,11 +35,16 @@ def test_list_shows_what_the_registries_hold():
 
 def test_every_choice_has_a_line_of_its_own():
     entries = choices()
-    assert set(entries["mechanisms (model.layers)"]) == {"softmax", "superposition", "nondeterministic"}
+    mechanisms = {"softmax", "superposition", "nondeterministic", "stack_pointer", "gaussian", "hard", "none"}
+    assert set(entries["mechanisms (model.layers)"]) == mechanisms
+    positions = {"none", "sinusoidal", "learned", "relative", "rotary", "alibi"}
+    assert set(entries["positions (model.positions)"]) == positions
+    assert set(entries["models (model.kind)"]) >= {"transformer", "masked", "encoder_decoder"}
     for heading, named in entries.items():
         for name, line in named.items():
             assert "\n" not in line
-            assert line.strip() or heading.startswith("positions"), (heading, name)
+            assert line.strip(), (heading, name)
+            assert "``" not in line
 
 
 def test_schema_is_json():

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from structattn import __version__
-from structattn.cli import demo, doctor, evaluate, listing, prepare, report, schema, train
+from structattn.cli import demo, doctor, evaluate, listing, prepare, report, schema, sweep, train
 from structattn.support.errors import Interrupted, StructattnError
 
 
@@ -35,7 +35,7 @@ def _described(error: OSError) -> str:
     return f"{place}{error.strerror or error}{advice}"
 
 
-_ORDER = ("demo", "prepare", "train", "evaluate", "report", "list", "doctor", "schema")
+_ORDER = ("demo", "prepare", "train", "sweep", "evaluate", "report", "list", "doctor", "schema")
 
 
 class Commands(TyperGroup):
@@ -91,6 +91,7 @@ def _options(
 app.command("demo")(demo.demo)
 app.add_typer(prepare.app, name="prepare")
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)

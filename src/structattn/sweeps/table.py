@@ -1,0 +1,142 @@
+"""What came out of a sweep: for each cell the best trial by validation, and how much trials differ."""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from structattn.sweeps.student import half_width
+from structattn.sweeps.trials import Cell, Trial
+from structattn.training.events import events_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trial that has ended.
+
+    Args:
+        trial: which.
+        score: its best validation score, the smaller the better: the difference from the lower bound where that is
+            known, the cross-entropy elsewhere; nats per symbol.
+        update: the update of that score.
+    """
+
+    trial: Trial
+    score: float
+    update: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the numbers of several trials lie.
+
+    Args:
+        count: how many there are.
+        mean: of them.
+        deviation: dividing by n - 1; None for one number.
+        interval: half the width of the 95 % interval of the mean (Student's t); None for one number.
+    """
+
+    count: int
+    mean: float
+    deviation: float | None
+    interval: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a sweep says of a cell.
+
+    Args:
+        cell: axis -> name.
+        best: the least validation score: the rule of selection of DuSell & Chiang (2024).
+        selected: the name of the trial that has it.
+        validation: the scores of all trials of the cell that have ended.
+        drawn: what was drawn for the selected trial.
+        splits: split -> the selected trial's scores on it.
+        over_trials: split -> the same of all trials that were scored on it.
+    """
+
+    cell: Cell
+    best: float
+    selected: str
+    validation: Spread
+    drawn: dict[str, float]
+    splits: dict[str, dict[str, float]]
+    over_trials: dict[str, dict[str, Spread]]
+
+
+def spread_of(numbers: Sequence[float]) -> Spread:
+    """The spread of one or more numbers."""
+    deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
+    interval = None if deviation is None else half_width(len(numbers)) * deviation / math.sqrt(len(numbers))
+    return Spread(len(numbers), statistics.fmean(numbers), deviation, interval)
+
+
+def result_of(trial: Trial, folder: Path) -> Result | None:
+    """The result of a trial's run folder; None where it has not ended."""
+    events = events_of(folder / "events.jsonl")
+    if not events or events[-1]["event"] != "end":
+        return None
+    best_update = events[-1]["best_update"]
+    for event in reversed(events):
+        if event["event"] == "validation" and event["update"] == best_update:
+            difference = event["cross_entropy_difference"]
+            return Result(trial, event["cross_entropy"] if difference is None else difference, best_update)
+    return None
+
+
+def selected_of(results: Sequence[Result]) -> list[Result]:
+    """The best trial of each cell, in the order in which cells first occur."""
+    best: dict[tuple[str, ...], Result] = {}
+    for result in results:
+        cell = tuple(result.trial.cell.values())
+        if cell not in best or result.score < best[cell].score:
+            best[cell] = result
+    return list(best.values())
+
+
+def rows_of(results: Sequence[Result], runs: Path) -> list[Row]:
+    """One row for each cell that has a result."""
+    return [
+        _row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell], runs) for chosen in selected_of(results)
+    ]
+
+
+def _row(chosen: Result, all_of_cell: Sequence[Result], runs: Path) -> Row:
+    scores = {result.trial.name: _split_scores(runs / result.trial.name) for result in all_of_cell}
+    return Row(
+        cell=chosen.trial.cell,
+        best=chosen.score,
+        selected=chosen.trial.name,
+        validation=spread_of([result.score for result in all_of_cell]),
+        drawn=chosen.trial.drawn,
+        splits=scores[chosen.trial.name],
+        over_trials=_over_trials(list(scores.values())),
+    )
+
+
+def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
+    wanted = ("cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy", "accuracy_greedy")
+    found = {}
+    for path in sorted((folder / "scores").glob("*.json")):
+        scores = json.loads(path.read_bytes())
+        found[path.stem] = {name: scores[name] for name in wanted if scores.get(name) is not None}
+    return found
+
+
+def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, Spread]]:
+    splits = dict.fromkeys(split for each in scores for split in each)
+    found: dict[str, dict[str, Spread]] = {}
+    for split in splits:
+        of_split = [each[split] for each in scores if split in each]
+        found[split] = {name: spread_of([score[name] for score in of_split]) for name in of_split[0]}
+    return found
+
+
+def rows_to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain values."""
+    return [asdict(row) for row in rows]

@@ -1,0 +1,129 @@
+"""A sweep's trials, each a pure function of the sweep's settings."""
+
+import copy
+import hashlib
+import itertools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from structattn.settings.prepare import Prepare
+from structattn.settings.run import RunSettings, described, resolve_settings, set_path
+from structattn.settings.sweep import Draw, LogUniform, SweepSettings, Uniform
+from structattn.support.errors import SettingsError
+from structattn.support.generators import numpy_generator
+
+Cell = dict[str, str]
+
+_PREPARE: TypeAdapter[Prepare] = TypeAdapter(Prepare)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a sweep.
+
+    Args:
+        cell: axis -> name of its value.
+        restart: which of the cell's trials, from 0.
+        settings: of the run; where the data are made for it, ``data`` is where they will lie.
+        prepare: the data to make; None where they are there.
+        drawn: path.to.field -> the value that was drawn.
+    """
+
+    cell: Cell
+    restart: int
+    settings: RunSettings
+    prepare: Prepare | None
+    drawn: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """Twelve hexadecimal digits of the digest of its settings and its data's.
+
+        Defaults are left out, so that a setting which is added later does not rename what was trained without it.
+        """
+        tree = self.settings.model_dump(mode="json", exclude_defaults=True)
+        if self.prepare is not None:
+            tree["data"] = self.prepare.model_dump(mode="json", exclude_defaults=True)
+        return _digest(tree)
+
+    @property
+    def title(self) -> str:
+        """Its cell and its number, for people."""
+        return " ".join([*self.cell.values(), f"#{self.restart}"])
+
+
+def trials_of(sweep: SweepSettings, folder: Path) -> list[Trial]:
+    """All trials of a sweep whose results go to ``folder``, in the order of the grid; restarts go round last.
+
+    Raises:
+        SettingsError: the settings of a trial do not fit; the message names its cell.
+    """
+    cells = [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
+    trials = [_trial(sweep, folder, cell, restart) for restart in range(sweep.restarts) for cell in cells]
+    seen: dict[str, Trial] = {}
+    for trial in trials:
+        if trial.name in seen:
+            raise SettingsError(f"the trials {seen[trial.name].title!r} and {trial.title!r} have the same settings")
+        seen[trial.name] = trial
+    return trials
+
+
+def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Trial:
+    tree = copy.deepcopy(sweep.base)
+    for axis, name in cell.items():
+        _change(tree, sweep.grid[axis][name])
+    for where in sweep.where:
+        if where.fits(cell):
+            _change(tree, where.set)
+    drawn = {path: _drawn(sweep, cell, restart, path) for path in sweep.random}
+    _change(tree, drawn)
+    tree["seed"] = sweep.seed + restart
+    tree.setdefault("training", {}).setdefault("threads", 1)  # trials share the machine; one thread each is fastest
+    source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
+    prepare = _prepare(tree, source)
+    if prepare is not None:
+        tree["data"] = str(folder / "data" / _digest(prepare.model_dump(mode="json", exclude_defaults=True)))
+    return Trial(cell, restart, resolve_settings(tree, source=source), prepare, drawn)
+
+
+def _change(tree: dict[str, Any], changes: dict[str, Any]) -> None:
+    for path, value in changes.items():
+        set_path(tree, path, copy.deepcopy(value))
+
+
+def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
+    """Take the data to be made out of a trial's tree."""
+    given = tree.pop("prepare", None)
+    if given is None:
+        return None
+    if "data" in tree:
+        raise SettingsError(f"{source}: has both `data` and `prepare`; expected one of them")
+    try:
+        made: Prepare = _PREPARE.validate_python({"seed": tree["seed"], **given})
+    except ValidationError as error:
+        raise SettingsError(described(error, given, f"{source}: prepare")) from None
+    return made
+
+
+def _drawn(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
+    """The value of a field in a trial: it depends on nothing but the sweep's seed and the trial's own name."""
+    names = [part for axis in sorted(cell) for part in (axis, cell[axis])]
+    fraction = float(numpy_generator(sweep.seed, "draw", path, *names, restart).random())
+    return _between(sweep.random[path], fraction)
+
+
+def _between(draw: Draw, fraction: float) -> float:
+    if isinstance(draw, LogUniform):
+        return math.exp(math.log(draw.low) + fraction * math.log(draw.high / draw.low))
+    if isinstance(draw, Uniform):
+        return draw.low + fraction * (draw.high - draw.low)
+    return draw.low + math.floor(fraction * (draw.high - draw.low + 1))
+
+
+def _digest(tree: object) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]

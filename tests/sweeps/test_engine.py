@@ -1,0 +1,107 @@
+"""The loop around an engine: nothing is lost, whatever ends how."""
+
+import sys
+from collections import deque
+
+import pytest
+
+from structattn.support.errors import UsageError
+from structattn.sweeps import engine as module
+from structattn.sweeps.engine import MOST_DEATHS, run_all
+from structattn.sweeps.ray_engine import RayEngine
+from structattn.sweeps.slurm_engine import SlurmEngine
+from structattn.sweeps.trials import trials_of
+from structattn.sweeps.work import Ending, Job
+
+
+class Scripted:
+    """Ends jobs as a script says: name -> endings, in turn; what is not in it is done at once."""
+
+    def __init__(self, slots, script):
+        self.slots, self.script = slots, {name: deque(kinds) for name, kinds in script.items()}
+        self.running, self.started, self.most, self.closed = {}, [], 0, False
+
+    def start(self, job):
+        self.started.append(job.trial.title)
+        self.running[len(self.started)] = job
+        self.most = max(self.most, len(self.running))
+        return len(self.started)
+
+    def finished(self, seconds):
+        number = next(iter(self.running), None)
+        if number is None:
+            return []
+        kinds = self.script.get(self.running.pop(number).trial.title)
+        return [(number, Ending(kinds.popleft() if kinds else "done", "why"))]
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def jobs(sweep, tmp_path):
+    return [Job(trial, tmp_path / trial.name) for trial in trials_of(sweep, tmp_path)]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(module, "SECONDS_BEFORE_ASKING_AGAIN", 0.0)
+
+
+def test_all_jobs_run_with_the_slots_in_use(jobs):
+    engine = Scripted(3, {})
+    standing = run_all(engine, jobs)
+    assert sorted(job.trial.title for job in standing.done) == sorted(job.trial.title for job in jobs)
+    assert (engine.most, engine.closed, standing.failed) == (3, True, [])
+
+
+@pytest.mark.parametrize("kind", ["killed", "busy", "interrupted"])
+def test_a_job_that_did_not_end_runs_again(jobs, kind):
+    engine = Scripted(2, {jobs[0].trial.title: [kind] * 3})
+    standing = run_all(engine, jobs)
+    assert len(standing.done) == len(jobs)
+    assert engine.started.count(jobs[0].trial.title) == 4
+
+
+def test_a_job_that_fails_does_not_stop_the_others(jobs):
+    standing = run_all(Scripted(2, {jobs[1].trial.title: ["failed"]}), jobs)
+    assert standing.failed == [(jobs[1], "why")]
+    assert len(standing.done) == len(jobs) - 1
+
+
+def test_a_job_that_kills_its_workers_is_given_up(jobs):
+    engine = Scripted(2, {jobs[0].trial.title: ["killed"] * 99})
+    standing = run_all(engine, jobs)
+    assert engine.started.count(jobs[0].trial.title) == MOST_DEATHS
+    assert standing.failed == [(jobs[0], f"its worker died {MOST_DEATHS} times at one checkpoint: why")]
+
+
+def test_deaths_are_forgiven_while_there_is_progress(jobs):
+    engine = Scripted(1, {jobs[0].trial.title: ["killed"] * 12})
+    started = engine.start
+
+    def start(job):
+        if job is jobs[0]:
+            (job.folder / "checkpoints" / str(len(engine.started) // 2)).mkdir(parents=True, exist_ok=True)
+        return started(job)
+
+    engine.start = start
+    assert run_all(engine, jobs[:1]).failed == []
+
+
+def test_the_engine_is_closed_when_the_whole_is_ended(jobs):
+    engine = Scripted(2, {})
+
+    def check():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(engine, jobs, check=check)
+    assert engine.closed
+
+
+@pytest.mark.parametrize("module_name", ["ray", "submitit"])
+def test_what_is_not_installed_is_named_with_its_extra(module_name, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, module_name, None)  # importing it fails
+    with pytest.raises(UsageError, match=r"needs the extra: pip install 'structattn\[cluster\]'"):
+        RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)

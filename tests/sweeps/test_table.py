@@ -1,0 +1,88 @@
+"""What is said of a sweep's results."""
+
+import json
+import math
+import statistics
+
+import pytest
+
+from structattn.sweeps.student import central_probability, half_width
+from structattn.sweeps.table import Spread, result_of, rows_of, spread_of
+from structattn.sweeps.trials import trials_of
+
+
+def write_run(folder, scores, bound=None, end=True):
+    folder.mkdir(parents=True)
+    events = [
+        {
+            "event": "validation",
+            "update": update,
+            "cross_entropy": score,
+            "cross_entropy_difference": None if bound is None else score - bound,
+        }
+        for update, score in enumerate(scores, start=1)
+    ]
+    if end:
+        events.append({"event": "end", "best_update": 1 + scores.index(min(scores)), "best_cross_entropy": min(scores)})
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_the_best_validation_counts(sweep, tmp_path):
+    trial = trials_of(sweep, tmp_path)[0]
+    write_run(tmp_path / "run", [3.0, 1.5, 2.0], bound=1.0)
+    result = result_of(trial, tmp_path / "run")
+    assert (result.score, result.update) == (0.5, 2)
+    write_run(tmp_path / "text", [3.0, 1.5, 2.0])
+    assert result_of(trial, tmp_path / "text").score == 1.5
+
+
+def test_what_has_not_ended_has_no_result(sweep, tmp_path):
+    trial = trials_of(sweep, tmp_path)[0]
+    assert result_of(trial, tmp_path / "nowhere") is None
+    write_run(tmp_path / "run", [3.0], end=False)
+    assert result_of(trial, tmp_path / "run") is None
+
+
+def test_rows_select_the_least_and_tell_the_spread(tree, tmp_path):
+    tree["restarts"] = 3
+    trials = trials_of(type(sweep_of(tree)).model_validate(tree), tmp_path)
+    scores = {trial.name: 1 + index * 0.1 for index, trial in enumerate(trials)}
+    results = []
+    for trial in trials:
+        write_run(tmp_path / trial.name, [scores[trial.name]])
+        results.append(result_of(trial, tmp_path / trial.name))
+    (tmp_path / trials[0].name / "scores").mkdir()
+    (tmp_path / trials[0].name / "scores" / "test.json").write_text(json.dumps({"cross_entropy": 2.0, "split": "test"}))
+    rows = rows_of(results, tmp_path)
+    assert len(rows) == 4
+    of_cell = [scores[trial.name] for trial in trials if trial.cell == trials[0].cell]
+    row = rows[0]
+    assert (row.cell, row.selected, row.best, row.validation.count) == (trials[0].cell, trials[0].name, min(of_cell), 3)
+    assert row.validation.mean == pytest.approx(statistics.fmean(of_cell))
+    assert row.validation.deviation == pytest.approx(statistics.stdev(of_cell))
+    assert row.validation.interval == pytest.approx(4.302653 * statistics.stdev(of_cell) / math.sqrt(3), rel=1e-6)
+    assert row.splits == {"test": {"cross_entropy": 2.0}}
+    assert row.over_trials == {"test": {"cross_entropy": spread_of([2.0])}}
+    assert spread_of([2.0]) == Spread(1, 2.0, None, None)
+    assert row.drawn == trials[0].drawn
+
+
+def sweep_of(tree):
+    from structattn.settings.sweep import SweepSettings
+
+    return SweepSettings.model_validate(tree)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 10, 30])
+def test_students_distribution_is_the_integral_of_its_density(freedom):
+    constant = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+    steps, t = 20000, 1.7
+    middles = [(i + 0.5) * t / steps for i in range(steps)]
+    area = 2 * sum(constant * (1 + x * x / freedom) ** (-(freedom + 1) / 2) for x in middles) * t / steps
+    assert central_probability(t, freedom) == pytest.approx(area, abs=1e-8)
+    assert central_probability(half_width(freedom + 1), freedom) == pytest.approx(0.95, abs=1e-12)
+
+
+def test_one_number_has_no_interval():
+    with pytest.raises(ValueError, match="count is 1"):
+        half_width(1)

@@ -1,0 +1,138 @@
+"""From a sweep's settings to its trials."""
+
+import itertools
+import math
+
+import pytest
+import yaml
+
+from structattn.settings.sweep import SweepSettings, load_sweep
+from structattn.support.errors import SettingsError
+from structattn.sweeps.trials import trials_of
+
+RATE = "training.optimizer.learning_rate"
+
+
+def trials(tree, folder):
+    return trials_of(SweepSettings.model_validate(tree), folder)
+
+
+def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
+    made = trials_of(sweep, tmp_path)
+    names = [(trial.cell["language"], trial.cell["model"], trial.restart) for trial in made]
+    assert sorted(names) == sorted(itertools.product(["w#w^R", "Dyck"], ["Tf", "Tf+Sup"], [0, 1]))
+    assert len({trial.name for trial in made}) == 8
+    for trial in made:
+        kind = trial.settings.model.layers[0].attention
+        assert kind == {"Tf": "softmax", "Tf+Sup": "superposition"}[trial.cell["model"]]
+        assert trial.settings.seed == 1 + trial.restart == trial.prepare.seed
+        assert trial.prepare.language == {"w#w^R": "marked-reversal", "Dyck": "dyck"}[trial.cell["language"]]
+        assert trial.settings.training.optimizer.learning_rate == trial.drawn[RATE]
+        assert trial.settings.training.threads == 1
+
+
+def test_models_of_one_language_share_their_data(sweep, tmp_path):
+    folders = {}
+    for trial in trials_of(sweep, tmp_path):
+        folders.setdefault((trial.cell["language"], trial.restart), set()).add(trial.settings.data)
+    assert all(len(found) == 1 for found in folders.values())
+    assert len(set.union(*folders.values())) == 4
+
+
+def test_names_do_not_depend_on_the_place(sweep, tmp_path):
+    assert [t.name for t in trials_of(sweep, tmp_path)] == [t.name for t in trials_of(sweep, tmp_path / "else")]
+
+
+def test_defaults_may_be_written_out(tree, tmp_path):
+    before = [trial.name for trial in trials(tree, tmp_path)]
+    tree["base"]["training"]["clip_norm"] = 5.0
+    tree["base"]["prepare"]["kind"] = "formal_language"
+    assert [trial.name for trial in trials(tree, tmp_path)] == before
+
+
+def test_a_trial_stays_the_same_when_the_grid_grows(tree, tmp_path):
+    before = {trial.title: trial.name for trial in trials(tree, tmp_path)}
+    tree["grid"] = {"model": tree["grid"]["model"], "language": tree["grid"]["language"]}
+    tree["grid"]["model"] = {"wide": {"model.width": 8}, **tree["grid"]["model"]}
+    tree["restarts"] = 3
+    after = {f"{t.cell['language']} {t.cell['model']} #{t.restart}": t.name for t in trials(tree, tmp_path)}
+    assert before.items() <= after.items()
+
+
+def test_draws_are_log_uniform(tree, tmp_path):
+    tree["restarts"] = 400
+    drawn = sorted(math.log(trial.drawn[RATE]) for trial in trials(tree, tmp_path))
+    low, high = math.log(0.0005), math.log(0.01)
+    gaps = [abs((x - low) / (high - low) - (i + 0.5) / len(drawn)) for i, x in enumerate(drawn)]
+    assert max(gaps) < 1.63 / math.sqrt(len(drawn))  # Kolmogorov and Smirnov at 1 %
+
+
+@pytest.mark.parametrize(("kind", "values"), [("uniform", None), ("integer", {3, 4, 5})])
+def test_other_draws_stay_in_their_range(tree, tmp_path, kind, values):
+    tree["random"] = {"training.optimizer.weight_decay": {"kind": kind, "low": 3, "high": 5}}
+    tree["restarts"] = 40
+    drawn = {trial.drawn["training.optimizer.weight_decay"] for trial in trials(tree, tmp_path)}
+    assert all(3 <= value <= 5 for value in drawn)
+    assert values is None or drawn == values
+
+
+def test_where_changes_the_cells_that_match(tree, tmp_path):
+    tree["where"] = [{"match": {"language": "Dyck", "model": ["Tf+Sup"]}, "set": {"model.layers": "superposition-3"}}]
+    for trial in trials(tree, tmp_path):
+        if trial.cell["model"] == "Tf+Sup":
+            assert trial.settings.model.layers[0].vector == (3 if trial.cell["language"] == "Dyck" else 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"where": [{"match": {"langage": "Dyck"}, "set": {}}]}, "'langage' is no axis; the grid has language, model"),
+        ({"where": [{"match": {"model": "RNN"}, "set": {}}]}, r"'RNN' is no value of 'model'; it has Tf, Tf\+Sup"),
+        ({"restarts": 0}, "restarts: .* greater than or equal to 1, got 0"),
+        ({"gird": {}}, "gird: Extra inputs"),
+        ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
+    ],
+)
+def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, change, message):
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree | change))
+    with pytest.raises(SettingsError, match=message):
+        load_sweep(tmp_path / "sweep.yaml")
+
+
+def test_a_trial_that_does_not_fit_is_refused_with_its_cell(tree, tmp_path):
+    tree["grid"]["model"]["Tf"] = {"model.heads": 3}
+    with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*3 heads do not divide the width 4"):
+        trials(tree, tmp_path)
+
+
+def test_two_equal_cells_are_refused(tree, tmp_path):
+    tree["grid"] = {"language": {"a": {"prepare.language": "dyck"}, "b": {"prepare.language": "dyck"}}}
+    tree["random"] = {}
+    with pytest.raises(SettingsError, match="'a #0' and 'b #0' have the same settings"):
+        trials(tree, tmp_path)
+
+
+def test_data_that_are_there_can_be_used(tree, tmp_path):
+    del tree["base"]["prepare"]
+    tree["base"]["data"] = "somewhere"
+    tree["grid"].pop("language")
+    assert {str(trial.settings.data) for trial in trials(tree, tmp_path)} == {"somewhere"}
+    tree["base"]["prepare"] = {"language": "dyck"}
+    with pytest.raises(SettingsError, match="has both `data` and `prepare`"):
+        trials(tree, tmp_path)
+
+
+def test_the_base_may_be_a_file(tree, tmp_path):
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(tree["base"]))
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree | {"base": "run.yaml"}))
+    assert load_sweep(tmp_path / "sweep.yaml") == SweepSettings.model_validate(tree)
+
+
+def test_pairs_can_be_made_too(tree, tmp_path):
+    tree["base"]["task"] = "masked_transduction"
+    tree["base"]["prepare"] = {"kind": "transduction", "test_per_length": 2}
+    tree["grid"]["language"] = {"RS": {"prepare.transduction": "reverse-string"}}
+    assert {trial.prepare.transduction for trial in trials(tree, tmp_path)} == {"reverse-string"}
+    tree["base"]["prepare"]["train"] = 3
+    with pytest.raises(SettingsError, match=r"prepare: transduction\.train: Extra inputs"):
+        trials(tree, tmp_path)
