@@ -6,6 +6,7 @@ The tests of the operators run first: on red tests there is no ratio worth print
 """
 
 import argparse
+import copy
 import json
 import platform
 import statistics
@@ -19,6 +20,7 @@ from typing import Any
 
 import cases
 import torch
+from every_operator import every_operator
 from rich.console import Console
 from rich.table import Table
 from training_steps import MODELS, training_step
@@ -136,6 +138,8 @@ def show(name: str, figures: dict[str, Any]) -> None:
     rows: list[tuple[str, Any]] = [("", figures)]
     while rows:
         path, value = rows.pop(0)
+        if isinstance(value, list):
+            value = {f"{row.pop('operator')}, {row.pop('length')}:": row for row in copy.deepcopy(value)}
         if isinstance(value, dict):
             rows = [(f"{path} {key}".strip(), item) for key, item in value.items()] + rows
         else:
@@ -154,7 +158,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
     }
-    parts = (small_stacks, long_stacks, training_steps, reference_of_the_nondeterministic_stack)
+    parts = (small_stacks, long_stacks, every_operator, training_steps, reference_of_the_nondeterministic_stack)
     for part in parts:
         results[part.__name__] = part()
         show(part.__name__.replace("_", " "), results[part.__name__])

@@ -1,0 +1,154 @@
+"""A sweep whose workers and controllers are killed ends as a quiet one does; and what a second worker gives.
+
+    python benchmarks/reliability_sweeps.py [--trials 100] [--worker-kills 40] [--controller-kills 5] [--output FILE]
+
+The quiet sweep runs on a pool with one worker, then with two (the throughputs are compared), then, killed now and then,
+on a pool and on Ray. "Equal" means: the same run folders with the same event logs and best checkpoints, byte for byte,
+and the same table.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROGRAM = "from structattn.cli.main import main; main()"
+
+
+def sweep_of(trials: int, updates: int) -> dict[str, Any]:
+    """As many trials as asked for, of three models on one language."""
+    models = {"Tf": "1", "Tf+Sup": "superposition-8", "Tf+Nd": "nondeterministic-2-2-3", "Tf-2": "2"}
+    return {
+        "base": {
+            "task": "formal_language",
+            "prepare": {
+                "language": "marked-reversal",
+                "train": 2000,
+                "valid": 100,
+                "test_per_length": 1,
+                "train_lengths": [10, 20],
+                "test_lengths": [10, 12],
+                "seed": 1,
+            },
+            "model": {"width": 16, "feedforward_width": 16, "heads": 2},
+            "training": {"max_updates": updates, "checkpoint_every": updates // 5},
+        },
+        "grid": {"model": {name: {"model.layers": layers} for name, layers in models.items()}},
+        "random": {"training.optimizer.learning_rate": {"low": 0.0005, "high": 0.01}},
+        "restarts": -(-trials // len(models)),
+    }
+
+
+def command(file: Path, folder: Path, engine: str, workers: int) -> list[str]:
+    options = ["--engine", engine, "--workers", str(workers)]
+    return [sys.executable, "-c", PROGRAM, "sweep", str(file), "-o", str(folder), *options]
+
+
+def processes() -> list[tuple[int, int, str]]:
+    """All processes: number, parent, command line."""
+    output = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in output.splitlines()]
+    return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
+
+
+def workers_of(controller: int, engine: str) -> list[int]:
+    """The processes that work for a controller."""
+    rows = processes()
+    if engine == "ray":
+        return [pid for pid, _, words in rows if re.match(r"ray::perform", words)]
+    servers = {pid for pid, parent, words in rows if parent == controller and "forkserver" in words}
+    return [pid for pid, parent, _ in rows if parent in servers]
+
+
+def disturbed(file: Path, folder: Path, engine: str, kills: dict[str, int], seconds: float) -> dict[str, int]:
+    """Run a sweep to its end, killing now and then; give how many kills hit."""
+    generator, hits = random.Random(1), {"worker": 0, "controller": 0}
+    pause = seconds / (kills["worker"] + 1)
+    while True:
+        controller = subprocess.Popen(
+            command(file, folder, engine, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        share = seconds / (kills["controller"] + 1)
+        end = time.monotonic() + share if hits["controller"] < kills["controller"] else float("inf")
+        while controller.poll() is None:
+            time.sleep(generator.uniform(0, 2 * pause))
+            found = workers_of(controller.pid, engine) if hits["worker"] < kills["worker"] else []
+            if found:
+                with contextlib.suppress(ProcessLookupError):  # it may have ended in the meantime
+                    os.kill(generator.choice(found), signal.SIGKILL)
+                    hits["worker"] += 1
+            if time.monotonic() > end and controller.poll() is None:
+                controller.kill()
+                hits["controller"] += 1
+                break
+        message = controller.communicate()[1].decode()
+        if controller.returncode == 0:
+            return hits
+        if controller.returncode != -signal.SIGKILL:
+            raise RuntimeError(message)
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a sweep came to."""
+    runs = sorted((folder / "runs").iterdir())
+    logs = {run.name: ((run / "events.jsonl").read_bytes(), (run / "best.json").read_bytes()) for run in runs}
+    return {"runs": logs, "table": json.loads((folder / "table.json").read_text())}
+
+
+def timed(arguments: list[str]) -> float:
+    start = time.monotonic()
+    subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - start
+
+
+def main() -> None:
+    """Run all sweeps, compare them, print and keep what came out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--worker-kills", type=int, default=40)
+    parser.add_argument("--controller-kills", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    arguments = parser.parse_args()
+    kills = {"worker": arguments.worker_kills, "controller": arguments.controller_kills}
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        file = place / "sweep.yaml"
+        file.write_text(yaml.safe_dump(sweep_of(arguments.trials, arguments.updates), sort_keys=False))
+        one = timed(command(file, place / "one", "pool", 1))
+        two = timed(command(file, place / "two", "pool", 2))
+        expected = outcome(place / "one")
+        trials = len(expected["runs"])
+        result: dict[str, Any] = {
+            "command": "python benchmarks/reliability_sweeps.py",
+            "date": datetime.now(UTC).date().isoformat(),
+            "trials": trials,
+            "seconds_one_worker": one,
+            "seconds_two_workers": two,
+            "trials_per_hour_one_worker": trials / one * 3600,
+            "trials_per_hour_two_workers": trials / two * 3600,
+            "throughput_ratio": one / two,
+            "two_workers_equal_one": outcome(place / "two") == expected,
+        }
+        for engine in ("pool", "ray"):
+            hits = disturbed(file, place / engine, engine, kills, two)
+            result[engine] = {"kills_that_hit": hits, "equal": outcome(place / engine) == expected}
+    print(json.dumps(result, indent=1))
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
