@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 CHAIN = ("support", "operators", "attention", "models", "decoding", "tasks", "training", "evaluation", "analysis",
-         "reporting", "integrations", "cli")  # fmt: skip
+         "reporting", "sweeps", "integrations", "cli")  # fmt: skip
 BESIDE = ("data", "settings")  # both stand on support alone, and tasks stands on both
 HOSTILE = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 
@@ -154,6 +154,12 @@ def test_no_project_import_hides_in_a_function():
 def test_nothing_imports_pickle():
     assert hostile(IMPORTS) == []
     assert code_loading_calls(SOURCE) == []
+
+
+def test_only_its_integration_imports_transformers():
+    importers = {found.module for found in IMPORTS if found.target.split(".")[0] == "transformers"}
+    assert importers
+    assert all(module.startswith("structattn.integrations.huggingface.") for module in importers)
 
 
 def test_every_project_import_names_a_module_that_exists():
