@@ -15,6 +15,7 @@ from operator_cases import CASES, Case, fused_softmax
 from torch import Tensor
 
 MOST_SECONDS, MOST_REPEATS = 1.0, 15
+GROWTH = (1024, 8192)
 Work = Callable[[], object]
 
 
@@ -42,11 +43,11 @@ def both(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Work:
     return work
 
 
-def medians(works: dict[str, Work], once: bool = False) -> dict[str, float]:
+def medians(works: dict[str, Work], once: bool = False, repeats: int = MOST_REPEATS) -> dict[str, float]:
     """The median of each; all take turns, so that a slow moment of the machine falls on all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     start = time.perf_counter()
-    for repeat in range(1 if once else MOST_REPEATS + 1):
+    for repeat in range(1 if once else repeats + 1):
         for name, work in works.items():
             began = time.perf_counter()
             work()
@@ -107,6 +108,23 @@ def rows_of(case: Case, product_rate: float) -> list[dict[str, Any]]:
     return rows
 
 
+def growth() -> dict[str, float]:
+    """How many times longer Gaussian attention takes at n = 8,192 than at 1,024, one sequence, forward and backward.
+
+    A copy of the values stands beside it: past the caches' size, and the allocator's, even a copy is not linear.
+    """
+    short, long = GROWTH
+    works: dict[str, Work] = {}
+    for length in GROWTH:
+        for case in (case for case in CASES if case.name.startswith("gaussian")):
+            leaves = [leaf[:1] for leaf in case.leaves(length)]
+            works[f"{case.name} {length}"] = both(lambda given, case=case: case.call(given, "auto"), leaves)
+        works[f"copy {length}"] = leaves[0].clone
+    seconds = medians(works, repeats=101)
+    names = [name.removesuffix(f" {short}") for name in seconds if name.endswith(f" {short}")]
+    return {name: seconds[f"{name} {long}"] / seconds[f"{name} {short}"] for name in names}
+
+
 def every_operator() -> dict[str, Any]:
     """All cases; float32 throughout, as is the matrix product whose rate they are compared with."""
     torch.manual_seed(0)
@@ -114,7 +132,12 @@ def every_operator() -> dict[str, Any]:
     product_rate = 2 * 1500**3 / medians({"product": lambda: matrix @ matrix})["product"]
     rows = [row for case in CASES for row in rows_of(case, product_rate)]
     memory = {case.name: peaks(case) for case in CASES if case.reference_lengths}
-    return {"matrix product, float32, operations per second": product_rate, "rows": rows, "memory": memory}
+    return {
+        "matrix product, float32, operations per second": product_rate,
+        "rows": rows,
+        "memory": memory,
+        "growth from 1,024 to 8,192, batch 1, forward and backward": growth(),
+    }
 
 
 def main() -> None:

@@ -107,6 +107,12 @@ def steps(results: dict[str, Any]) -> str:
     return table(("model", "n 60", "times Tf", "n 80", "times Tf"), rows)
 
 
+def growth(results: dict[str, Any]) -> str:
+    """Of operators that are linear in the length, and of a copy of their values."""
+    found = next(value for key, value in results["every_operator"].items() if key.startswith("growth"))
+    return table(("", "times"), [(name, f"{times:.1f}") for name, times in found.items()])
+
+
 def seeds(results: dict[str, Any]) -> str:
     """Validation differences after one epoch."""
     rows = results["rows"]
@@ -154,6 +160,9 @@ Float32. Batch, heads and sizes: stacks 10 (pointers 32, vectors of 256) beside 
 By how much forward and backward raise the peak of resident memory, each in a process of its own:
 
 {memory(cpu)}
+How many times longer forward and backward take at n = 8,192 than at 1,024, one sequence of 4 heads of 64:
+
+{growth(cpu)}
 ## Training steps
 
 The models of DuSell & Chiang (2024, section 6), ten strings of ww^R of one length, a whole step in the trainer.

@@ -63,14 +63,18 @@ def test_step_by_step_equals_the_whole(absent):
 
 
 def test_weights_come_out_of_the_pass_itself():
-    made, x, lengths = block(cross=CrossSoftmaxAttention(WIDTH, 2)).train(), examples(), torch.tensor([5, 2])
+    cross = CrossSoftmaxAttention(WIDTH, 2)
+    made, x, lengths = block(cross=cross, stack=None).train(), examples(), torch.tensor([5, 2])
     memory, memory_lengths = torch.randn(2, 3, WIDTH), torch.tensor([1, 3])
     y, (own, across) = made.attend(x, lengths, memory, memory_lengths)
     torch.testing.assert_close(y, made(x, lengths, memory, memory_lengths))
-    _, (record, crossed, _) = made.explain(x, lengths, memory, memory_lengths)
+    _, (record, crossed) = made.explain(x, lengths, memory, memory_lengths)
     torch.testing.assert_close(own, record.weights)
     torch.testing.assert_close(across, crossed.weights)
     assert own.requires_grad
+    own, across = block(cross=cross).attend(x, lengths, memory, memory_lengths)[1]
+    assert own is None, "an added stack mixes positions, too"
+    assert across is not None
     stack_only = block(attention=SuperpositionStackAttention(WIDTH, 3), stack=None)
     assert stack_only.attend(x)[1] == (None, None)
 

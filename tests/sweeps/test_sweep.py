@@ -80,7 +80,7 @@ def children(pid):
 
 
 def killed_sweep(file, folder, worker_kills, generator):
-    """Run a sweep, killing its workers now and then, and itself after half of them; return how many of each were hit."""
+    """Run a sweep, killing its workers now and then, itself after half of them; return how many of each were hit."""
     hits, deaths = 0, 0
     program = "from structattn.cli.main import main; main()"
     command = [sys.executable, "-c", program, "sweep", str(file), "-o", str(folder), "--workers", "2"]

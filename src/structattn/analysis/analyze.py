@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from structattn.analysis.receptive_fields import receptive_field_record
 from structattn.analysis.records import records_of, write_record
 from structattn.data.batching import Batch, make_batch, make_stream_batch
 from structattn.evaluation.runs import TrainedRun, Which, open_run
@@ -76,6 +77,8 @@ def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Pa
     with torch.no_grad():
         explanations = run.model.explain(batch.inputs.to(device))
     records = [record for explained in explanations for record in records_of(explained, tokens)]
+    field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens))
+    records += [] if field is None else [field]
     return [write_record(folder, record, split, example) for record in records]
 
 

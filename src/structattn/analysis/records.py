@@ -29,13 +29,16 @@ class Record:
     Args:
         tokens: T symbols, those that were read.
         layer: its number, from 0.
-        sublayer: ``attention``, or ``stack`` where a stack was added after the feed-forward sublayer.
+        sublayer: ``attention``; ``stack`` where a stack was added after the feed-forward sublayer; ``receptive-field``
+            for all layers from the first to this one.
         head: the head's number, from 0, where there is more than one.
-        mechanism: ``softmax``, ``superposition``, ``nondeterministic`` or ``stack_pointer``.
+        mechanism: ``softmax``, ``superposition``, ``nondeterministic``, ``stack_pointer``, and the like; or
+            ``receptive_field``.
         weights: (T, S), how much each source contributes to the reading at each position.
         sources: S symbols; a stack's first is its bottom.
         actions: (T, 3) probabilities, of a stack: at each position, or their posterior given the whole example.
         best_run: (T, 3) action, state, symbol of the most probable run, of a nondeterministic stack.
+        truth: (T, S) of a receptive field, which inputs each prediction depends on in truth, where that is known.
     """
 
     tokens: tuple[str, ...]
@@ -47,6 +50,7 @@ class Record:
     sources: tuple[str, ...]
     actions: Float[np.ndarray, "time action"] | None = None
     best_run: Int[np.ndarray, "time 3"] | None = None
+    truth: Float[np.ndarray, "time source"] | None = None
 
     def to_json(self, split: str, example: int) -> str:
         """The record as one JSON object, with what it is a record of."""
@@ -64,6 +68,7 @@ class Record:
             "actions": None if self.actions is None else _rounded(self.actions),
             "action_names": ACTION_NAMES.get(self.mechanism),
             "best_run": None if self.best_run is None else self.best_run.tolist(),
+            "truth": None if self.truth is None else _rounded(self.truth),
         }
         given = {key: value for key, value in content.items() if value is not None}
         return json.dumps(given, ensure_ascii=False, allow_nan=False) + "\n"

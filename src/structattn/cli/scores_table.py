@@ -17,6 +17,7 @@ def _nats(value: float | None) -> str:
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     """One row for each run and split; bound and difference where a bound is known."""
     bounded = any(scores.lower_bound is not None for _, scores in results)
+    known = any(scores.dependencies is not None for _, scores in results)
     answers = any(scores.accuracy is not None for _, scores in results)
     table = Table(caption="nats per symbol, the end of each sequence counted", caption_justify="left")
     table.add_column("run", overflow="fold")
@@ -26,6 +27,7 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         *(("bound", "difference") if bounded else ()),
         "perplexity",
         *(("accuracy",) if answers else ()),
+        *(("precision", "recall") if known else ()),
     ):
         table.add_column(heading, justify="right")
     folders = {folder for folder, _ in results}
@@ -37,5 +39,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         cells.append(f"{scores.perplexity:,.4f}")
         if answers:
             cells.append("—" if scores.accuracy is None else f"{scores.accuracy:.2%}")
+        if known:
+            found = scores.dependencies
+            cells += ["—", "—"] if found is None else [f"{found.precision:.4f}", f"{found.recall:.4f}"]
         table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells)
     Console().print(table)

@@ -1,11 +1,13 @@
 """Scores a run's model on a split of its data, and keeps the scores in the run folder."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from structattn.data.prepared import PreparedFolder
 from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
+from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.runs import TrainedRun, Which, open_run
@@ -60,7 +62,8 @@ def evaluate(
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
     if run.prepared.kind == "transduction":
         return transduction_scores(run, split, batch_tokens)
-    return scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+    scores = scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+    return replace(scores, dependencies=dependency_scores(run, split)) if has_dependencies(run.prepared) else scores
 
 
 def evaluate_run(

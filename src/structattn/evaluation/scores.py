@@ -10,6 +10,7 @@ from structattn.data.formal_languages.bound import lower_bound
 from structattn.data.prepared import PreparedFolder, Sequences
 from structattn.evaluation.by_length import LengthScore, scores_by_length
 from structattn.evaluation.cross_entropy import Nats
+from structattn.evaluation.dependencies import DependencyScores
 from structattn.tasks.scoring import perplexity
 
 
@@ -28,6 +29,7 @@ class SplitScores:
         by_length: the same for each length; empty for a stream, whose lines are not read one by one.
         accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
         accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
+        dependencies: how well receptive fields agree with what each symbol depends on, where that is known.
     """
 
     split: str
@@ -40,6 +42,7 @@ class SplitScores:
     by_length: tuple[LengthScore, ...]
     accuracy: float | None = None
     accuracy_greedy: float | None = None
+    dependencies: DependencyScores | None = None
 
 
 def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:

@@ -101,13 +101,14 @@ class Block(nn.Module):
     ) -> tuple[Vectors, tuple[Tensor | None, Tensor | None]]:
         """What ``forward`` gives, and the weights within the sequence (B, H, T, T) and to the memory (B, H, T, S).
 
-        Gradients flow through them. They are None for an attention that is absent or hands out none, as stacks do. A
-        list of them is what ``receptive_field`` and ``decoder_receptive_fields`` take.
+        Gradients flow through them. They are None for an attention that is absent or hands out none, as stacks do, and
+        those within the sequence where an added stack mixes positions as well. A list of them is what
+        ``receptive_field`` and ``decoder_receptive_fields`` take.
         """
         found: dict[Sublayer | None, Tensor | None] = {}
         for name, sublayer, seen in self._sublayers(lengths, memory, memory_lengths):
             x, found[name] = sublayer.attend(x, *seen)
-        return x, (found.get("attention"), found.get("cross"))
+        return x, (None if self.stack else found.get("attention"), found.get("cross"))
 
     def initial_state(
         self,

@@ -1,5 +1,7 @@
 """A language model that fills in what is masked."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -44,8 +46,14 @@ class MaskedLanguageModel(nn.Module):
             (B, T, classes), or (N, classes) for the N positions asked for, sequence by sequence.
         """
         x = self.layers(self.embedding(tokens), lengths)
-        x = x if predicted is None else x[predicted]
-        return F.linear(x, self.embedding.class_rows()) if self.output is None else self.output(x)
+        return self._logits(x if predicted is None else x[predicted])
+
+    def attend(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
+        """What ``forward`` gives, and the weights of each layer's attention; see ``LanguageModel.attend``."""
+        x, weights = self.layers.attend(self.embedding(tokens), lengths)
+        return self._logits(x), [own for own, _ in weights]
 
     @torch.no_grad()
     def explain(
@@ -53,3 +61,6 @@ class MaskedLanguageModel(nn.Module):
     ) -> list[Explanation]:
         """What each layer attends to, from the first to the last; dropout acts as it does in ``forward``."""
         return self.layers.explain(self.embedding(tokens), lengths)
+
+    def _logits(self, x: Any) -> Tensor:
+        return F.linear(x, self.embedding.class_rows()) if self.output is None else self.output(x)

@@ -1,9 +1,10 @@
-"""The heat maps of one run, example by example: stack layers in full, layers with heads as small maps."""
+"""The heat maps of one run, by example: stacks and receptive fields in full, layers with heads as small maps."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from structattn.reporting.fields import FIELD, field_plot
 from structattn.reporting.figures import file_name, finished
 from structattn.reporting.heatmaps import attention_plot, stack_plot
 from structattn.reporting.labels import visible
@@ -40,11 +41,17 @@ def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
     return finished(stack_plot(record, name, caption), folder)
 
 
+def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
+    caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
+    return finished(field_plot([("", record["weights"])], record["tokens"], file_name(prefix, FIELD), caption), folder)
+
+
 def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
     text = " ".join(visible(token, longest=40) for token in records[0]["tokens"])
     stacks = [record for record in records if record.get("actions")]
     parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
-    with_heads = [record for record in records if not record.get("actions")]
+    parts += [_field_figure(run, record, prefix, folder) for record in records if record["mechanism"] == FIELD]
+    with_heads = [record for record in records if not record.get("actions") and record["mechanism"] != FIELD]
     if with_heads:
         names = " and ".join(sorted({record["mechanism"] for record in with_heads}))
         caption = f"{run.name}, {names} attention. Across: the position that reads; upwards: the position read from."

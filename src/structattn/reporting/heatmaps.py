@@ -16,7 +16,7 @@ _ACTION_COLORS = (PUSH, KEEP, POP)
 _MARGIN = 1.9  # inches beside the cells: labels on the left, the colour bar on the right
 
 
-def _tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
+def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
     """Label every cell with its token, or every k-th where a cell is smaller than legible type.
 
     Args:
@@ -71,8 +71,8 @@ def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> 
 def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: tuple[float, float]) -> None:
     weights = np.asarray(record["weights"], dtype=np.float64)
     image = _cells(axes, weights.T, SOURCE)
-    _tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
-    _tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
+    tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
+    tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
     axes.set_xlabel("position that reads")
     axes.set_ylabel("position read from")
     _add_color_bar(figure, image, axes, "weight")

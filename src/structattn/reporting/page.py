@@ -6,6 +6,7 @@ from pathlib import Path
 
 from structattn.reporting.cards import run_card
 from structattn.reporting.explanations import explanations
+from structattn.reporting.fields import dependency_plot
 from structattn.reporting.figures import Plot, file_name, finished
 from structattn.reporting.learning_curves import learning_plot
 from structattn.reporting.length_curves import length_plot
@@ -33,6 +34,7 @@ def _plots(runs: Shown, prefix: str) -> list[Plot]:
     by_length = "test" if "test" in splits else next(iter(splits), "")
     plots = [length_plot(runs, by_length, file_name(prefix, by_length, "by-length"))]
     plots.append(learning_plot(runs, file_name(prefix, "learning")))
+    plots.append(dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies")))
     return [plot for plot in plots if plot is not None]
 
 

@@ -82,6 +82,12 @@ class TrainingSettings(Settings):
     loss: Literal["sequence_sum", "token_mean"] = Field(
         default="sequence_sum", description="sum over time, mean over sequences (the paper); or mean over tokens"
     )
+    receptive_field_weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="λ of λR, R the inputs that a position depends on (Discrete Transformer, section 5.1; there 0.1, "
+        "with loss: token_mean); models of softmax or hard attention only",
+    )
     optimizer: AdamSettings = AdamSettings()
     schedule: Schedule = PlateauSchedule()
     clip_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")

@@ -125,6 +125,8 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     for path in sorted((folder / "scores").glob("*.json")):
         scores = json.loads(path.read_bytes())
         found[path.stem] = {name: scores[name] for name in wanted if scores.get(name) is not None}
+        dependencies = scores.get("dependencies") or {}
+        found[path.stem] |= {name: dependencies[name] for name in ("precision", "recall") if name in dependencies}
     return found
 
 

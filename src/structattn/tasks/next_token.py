@@ -24,12 +24,14 @@ class NextTokenTask:
         valid: what is scored during training.
         loss: what the summed nats of an update are divided by: its sequences, or its symbols.
         lower_bound: the entropy of the validation split's distribution, nats per symbol, where it is known.
+        receptive_field_weight: of the size of the receptive fields, which the loss then holds as well.
     """
 
     train: Examples
     valid: Examples
     loss: Literal["sequence_sum", "token_mean"]
     lower_bound: float | None = None
+    receptive_field_weight: float = 0.0
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The shuffled batches of an epoch."""
@@ -40,8 +42,8 @@ class NextTokenTask:
         return self.train.batch(indices)
 
     def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """-log p(batch)."""
-        return summed_nats(model, batch)
+        """-log p(batch), and the weighted receptive fields."""
+        return summed_nats(model, batch, self.receptive_field_weight)
 
     def divisor(self, batch: Batch) -> int:
         """The batch's sequences or symbols."""

@@ -47,7 +47,7 @@ class Task(Protocol):
         """The training examples of these numbers, as tensors."""
 
     def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """-log p(batch), summed; the loss is the sum over an update's batches divided by the sum of `divisor`."""
+        """-log p(batch), and what is kept small beside it; the loss is its sum over an update by that of `divisor`."""
 
     def divisor(self, batch: Batch) -> int:
         """What the batch counts in the mean that the loss is: its sequences, or its symbols."""

@@ -79,5 +79,7 @@ def build_learner(module: torch.nn.Module, settings: TrainingSettings, accelerat
     parameters = tuple(module.parameters())
     optimizer = adam(parameters, settings.optimizer)
     model, _ = fabric.setup(module, optimizer)
+    if hasattr(module, "attend"):
+        model.mark_forward_method("attend")  # a loss may ask for the weights
     model.train()
     return Learner(fabric, model, module, parameters, optimizer)

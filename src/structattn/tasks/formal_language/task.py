@@ -20,4 +20,5 @@ def formal_language_task(prepared: PreparedFolder, training: TrainingSettings, s
         valid=examples_of(prepared, "valid", training.batches),
         loss=training.loss,
         lower_bound=split_lower_bound(prepared, "valid"),
+        receptive_field_weight=training.receptive_field_weight,
     )

@@ -18,4 +18,5 @@ def language_modeling_task(prepared: PreparedFolder, training: TrainingSettings,
         train=examples_of(prepared, "train", training.batches, seed),
         valid=examples_of(prepared, "valid", training.batches),
         loss=training.loss,
+        receptive_field_weight=training.receptive_field_weight,
     )

@@ -33,6 +33,7 @@ class TransductionTask:
         form: whether y is predicted all at once or symbol by symbol.
         size: pairs in a batch, all of one length.
         loss: what the summed nats of an update are divided by: its pairs, or the symbols of y.
+        receptive_field_weight: of the size of the receptive fields, which the loss then holds as well.
     """
 
     data: TransductionData
@@ -40,6 +41,7 @@ class TransductionTask:
     form: Form
     size: int
     loss: Literal["sequence_sum", "token_mean"]
+    receptive_field_weight: float = 0.0
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The next thousand batches of pairs that were never seen."""
@@ -52,8 +54,8 @@ class TransductionTask:
         return batch_of(*self.data.training_pairs(first, len(indices)), self.data.vocabulary, self.form, first)
 
     def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """-log p(all y given their x)."""
-        return summed_nats(model, batch)
+        """-log p(all y given their x), and the weighted receptive fields."""
+        return summed_nats(model, batch, self.receptive_field_weight)
 
     def divisor(self, batch: Batch) -> int:
         """The batch's pairs or symbols of y."""
@@ -114,7 +116,7 @@ def _task(form: Form) -> Callable[[PreparedFolder, TrainingSettings, int], Trans
         if not isinstance(batches, SequenceBatches):
             raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
         data = transduction_data(prepared, seed)
-        return TransductionTask(data, prepared, form, batches.size, training.loss)
+        return TransductionTask(data, prepared, form, batches.size, training.loss, training.receptive_field_weight)
 
     return build
 

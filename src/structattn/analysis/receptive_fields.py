@@ -1,0 +1,42 @@
+"""Which inputs a model's predictions depend on through all its layers, as a record beside those of the layers."""
+
+import numpy as np
+from torch import Tensor
+
+from structattn.analysis.records import Record
+from structattn.data.vocabulary import FIRST_SYMBOL
+from structattn.evaluation.dependencies import fields_of, has_dependencies, true_dependencies
+from structattn.evaluation.runs import TrainedRun
+
+MECHANISM = "receptive_field"
+
+
+def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, ...]) -> Record | None:
+    """The receptive field of one example, (T, T), and the true dependencies where the language's are known.
+
+    Args:
+        run: the model and its data.
+        inputs: (1, T), ``<bos>`` first.
+        tokens: their symbols.
+
+    Returns:
+        None where a layer hands out no weights, as stacks do.
+    """
+    field = fields_of(run.model, inputs)
+    if field is None:
+        return None
+    return Record(
+        tokens=tokens,
+        layer=len(run.model.layers.blocks) - 1,
+        sublayer="receptive-field",
+        head=None,
+        mechanism=MECHANISM,
+        weights=field[0].double().cpu().numpy(),
+        sources=tokens,
+        truth=_truth(inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None,
+    )
+
+
+def _truth(inputs: np.ndarray) -> np.ndarray:
+    """Of the prediction that follows each input: the last input counts, though nothing is known to follow it."""
+    return true_dependencies(np.append(inputs[1:] - FIRST_SYMBOL, 0))

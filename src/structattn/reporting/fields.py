@@ -1,0 +1,60 @@
+"""Receptive fields side by side: which inputs each prediction depends on (Discrete Transformer, figure 2)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from structattn.reporting.figures import Plot, house_style, new_figure
+from structattn.reporting.heatmaps import tick_labels
+from structattn.reporting.palette import SOURCE, ramp
+from structattn.reporting.runs import Run
+
+FIELD = "receptive_field"
+_SIDE = 2.9  # inches of a matrix
+
+
+def field_plot(
+    matrices: Sequence[tuple[str, Sequence[Sequence[float]]]], tokens: Sequence[str], name: str, caption: str
+) -> Plot:
+    """Matrices of the same example beside each other, each under its title: predictions downwards, inputs across."""
+    with house_style(name):
+        figure = new_figure(_SIDE * len(matrices) + 0.4, _SIDE + 0.5)
+        grid = figure.subplots(1, len(matrices), squeeze=False)
+        for axes, (title, weights) in zip(grid.flat, matrices, strict=True):
+            _draw(axes, np.asarray(weights, dtype=np.float64), tokens)
+            axes.set_title(title, fontsize=8.5, pad=4)
+        grid[0, 0].set_ylabel("prediction after")
+    return Plot(name, figure, caption)
+
+
+def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str]) -> None:
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    axes.imshow(weights, cmap=ramp(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
+    points = 72 * (_SIDE - 0.5) / len(tokens)
+    tick_labels(axes.xaxis, tokens, points, upright=True)
+    tick_labels(axes.yaxis, tokens, points, upright=False)
+
+
+def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
+    """The true dependencies of an example beside the receptive fields of every run that explained it.
+
+    None where no run has a record of an example whose dependencies are known.
+    """
+    known = [(run, record) for run in runs for record in _known(run)]
+    if not known:
+        return None
+    _, chosen = known[0]
+    same = [(run.name, record["weights"]) for run, record in known if record["tokens"] == chosen["tokens"]]
+    caption = (
+        "Which inputs (columns) each prediction (rows) depends on: in truth, and through all layers of each run. Where "
+        "layers choose, a field is exact; where they mix, it is the relaxed one, between 0 and 1."
+    )
+    return field_plot([("true dependencies", chosen["truth"]), *same], chosen["tokens"], name, caption)
+
+
+def _known(run: Run) -> list[Mapping[str, Any]]:
+    return [record for record in run.records.values() if record["mechanism"] == FIELD and record.get("truth")]
