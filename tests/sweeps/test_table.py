@@ -63,7 +63,7 @@ def test_rows_select_the_least_and_tell_the_spread(tree, tmp_path):
     assert row.validation.interval == pytest.approx(4.302653 * statistics.stdev(of_cell) / math.sqrt(3), rel=1e-6)
     assert row.splits == {"test": {"cross_entropy": 2.0}}
     assert row.over_trials == {"test": {"cross_entropy": spread_of([2.0])}}
-    assert spread_of([2.0]) == Spread(1, 2.0, None, None)
+    assert spread_of([2.0]) == Spread(1, 2.0, None, None, 2.0, 2.0)
     assert row.drawn == trials[0].drawn
 
 

@@ -1,5 +1,6 @@
 """The settings of a sweep: a grid of trials, each trained several times."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -7,6 +8,7 @@ import yaml
 from pydantic import Field, Tag, ValidationError, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.published import CellPattern, Claim, Published
 from structattn.settings.run import described
 from structattn.support.errors import SettingsError
 
@@ -45,16 +47,21 @@ Draw = Annotated[
 ]
 
 
+def fits(cell: Mapping[str, str], pattern: CellPattern) -> bool:
+    """Whether a cell has, on each axis of the pattern, the value or one of the values named."""
+    wanted = {axis: (value,) if isinstance(value, str) else value for axis, value in pattern.items()}
+    return all(cell.get(axis) in values for axis, values in wanted.items())
+
+
 class Where(Settings):
     """Changes for the cells that match: on each axis named, one of the values named."""
 
-    match: dict[str, str | tuple[str, ...]] = Field(description="axis -> value, or a list of values")
+    match: CellPattern = Field(description="axis -> value, or a list of values")
     set: Changes = Field(description="path.to.field -> value")
 
     def fits(self, cell: dict[str, str]) -> bool:
         """Whether a cell matches."""
-        wanted = {axis: (value,) if isinstance(value, str) else value for axis, value in self.match.items()}
-        return all(cell.get(axis) in values for axis, values in wanted.items())
+        return fits(cell, self.match)
 
 
 class SweepSettings(Settings):
@@ -74,19 +81,31 @@ class SweepSettings(Settings):
         default={}, description="split -> whether the selected trial of each cell is scored on it, or all"
     )
 
+    published: tuple[Published, ...] = Field(default=(), description="numbers in print to hold the results against")
+    claims: tuple[Claim, ...] = Field(default=(), description="what is expected of the results")
+
     @model_validator(mode="after")
-    def _where_names_axes(self) -> Self:
+    def _cells_are_in_the_grid(self) -> Self:
         for index, where in enumerate(self.where):
-            for axis, value in where.match.items():
-                if axis not in self.grid:
-                    raise ValueError(
-                        f"where.{index}: {axis!r} is no axis; the grid has {', '.join(self.grid) or 'none'}"
-                    )
-                for name in (value,) if isinstance(value, str) else value:
-                    if name not in self.grid[axis]:
-                        known = ", ".join(self.grid[axis])
-                        raise ValueError(f"where.{index}: {name!r} is no value of {axis!r}; it has {known}")
+            self._require_known(f"where.{index}", where.match)
+        for index, table in enumerate(self.published):
+            for number, value in enumerate(table.values):
+                place = f"published.{index}.values.{number}"
+                self._require_known(place, value.cell)
+                if missing := [axis for axis in self.grid if axis not in value.cell]:
+                    raise ValueError(f"{place}: the cell says nothing of {', '.join(missing)}")
+        for index, claim in enumerate(self.claims):
+            for pattern in (claim.cell, claim.below or {}, claim.above or {}):
+                self._require_known(f"claims.{index}", pattern)
         return self
+
+    def _require_known(self, place: str, pattern: Mapping[str, str | tuple[str, ...]]) -> None:
+        for axis, value in pattern.items():
+            if axis not in self.grid:
+                raise ValueError(f"{place}: {axis!r} is no axis; the grid has {', '.join(self.grid) or 'none'}")
+            for name in (value,) if isinstance(value, str) else value:
+                if name not in self.grid[axis]:
+                    raise ValueError(f"{place}: {name!r} is no value of {axis!r}; it has {', '.join(self.grid[axis])}")
 
 
 def load_sweep(path: Path) -> SweepSettings:

@@ -38,12 +38,16 @@ class Spread:
         mean: of them.
         deviation: dividing by n - 1; None for one number.
         interval: half the width of the 95 % interval of the mean (Student's t); None for one number.
+        least: of them.
+        greatest: of them.
     """
 
     count: int
     mean: float
     deviation: float | None
     interval: float | None
+    least: float
+    greatest: float
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def spread_of(numbers: Sequence[float]) -> Spread:
     """The spread of one or more numbers."""
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
     interval = None if deviation is None else half_width(len(numbers)) * deviation / math.sqrt(len(numbers))
-    return Spread(len(numbers), statistics.fmean(numbers), deviation, interval)
+    return Spread(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
 
 
 def result_of(trial: Trial, folder: Path) -> Result | None:

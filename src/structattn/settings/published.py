@@ -1,0 +1,59 @@
+"""What a sweep's results are held against: numbers that were published, and claims."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from structattn.settings.base import Settings
+
+CellPattern = dict[str, str | tuple[str, ...]]
+
+
+class ScoreName(Settings):
+    """Which number of a cell is meant."""
+
+    score: str = Field(
+        default="validation",
+        pattern=r"^(validation|\w+\.\w+)$",
+        description="validation, or SPLIT.NAME as test.accuracy",
+    )
+    of: Literal["selected", "mean", "least", "greatest"] = Field(
+        default="selected", description="of the trial that validation selects, or over all trials of the cell"
+    )
+
+
+class PublishedValue(Settings):
+    """The number of one cell, as printed."""
+
+    cell: dict[str, str] = Field(description="axis -> name of its value, for every axis of the grid")
+    value: float
+    deviation: float | None = Field(default=None, ge=0, description="the standard deviation printed beside it")
+
+
+class Published(ScoreName):
+    """A table, or a part of one."""
+
+    source: str = Field(description="paper and table")
+    unit: float = Field(default=1.0, gt=0, description="what 1 in print means; 0.01 for percent")
+    rounding: float = Field(default=0.0, ge=0, description="half a unit of the last digit in print")
+    values: tuple[PublishedValue, ...]
+
+
+class Claim(ScoreName):
+    """Something that should hold: of the cells that match, against a number or against their like."""
+
+    says: str = Field(description="the claim in words")
+    cell: CellPattern = Field(
+        default={}, description="axis -> a value, or a list; every cell that matches is held to it"
+    )
+    at_most: float | None = None
+    at_least: float | None = None
+    below: dict[str, str] | None = Field(default=None, description="changes of the cell that give the one to be below")
+    above: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_relation(self) -> Self:
+        given = [name for name in ("at_most", "at_least", "below", "above") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"expected one of at_most, at_least, below, above; found {', '.join(given) or 'none'}")
+        return self

@@ -1,0 +1,149 @@
+"""Results beside published numbers and claims."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.settings.sweep import SweepSettings, load_sweep
+from structattn.support.errors import SettingsError, StructattnError
+from structattn.sweeps.comparison import comparisons_of, verdicts_of
+from structattn.sweeps.results import read_sweep
+from structattn.sweeps.table import Row, spread_of
+from structattn.sweeps.trials import trials_of
+
+
+def row(cell, validation, accuracy=()):
+    accuracies = {"test": {"accuracy": spread_of(accuracy)}} if accuracy else {}
+    selected = {"test": {"accuracy": accuracy[0]}} if accuracy else {}
+    return Row(cell, min(validation), "x", spread_of(validation), {}, selected, accuracies)
+
+
+@pytest.fixture
+def expectations(tree):
+    """A sweep of two languages and two models with published numbers in percent."""
+
+    def make(published=(), claims=()):
+        return SweepSettings.model_validate({**tree, "published": published, "claims": claims})
+
+    return make
+
+
+MARKED, DYCK = (
+    ({"language": "w#w^R", "model": model} for model in ("Tf", "Tf+Sup")),
+    {"language": "Dyck", "model": "Tf"},
+)
+TF, SUP = MARKED
+
+
+@pytest.mark.parametrize(
+    ("published", "accuracies", "inside"),
+    [
+        (99.0, (0.98, 0.99, 1.0), True),
+        (92.0, (0.98, 0.99, 1.0), False),
+        (100.0, (0.9997, 0.9997), True),  # as printed to one digit
+        (99.9, (0.9984, 0.9984), False),
+        (99.0, (0.99,), None),  # one trial has no interval
+    ],
+)
+def test_published_numbers_lie_inside_or_outside(expectations, published, accuracies, inside):
+    table = {"source": "Table 1", "score": "test.accuracy", "of": "mean", "unit": 0.01, "rounding": 0.05}
+    sweep = expectations([{**table, "values": [{"cell": TF, "value": published, "deviation": 0.4}]}])
+    (found,) = comparisons_of(sweep.published, [row(TF, (0.1,), accuracies)])
+    assert (found.source, found.cell, found.published, found.deviation) == ("Table 1", TF, published, 0.4)
+    assert found.ours == pytest.approx(100 * sum(accuracies) / len(accuracies))
+    assert (found.trials, found.inside) == (len(accuracies), inside)
+
+
+def test_what_has_not_ended_is_compared_with_nothing(expectations):
+    sweep = expectations([{"source": "s", "values": [{"cell": SUP, "value": 0.1}]}])
+    (found,) = comparisons_of(sweep.published, [row(TF, (0.2, 0.3))])
+    assert (found.ours, found.interval, found.trials, found.inside) == (None, None, 0, None)
+
+
+def test_claims_are_held_to_every_cell_that_matches(expectations):
+    sweep = expectations(
+        claims=[
+            {"says": "small", "cell": {"model": ["Tf", "Tf+Sup"], "language": "w#w^R"}, "at_most": 0.1},
+            {"says": "better", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}},
+            {"says": "right", "cell": TF, "score": "test.accuracy", "of": "greatest", "at_least": 0.9},
+        ]
+    )
+    rows = [row(TF, (0.2, 0.3), (0.85, 0.9)), row(SUP, (0.1, 0.4)), row(DYCK, (0.1,))]
+    cells = [TF, SUP, DYCK, {**DYCK, "model": "Tf+Sup"}]
+    found = [(v.says, v.cell["language"], v.ours, v.bound, v.holds) for v in verdicts_of(sweep.claims, cells, rows)]
+    assert found == [
+        ("small", "w#w^R", 0.2, 0.1, False),
+        ("small", "w#w^R", 0.1, 0.1, True),
+        ("better", "w#w^R", 0.1, 0.2, True),
+        ("better", "Dyck", None, 0.1, None),
+        ("right", "w#w^R", 0.9, 0.9, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("published", "claims", "message"),
+    [
+        ([{"source": "s", "values": [{"cell": {"model": "Tf"}, "value": 1}]}], [], "says nothing of language"),
+        ([{"source": "s", "values": [{"cell": {**TF, "model": "x"}, "value": 1}]}], [], "'x' is no value of 'model'"),
+        ([], [{"says": "c", "cell": {"size": "big"}, "at_most": 1}], "'size' is no axis"),
+        ([], [{"says": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
+        ([], [{"says": "c"}], "expected one of at_most.*found none"),
+    ],
+)
+def test_expectations_of_nothing_in_the_grid_are_refused(expectations, published, claims, message):
+    with pytest.raises(ValueError, match=message):
+        expectations(published, claims)
+
+
+def test_expectations_do_not_rename_trials(tree, expectations, tmp_path):
+    plain = trials_of(SweepSettings.model_validate(tree), tmp_path)
+    held = trials_of(expectations(claims=[{"says": "c", "at_most": 1}]), tmp_path)
+    assert [trial.name for trial in held] == [trial.name for trial in plain]
+
+
+def write_run(folder, score, accuracy):
+    (folder / "scores").mkdir(parents=True)
+    events = [
+        {"event": "validation", "update": 1, "cross_entropy": 1.0, "cross_entropy_difference": score},
+        {"event": "end", "best_update": 1},
+    ]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "scores" / "test.json").write_text(json.dumps({"split": "test", "accuracy": accuracy}))
+
+
+def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
+    tree["published"] = [
+        {"source": "Table 7", "score": "test.accuracy", "of": "mean", "values": [{"cell": TF, "value": 0.5}]}
+    ]
+    tree["claims"] = [{"says": "close to the bound", "cell": TF, "at_most": 0.05}]
+    recipe = tmp_path / "sweep.json"  # JSON is YAML
+    recipe.write_text(json.dumps(tree))
+    trials = [trial for trial in trials_of(load_sweep(recipe), tmp_path / "out") if trial.cell == TF]
+    for trial, score in zip(trials, (0.04, 0.06), strict=True):
+        write_run(tmp_path / "out/runs" / trial.name, score, 0.5 + score)
+    kept = tmp_path / "kept.json"
+    shown = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--recipe", str(recipe), "-o", str(kept)])
+    assert shown.exit_code == 0, shown.output
+    for words in ("Table 7", "inside", "close to the bound", "holds", "2 of 8 trials"):
+        assert words in shown.output
+    found = json.loads(kept.read_text())
+    assert found["comparisons"][0]["ours"] == pytest.approx(0.55)
+    assert found["claims"][0]["holds"] is True
+    assert [run["seed"] for run in found["runs"]] == [1, 2]
+    assert SweepSettings.model_validate(found["settings"]) == SweepSettings.model_validate(
+        {key: value for key, value in tree.items() if key not in ("published", "claims")}
+    )
+
+
+def test_a_folder_without_trials_of_the_sweep_is_refused(sweep, tmp_path):
+    with pytest.raises(StructattnError, match="none of the sweep's 8 trials has ended there"):
+        read_sweep(sweep, tmp_path)
+
+
+def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
+    tree["claims"] = [{"says": "c", "at_most": 1, "cell": {"model": "GPT"}}]
+    (tmp_path / "sweep.json").write_text(json.dumps(tree))
+    with pytest.raises(SettingsError, match=r"claims.0: 'GPT' is no value of 'model'"):
+        load_sweep(tmp_path / "sweep.json")

@@ -1,0 +1,28 @@
+"""Every recipe that is a sweep expands to trials whose settings fit, and its expectations speak of cells that it has."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from structattn.settings.sweep import load_sweep
+from structattn.sweeps.comparison import comparisons_of, verdicts_of
+from structattn.sweeps.trials import trials_of
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: str(path.relative_to(RECIPES)))
+def test_its_trials_fit(path, tmp_path):
+    sweep = load_sweep(path)
+    trials = trials_of(sweep, tmp_path)
+    cells = [trial.cell for trial in trials if trial.restart == 0]
+    assert len(trials) == len(cells) * sweep.restarts
+    assert len(comparisons_of(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
+    for claim in sweep.claims:
+        assert verdicts_of([claim], cells, []), f"{claim.says!r} speaks of no cell"
+
+
+def test_there_are_recipes():
+    assert {path.parent.name for path in SWEEPS} >= {"context_free", "deterministic_context_free"}
