@@ -101,11 +101,11 @@ def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source
         raise SettingsError(described(error, tree, source, overrides)) from None
 
 
-def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
-    """Read settings from a YAML file and apply ``path.to.field=value`` to them.
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds.
 
     Raises:
-        SettingsError: the file cannot be read, is not YAML, or does not fit.
+        SettingsError: the file cannot be read, is not YAML, or holds something else.
     """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -115,4 +115,13 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         raise SettingsError(f"{path}: not YAML: {error}") from None
     if not isinstance(tree, dict):
         raise SettingsError(f"{path}: expected a mapping of settings, found {type(tree).__name__}")
-    return resolve_settings(tree, overrides, str(path))
+    return tree
+
+
+def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Read settings from a YAML file and apply ``path.to.field=value`` to them.
+
+    Raises:
+        SettingsError: the file cannot be read, is not YAML, or does not fit.
+    """
+    return resolve_settings(read_mapping(path), overrides, str(path))

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, Tag, ValidationError, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
 from structattn.settings.published import CellPattern, Claim, Published
-from structattn.settings.run import described
+from structattn.settings.run import described, read_mapping
 from structattn.support.errors import SettingsError
 
 Changes = dict[str, Any]
@@ -114,22 +113,10 @@ def load_sweep(path: Path) -> SweepSettings:
     Raises:
         SettingsError: a file cannot be read, is not YAML, or does not fit; the message gives the dotted path.
     """
-    tree = _read_mapping(path)
+    tree = read_mapping(path)
     if isinstance(tree.get("base"), str):
-        tree["base"] = _read_mapping(path.parent / tree["base"])
+        tree["base"] = read_mapping(path.parent / tree["base"])
     try:
         return SweepSettings.model_validate(tree)
     except ValidationError as error:
         raise SettingsError(described(error, tree, str(path))) from None
-
-
-def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: not YAML: {error}") from None
-    if not isinstance(tree, dict):
-        raise SettingsError(f"{path}: expected a mapping of settings, found {type(tree).__name__}")
-    return tree
