@@ -1,4 +1,4 @@
-"""Every recipe that is a sweep expands to trials whose settings fit, and its expectations speak of cells that it has."""
+"""Every recipe that is a sweep expands to trials whose settings fit, and expects things of cells that it has."""
 
 from pathlib import Path
 

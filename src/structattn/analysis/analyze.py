@@ -9,7 +9,7 @@ import torch
 from structattn.analysis.receptive_fields import receptive_field_record
 from structattn.analysis.records import records_of, write_record
 from structattn.data.batching import Batch, make_batch, make_stream_batch
-from structattn.evaluation.runs import TrainedRun, Which, open_run
+from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
@@ -18,14 +18,14 @@ LONGEST = 400  # tokens; a map has the square of that many numbers
 SHORTEST_SHOWN, LONGEST_SHOWN = 10, 120  # tokens of an example that nobody chose: enough to see, and legible
 
 
-def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: Which = "best") -> list[Path]:
+def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: str = "best") -> list[Path]:
     """Explain every layer of a run's model on examples of a split; write ``records/*.json`` into its folder.
 
     Args:
         folder: a run folder.
         split: a split of its prepared folder.
         examples: numbers of sequences in file order; of windows, where the data are a stream.
-        checkpoint: ``best`` or ``last``.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them.
 
     Returns:
         The files, one for each layer, or for each sublayer, or each head, of a layer that has several.

@@ -1,17 +1,9 @@
 """``structattn evaluate``: score runs, and explain what their layers do with an example."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-
-class Checkpoint(StrEnum):
-    """Which weights of a run."""
-
-    best = "best"
-    last = "last"
 
 
 def evaluate(
@@ -19,7 +11,9 @@ def evaluate(
     split: Annotated[
         list[str] | None, typer.Option(help="A split to score, repeatable; all but train if left out.")
     ] = None,
-    checkpoint: Annotated[Checkpoint, typer.Option(help="Which weights.")] = Checkpoint.best,
+    checkpoint: Annotated[
+        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+    ] = "best",
     explain: Annotated[int, typer.Option(min=0, help="Explain so many examples of the last split.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
@@ -31,7 +25,7 @@ def evaluate(
 
     results = []
     for folder in runs:
-        run = open_run(folder, checkpoint.value, data=data)
+        run = open_run(folder, checkpoint, data=data)
         splits = split or [name for name in run.prepared.splits if name != "train"]
         results += [(folder, evaluate_run(run, name)) for name in splits]
         analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))

@@ -10,7 +10,7 @@ from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
 from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.ngrams import ngram_baselines
-from structattn.evaluation.runs import TrainedRun, Which, open_run
+from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.settings.training import StreamBatches
@@ -40,7 +40,7 @@ def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, An
 
 
 def evaluate(
-    folder: Path, split: str, checkpoint: Which = "best", *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
+    folder: Path, split: str, checkpoint: str = "best", *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
     """Score a run on a split and write ``scores/SPLIT.json`` into its folder, whole or not at all.
 
@@ -49,7 +49,8 @@ def evaluate(
     Args:
         folder: a run folder.
         split: a split of its prepared folder.
-        checkpoint: ``best`` (least validation cross-entropy) or ``last``.
+        checkpoint: ``best`` (least validation cross-entropy), ``last``, or ``best-K`` or ``last-K`` for the mean of the
+            weights of K of them.
         batch_tokens: the largest padded size of a batch.
         baselines: whether n-gram models are counted beside it, for text.
 

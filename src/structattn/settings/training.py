@@ -1,8 +1,8 @@
 """The settings of the training loop."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, Tag, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
 
@@ -58,12 +58,39 @@ class WarmupSchedule(Settings):
     steps: int = Field(default=4000, ge=1)
 
 
+class LinearSchedule(Settings):
+    """Raise the rate linearly for ``warmup`` updates, then let it fall linearly to ``end`` at update ``steps``."""
+
+    kind: Literal["linear"]
+    steps: int = Field(ge=1, description="100,000 for the small data of You et al. (2020)")
+    end: float = Field(default=0.0, ge=0, description="the last rate, which stays; 1e-5 there")
+    warmup: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _warmup_ends_before(self) -> Self:
+        if self.warmup >= self.steps:
+            raise ValueError(f"warmup {self.warmup} must end before steps, {self.steps}")
+        return self
+
+
 Schedule = Annotated[
     Annotated[ConstantSchedule, Tag("constant")]
+    | Annotated[LinearSchedule, Tag("linear")]
     | Annotated[PlateauSchedule, Tag("plateau")]
     | Annotated[WarmupSchedule, Tag("warmup")],
     told_apart_by("kind", default="plateau"),
 ]
+
+
+class LabelSmoothing(Settings):
+    """What targets are mixed with in training; scores are never smoothed. The formulas are in `tasks/smoothing.py`."""
+
+    epsilon: float = Field(default=0.1, ge=0, lt=1)
+    formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
+        default="torch",
+        description="torch: that of torch and of DuSell & Chiang (2024); you: You et al. (2020); annotated: the "
+        "Annotated Transformer; fairseq: that of fairseq",
+    )
 
 
 class AdamSettings(Settings):
@@ -82,6 +109,7 @@ class TrainingSettings(Settings):
     loss: Literal["sequence_sum", "token_mean"] = Field(
         default="sequence_sum", description="sum over time, mean over sequences (the paper); or mean over tokens"
     )
+    label_smoothing: LabelSmoothing | None = None
     receptive_field_weight: float = Field(
         default=0.0,
         ge=0,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from structattn.data.batching import Batch, Indices
 from structattn.tasks.examples import Examples
+from structattn.tasks.objective import NATS, Objective
 from structattn.tasks.scoring import score_batches
-from structattn.tasks.sequence_loss import loss_divisor, summed_nats, symbol_count
+from structattn.tasks.sequence_loss import loss_divisor, symbol_count
 from structattn.tasks.task import Scores
 
 
@@ -24,14 +25,14 @@ class NextTokenTask:
         valid: what is scored during training.
         loss: what the summed nats of an update are divided by: its sequences, or its symbols.
         lower_bound: the entropy of the validation split's distribution, nats per symbol, where it is known.
-        receptive_field_weight: of the size of the receptive fields, which the loss then holds as well.
+        objective: what training makes small.
     """
 
     train: Examples
     valid: Examples
     loss: Literal["sequence_sum", "token_mean"]
     lower_bound: float | None = None
-    receptive_field_weight: float = 0.0
+    objective: Objective = NATS
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The shuffled batches of an epoch."""
@@ -42,8 +43,8 @@ class NextTokenTask:
         return self.train.batch(indices)
 
     def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """-log p(batch), and the weighted receptive fields."""
-        return summed_nats(model, batch, self.receptive_field_weight)
+        """What training makes small: -log p(batch), if nothing else is asked for."""
+        return self.objective(model, batch)
 
     def divisor(self, batch: Batch) -> int:
         """The batch's sequences or symbols."""

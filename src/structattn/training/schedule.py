@@ -3,10 +3,10 @@
 import math
 from dataclasses import replace
 
-from structattn.settings.training import ConstantSchedule, PlateauSchedule, WarmupSchedule
+from structattn.settings.training import ConstantSchedule, LinearSchedule, PlateauSchedule, WarmupSchedule
 from structattn.training.state import ScheduleState
 
-ScheduleSettings = ConstantSchedule | PlateauSchedule | WarmupSchedule
+ScheduleSettings = ConstantSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule
 
 PLATEAU_THRESHOLD = 1e-4  # relative; torch's default
 PLATEAU_SMALLEST_CHANGE = 1e-8  # absolute; torch's default
@@ -15,11 +15,22 @@ PLATEAU_SMALLEST_CHANGE = 1e-8  # absolute; torch's default
 def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int) -> float:
     """The learning rate of an update, counted from 1.
 
-    Constant and plateau: the state's rate r. Warm-up over n updates: r · min(update / n, sqrt(n / update)).
+    Constant and plateau: the state's rate r. Warm-up over n updates: r · min(update / n, sqrt(n / update)); the rule of
+    Vaswani et al. (2017) is that with r = 1 / sqrt(d n). Linear, warm-up over w of n updates:
+    r · update / w up to w, from there r + (end - r) · (update - w) / (n - w), and end from n on.
     """
+    if isinstance(settings, LinearSchedule):
+        return _linear(settings, state.learning_rate, update)
     if isinstance(settings, WarmupSchedule):
         return state.learning_rate * min(update / settings.steps, math.sqrt(settings.steps / update))
     return state.learning_rate
+
+
+def _linear(settings: LinearSchedule, rate: float, update: int) -> float:
+    if update < settings.warmup:
+        return rate * update / settings.warmup
+    part = min(1.0, (update - settings.warmup) / (settings.steps - settings.warmup))
+    return rate + (settings.end - rate) * part
 
 
 def after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:

@@ -6,6 +6,7 @@ from structattn.tasks.examples import examples_of
 from structattn.tasks.formal_language.batches import check_batches
 from structattn.tasks.formal_language.scores import split_lower_bound
 from structattn.tasks.next_token import NextTokenTask
+from structattn.tasks.objective import Objective
 
 
 def formal_language_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> NextTokenTask:
@@ -20,5 +21,5 @@ def formal_language_task(prepared: PreparedFolder, training: TrainingSettings, s
         valid=examples_of(prepared, "valid", training.batches),
         loss=training.loss,
         lower_bound=split_lower_bound(prepared, "valid"),
-        receptive_field_weight=training.receptive_field_weight,
+        objective=Objective.of(training),
     )

@@ -5,6 +5,7 @@ from structattn.settings.training import TrainingSettings
 from structattn.tasks.examples import examples_of
 from structattn.tasks.language_modeling.batches import check_batches
 from structattn.tasks.next_token import NextTokenTask
+from structattn.tasks.objective import Objective
 
 
 def language_modeling_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> NextTokenTask:
@@ -18,5 +19,5 @@ def language_modeling_task(prepared: PreparedFolder, training: TrainingSettings,
         train=examples_of(prepared, "train", training.batches, seed),
         valid=examples_of(prepared, "valid", training.batches),
         loss=training.loss,
-        receptive_field_weight=training.receptive_field_weight,
+        objective=Objective.of(training),
     )

@@ -14,8 +14,8 @@ from structattn.data.batching import Batch, Indices
 from structattn.data.prepared import PreparedFolder
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.tasks.objective import NATS, Objective
 from structattn.tasks.scoring import perplexity
-from structattn.tasks.sequence_loss import summed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.transduction.batches import Form, TransductionData, batch_of, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import Tally, tally
@@ -33,7 +33,7 @@ class TransductionTask:
         form: whether y is predicted all at once or symbol by symbol.
         size: pairs in a batch, all of one length.
         loss: what the summed nats of an update are divided by: its pairs, or the symbols of y.
-        receptive_field_weight: of the size of the receptive fields, which the loss then holds as well.
+        objective: what training makes small.
     """
 
     data: TransductionData
@@ -41,7 +41,7 @@ class TransductionTask:
     form: Form
     size: int
     loss: Literal["sequence_sum", "token_mean"]
-    receptive_field_weight: float = 0.0
+    objective: Objective = NATS
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The next thousand batches of pairs that were never seen."""
@@ -54,8 +54,8 @@ class TransductionTask:
         return batch_of(*self.data.training_pairs(first, len(indices)), self.data.vocabulary, self.form, first)
 
     def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """-log p(all y given their x), and the weighted receptive fields."""
-        return summed_nats(model, batch, self.receptive_field_weight)
+        """What training makes small: -log p(all y given their x), if nothing else is asked for."""
+        return self.objective(model, batch)
 
     def divisor(self, batch: Batch) -> int:
         """The batch's pairs or symbols of y."""
@@ -116,7 +116,7 @@ def _task(form: Form) -> Callable[[PreparedFolder, TrainingSettings, int], Trans
         if not isinstance(batches, SequenceBatches):
             raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
         data = transduction_data(prepared, seed)
-        return TransductionTask(data, prepared, form, batches.size, training.loss, training.receptive_field_weight)
+        return TransductionTask(data, prepared, form, batches.size, training.loss, Objective.of(training))
 
     return build
 

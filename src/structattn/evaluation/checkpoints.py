@@ -1,0 +1,92 @@
+"""Which of a run's checkpoints ``best``, ``last``, ``best-5``, ``last-5`` mean, and the mean of their weights."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from structattn.support.errors import CheckpointError, UsageError
+from structattn.training.checkpoint import MODEL_NAME, Manifest, read_manifest, read_tensors
+from structattn.training.events import events_of
+from structattn.training.run_folder import RunFolder
+from structattn.training.store import checkpoint_updates
+
+_WHICH = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
+
+
+def checkpoints_of(folder: Path, which: str = "best") -> list[Path]:
+    """The folders of the checkpoints that are meant, the newest first.
+
+    Args:
+        folder: a run folder.
+        which: ``best``, of the least validation cross-entropy; ``last``, the newest; ``last-K``, the K newest;
+            ``best-K``, the K best among those that are kept, of which ``training.keep_checkpoints`` says how many.
+
+    Raises:
+        CheckpointError: there are not so many.
+        UsageError: ``which`` is another word.
+    """
+    match = _WHICH.fullmatch(which)
+    if not match:
+        raise UsageError(f"checkpoint {which!r} is not one of best, last, best-K, last-K")
+    run, count = RunFolder(folder), int(match[2] or 1)
+    if which == "best":
+        updates = [_best_update(run.best)]
+    elif match[1] == "last":
+        updates = sorted(checkpoint_updates(run.checkpoints))[-count:]
+    else:
+        updates = _best_kept(run, count)
+    if len(updates) < count:
+        raise CheckpointError(
+            f"{run.checkpoints}: holds {len(updates) or 'no'} checkpoints of those asked for: {which}"
+        )
+    return [run.checkpoints / str(update) for update in sorted(updates, reverse=True)]
+
+
+def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
+    """The mean of the weights of several checkpoints of one run, summed in float64, and the manifest of the first.
+
+    What is no floating-point number is that of the first. Cost: the memory of three models, however many they are.
+
+    Raises:
+        CheckpointError: one is damaged, or belongs to other data.
+    """
+    manifest = read_manifest(folders[0])
+    first = read_tensors(folders[0], MODEL_NAME, manifest)
+    if len(folders) == 1:
+        return first, manifest
+    sums = {name: tensor.double() for name, tensor in first.items() if tensor.is_floating_point()}
+    for folder in folders[1:]:
+        other = read_manifest(folder)
+        if other.data_digest != manifest.data_digest:
+            raise CheckpointError(
+                f"{folder}: belongs to data with digest {other.data_digest}, not {manifest.data_digest}"
+            )
+        weights = read_tensors(folder, MODEL_NAME, other)
+        for name, total in sums.items():
+            total.add_(weights[name])
+    mean = {name: (total / len(folders)).to(first[name].dtype) for name, total in sums.items()}
+    return {**first, **mean}, manifest
+
+
+def _best_kept(run: RunFolder, count: int) -> list[int]:
+    kept = set(checkpoint_updates(run.checkpoints))
+    validations = [event for event in events_of(run.events) if event["event"] == "validation"]
+    scores = {event["update"]: event["cross_entropy"] for event in validations if event["update"] in kept}
+    return sorted(scores, key=lambda update: (scores[update], update))[:count]
+
+
+def _best_update(path: Path) -> int:
+    try:
+        update = json.loads(path.read_bytes())["update"]
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} is missing: the run has not been validated yet; the last checkpoint may be used"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: does not name a checkpoint: {error!r}") from None
+    if not isinstance(update, int):
+        raise CheckpointError(f"{path}: update is {update!r}; expected a number")
+    return update
