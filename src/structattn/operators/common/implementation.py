@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from structattn.operators.common.gpu import why_no_gpu_kernel
 from structattn.operators.common.kernels import compiled_kernels
 from structattn.support.errors import ImplementationUnavailableError
 
@@ -14,8 +15,16 @@ _logger = logging.getLogger("structattn")
 _told: set[tuple[str, str]] = set()
 
 
-def chosen_implementation(operator: str, implementation: Implementation, device: torch.device) -> str:
+def chosen_implementation(
+    operator: str, implementation: Implementation, device: torch.device, *, gpu_kernel: bool = False
+) -> str:
     """Name the implementation to run; ``auto`` takes the kernel where it can run, and says once what it took.
+
+    Args:
+        operator: its name, for messages.
+        implementation: what was asked for.
+        device: where the tensors are.
+        gpu_kernel: whether the operator has a kernel for GPUs.
 
     Raises:
         ValueError: ``implementation`` is none of the known words.
@@ -23,19 +32,19 @@ def chosen_implementation(operator: str, implementation: Implementation, device:
     """
     if implementation == "reference":
         return "reference"
-    missing = _why_not_cpu(device)
-    if implementation == "cpu":
-        if missing:
-            raise ImplementationUnavailableError(f"{operator}: implementation 'cpu' cannot run: {missing}")
-        return "cpu"
-    if implementation == "gpu":
-        raise ImplementationUnavailableError(f"{operator}: implementation 'gpu' does not exist yet")
+    missing = {"cpu": _why_not_cpu(device), "gpu": _why_not_gpu(device, gpu_kernel)}
+    if implementation in missing:
+        if missing[implementation]:
+            reason = missing[implementation]
+            raise ImplementationUnavailableError(f"{operator}: implementation {implementation!r} cannot run: {reason}")
+        return implementation
     if implementation != "auto":
         raise ValueError(f"implementation={implementation!r}; expected 'auto', 'reference', 'cpu' or 'gpu'")
-    choice = "reference" if missing else "cpu"
+    kernel = "cpu" if device.type == "cpu" else "gpu"
+    choice = "reference" if missing[kernel] else kernel
     if (operator, choice) not in _told and not torch.compiler.is_compiling():
         _told.add((operator, choice))
-        _logger.info("%s runs as %r%s", operator, choice, f" because {missing}" if missing else "")
+        _logger.info("%s runs as %r%s", operator, choice, f" because {missing[kernel]}" if missing[kernel] else "")
     return choice
 
 
@@ -50,3 +59,10 @@ def _why_not_cpu(device: torch.device) -> str | None:
     if _extension_missing():
         return "the compiled extension is not installed"
     return None
+
+
+def _why_not_gpu(device: torch.device, gpu_kernel: bool) -> str | None:
+    if not gpu_kernel:
+        return "it has no kernel for GPUs"
+    reason: str | None = why_no_gpu_kernel(device.type)
+    return reason

@@ -8,6 +8,7 @@ from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
 from structattn.operators.superposition_stack.actions import SuperpositionAction
+from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
 from structattn.operators.superposition_stack.gradient import superposition_stack_op
 from structattn.operators.superposition_stack.reference import superposition_stack_reference, superposition_step
 
@@ -40,7 +41,7 @@ def superposition_stack(
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros,
             forward and backward, whatever the arguments hold there.
         implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernel; "auto" takes the kernel where it can run.
+            kernel; "gpu" the Triton kernel; "auto" takes the kernel of the tensors' device where it can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
@@ -54,7 +55,7 @@ def superposition_stack(
     require_shape("values", values, (batch, time, None), "(B, T, m)")
     if initial is not None:
         require_shape("initial", initial, (batch, values.shape[2]), "(B, m)")
-    choice = chosen_implementation("superposition_stack", implementation, values.device)
+    choice = chosen_implementation("superposition_stack", implementation, values.device, gpu_kernel=True)
     given = {"actions": actions, "values": values} | ({} if initial is None else {"initial": initial})
     (actions, values, *rest), dtype = computing_precision(**given)
     row = rest[0] if rest else None
@@ -62,6 +63,8 @@ def superposition_stack(
         checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
         return superposition_stack_op(actions, values, checked, row).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
+    if choice == "gpu":
+        return superposition_stack_gpu_op(actions, values, checked, row).to(dtype)
     return superposition_stack_reference(actions, values, checked, row).to(dtype)
 
 

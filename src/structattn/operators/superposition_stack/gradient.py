@@ -43,7 +43,7 @@ def _addresses(*tensors: Tensor | None) -> list[int]:
 @torch.library.impl(_FORWARD, "cpu")
 def _forward(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
     given = _contiguous(actions, values, lengths, initial)
-    readings = _fake_forward(actions, values, lengths, initial)
+    readings = fake_forward(actions, values, lengths, initial)
     _kernel("forward", values.dtype, _addresses(*given, readings), values.shape)
     return readings
 
@@ -53,17 +53,18 @@ def _backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     given = _contiguous(cotangent, actions, values, lengths, initial)
-    gradients = _fake_backward(cotangent, actions, values, lengths, initial)
+    gradients = fake_backward(cotangent, actions, values, lengths, initial)
     wanted = gradients if initial is not None else (*gradients[:2], None)
     _kernel("backward", values.dtype, _addresses(*given, *wanted), values.shape)
     return gradients
 
 
-def _fake_forward(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
+def fake_forward(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
+    """Readings as yet unwritten."""
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
-def _fake_backward(
+def fake_backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """For actions, values and initial; an empty third where there is no initial row."""
@@ -87,7 +88,7 @@ def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:
     )
 
 
-torch.library.register_fake(_FORWARD, _fake_forward)
-torch.library.register_fake(_BACKWARD, _fake_backward)
+torch.library.register_fake(_FORWARD, fake_forward)
+torch.library.register_fake(_BACKWARD, fake_backward)
 torch.library.register_autograd(_FORWARD, _gradient, setup_context=_save_inputs)
 torch.library.register_autograd(_BACKWARD, _refuse_second_gradient)

@@ -1,0 +1,46 @@
+"""The Triton kernels without a GPU: interpreted, their tests pass; compiled for a GPU, they yield code for it.
+
+Each in a process of its own, because Triton decides once and for all whether it interprets or compiles.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+OPERATORS = ["superposition_stack"]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+def run(*command: str, **variables: str) -> str:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON", "PYTEST"))} | variables
+    result = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_interpreted_kernels_equal_the_definition(operator):
+    tests = HERE.parent / operator / "test_gpu_kernel.py"
+    root = str(HERE.parents[2])
+    output = run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", "--rootdir", root, str(tests)),
+        TRITON_INTERPRET="1",
+    )
+    assert re.search(r"[1-9][0-9]* passed", output)
+    assert "skipped" not in output
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_kernels_compile_for_a_gpu(operator, tmp_path):
+    output = run("-W", "error", str(HERE / "compile_ahead.py"), operator, TRITON_CACHE_DIR=str(tmp_path))
+    kernels = output.splitlines()
+    assert {line.split()[0] for line in kernels} >= {"forward", "backward"}
+    for line in kernels:
+        # Every kernel writes what other threads of its program read, so it has barriers of its own.
+        assert re.search(r"[1-9][0-9]* lines [1-9][0-9]* barriers$", line)
