@@ -38,12 +38,23 @@ def superposition_stack() -> Iterator[Callable[[], object]]:
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
 
     for dtype in (torch.float32, torch.float64):
-        for width in (1, 5, 64):
+        for width in (1, 64):
             actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
             for initial in (None, values[:, 0]):
                 leaves = [x.requires_grad_() for x in (actions, values)]
                 lengths = torch.tensor([65, 3])
                 yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu_op(*a, n, i).sum()
+
+
+def stack_pointer() -> Iterator[Callable[[], object]]:
+    """Short and long."""
+    from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map_op
+
+    for dtype in (torch.float32, torch.float64):
+        for time in (1, 7, 100):
+            actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
+            lengths = torch.tensor([time, 1])
+            yield lambda a=actions, n=lengths: stack_pointer_gpu_map_op(a, n).sum()
 
 
 if __name__ == "__main__":

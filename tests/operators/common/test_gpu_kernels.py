@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OPERATORS = ["superposition_stack"]
+OPERATORS = ["superposition_stack", "stack_pointer"]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 

@@ -44,8 +44,8 @@ def launch(
 ) -> None:
     """Run ``kernel(*tensors, *sizes, **constants)`` for every program of the grid, on the tensors' device.
 
-    ``constants`` are known when the kernel is compiled; ``num_warps`` may be among them. There is one stage: no load may
-    be moved ahead of a barrier for the sake of a pipeline.
+    ``constants`` are known when the kernel is compiled; ``num_warps`` may be among them. There is one stage: no load
+    may be moved ahead of a barrier for the sake of a pipeline.
     """
     if 0 in grid:
         return

@@ -6,6 +6,7 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
+from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map_op
 from structattn.operators.stack_pointer.gradient import stack_pointer_map_op
 from structattn.operators.stack_pointer.readings import map_is_cheaper, readings_by_map, readings_by_stack
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
@@ -40,7 +41,7 @@ def stack_pointer(
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on, and their values,
             give zeros, forward and backward, whatever the arguments hold there.
         implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernels; "auto" takes the kernels where they can run.
+            kernels; "gpu" the Triton kernels; "auto" takes the kernels of the tensors' device where they can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
@@ -52,13 +53,15 @@ def stack_pointer(
     require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
     batch, time, _ = actions.shape
     require_shape("values", values, (batch, time + 1, None), "(B, T + 1, d)")
-    choice = chosen_implementation("stack_pointer", implementation, values.device)
+    choice = chosen_implementation("stack_pointer", implementation, values.device, gpu_kernel=True)
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
         way = readings_by_map if map_is_cheaper(time, values.shape[2]) else readings_by_stack
         return way(actions, values, checked).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
+    if choice == "gpu":
+        return readings_on_gpu(actions, values, checked).to(dtype)
     return stack_pointer_reference(actions, values, checked).to(dtype)
 
 
@@ -78,12 +81,14 @@ def stack_pointer_weights(
     """
     require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
     batch, time, _ = actions.shape
-    choice = chosen_implementation("stack_pointer", implementation, actions.device)
+    choice = chosen_implementation("stack_pointer", implementation, actions.device, gpu_kernel=True)
     (actions,), dtype = computing_precision(actions=actions)
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, actions.device)
         return stack_pointer_map_op(actions, checked).to(dtype)
     checked = checked_lengths(lengths, batch, time, actions.device)
+    if choice == "gpu":
+        return stack_pointer_gpu_map_op(actions, checked).to(dtype)
     return stack_pointer_weights_reference(actions, checked).to(dtype)
 
 

@@ -47,14 +47,14 @@ def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
 
 @torch.library.impl(_MAP, "cpu")
 def _map(actions: Tensor, lengths: Tensor | None) -> Tensor:
-    weights = _fake_map(actions, lengths)
+    weights = fake_map(actions, lengths)
     _run("map_forward", [*_contiguous(actions, lengths), weights], *actions.shape[:2])
     return weights
 
 
 @torch.library.impl(_MAP_BACKWARD, "cpu")
 def _map_backward(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: Tensor | None) -> Tensor:
-    gradient = _fake_map_backward(cotangent, actions, weights, lengths)
+    gradient = fake_map_backward(cotangent, actions, weights, lengths)
     _run("map_backward", [*_contiguous(cotangent, actions, weights, lengths), gradient], *actions.shape[:2])
     return gradient
 
@@ -75,12 +75,14 @@ def _product_backward(
     return gradients
 
 
-def _fake_map(actions: Tensor, lengths: Tensor | None) -> Tensor:
+def fake_map(actions: Tensor, lengths: Tensor | None) -> Tensor:
+    """A map as yet unwritten."""
     batch, time, _ = actions.shape
     return actions.new_empty(batch, time, time + 1)
 
 
-def _fake_map_backward(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: Tensor | None) -> Tensor:
+def fake_map_backward(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: Tensor | None) -> Tensor:
+    """The gradient of the actions, as yet unwritten."""
     return torch.empty_like(actions, memory_format=torch.contiguous_format)
 
 
@@ -119,8 +121,8 @@ def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:
 
 
 for _name, _fake in (
-    (_MAP, _fake_map),
-    (_MAP_BACKWARD, _fake_map_backward),
+    (_MAP, fake_map),
+    (_MAP_BACKWARD, fake_map_backward),
     (_PRODUCT, _fake_product),
     (_PRODUCT_BACKWARD, _fake_product_backward),
 ):

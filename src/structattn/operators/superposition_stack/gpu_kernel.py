@@ -27,7 +27,7 @@ def _row_of(rows, t, column, m):
 
 @triton.jit
 def _stack_rows(stack, row, column, t, last, value, untouched, W: tl.constexpr):
-    """V_t[row]: ``value`` for row 0, which is pushed next, and z_t for rows beyond t. Rows after ``last`` are not read."""
+    """V_t[row]: ``value`` for row 0, which is pushed next, and z_t for rows beyond t; no row after ``last`` is read."""
     stored = (row >= 1) & (row <= t) & (row <= last)
     x = tl.load(stack + row * W + column, mask=stored, other=0.0)
     return tl.where(row > t, untouched, tl.where(row == 0, value, x))
