@@ -1,13 +1,12 @@
-"""Compile the GPU kernels of one operator for a GPU that need not be there, exactly as the operator would launch them.
+"""Compile all GPU kernels, exactly as the operators would launch them, for a GPU that need not be there.
 
-    python compile_ahead.py OPERATOR
+    python compile_ahead.py
 
-Runs the operator on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
-set of constants: its name, the constants, and how many lines of PTX and barriers came out. It must be a process of its
-own: Triton decides at import whether kernels are interpreted or compiled.
+Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
+set of constants: operator and name, the constants, and how many lines of PTX and barriers came out. It must be a
+process of its own: Triton decides at import whether kernels are interpreted or compiled.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 
 import torch
@@ -27,7 +26,10 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
     given = dict(zip(kernel.arg_names, arguments, strict=False))
     signature = {name: NAMES[x.dtype] if isinstance(x, torch.Tensor) else "i32" for name, x in given.items()}
     signature |= dict.fromkeys(constants, "constexpr")
-    key = kernel.__name__, f"{sorted(constants.items())} {options} {sorted(set(signature.values()))}"
+    key = (
+        f"{kernel.__module__.split('.')[-2]} {kernel.__name__}",
+        f"{sorted(constants.items())} {options} {sorted(set(signature.values()))}",
+    )
     if key not in compiled:
         source = ASTSource(kernel, signature, constants)
         compiled[key] = triton.compile(source, target=HOPPER, options=options).asm["ptx"]
@@ -37,29 +39,44 @@ def superposition_stack() -> Iterator[Callable[[], object]]:
     """With and without an initial row, narrow and wide."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
 
-    for dtype in (torch.float32, torch.float64):
-        for width in (1, 64):
-            actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
-            for initial in (None, values[:, 0]):
-                leaves = [x.requires_grad_() for x in (actions, values)]
-                lengths = torch.tensor([65, 3])
-                yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu_op(*a, n, i).sum()
+    for width, full, dtype in ((64, False, torch.float32), (64, True, torch.float32), (1, True, torch.float64)):
+        actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
+        leaves = [x.requires_grad_() for x in (actions, values)]
+        initial = values[:, 0] if full else None
+        lengths = torch.tensor([65, 3])
+        yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu_op(*a, n, i).sum()
 
 
 def stack_pointer() -> Iterator[Callable[[], object]]:
     """Short and long."""
     from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map_op
 
-    for dtype in (torch.float32, torch.float64):
-        for time in (1, 7, 100):
-            actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
-            lengths = torch.tensor([time, 1])
-            yield lambda a=actions, n=lengths: stack_pointer_gpu_map_op(a, n).sum()
+    for time, dtype in ((1, torch.float32), (100, torch.float32), (100, torch.float64)):
+        actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
+        lengths = torch.tensor([time, 1])
+        yield lambda a=actions, n=lengths: stack_pointer_gpu_map_op(a, n).sum()
+
+
+def nondeterministic_stack() -> Iterator[Callable[[], object]]:
+    """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
+    from structattn.operators.nondeterministic_stack import gpu
+
+    for states, symbols, time, dtype in (
+        (1, 1, 1, torch.float32),
+        (2, 3, 40, torch.float32),
+        (3, 2, 40, torch.float64),
+    ):
+        shape = 2, time, states, symbols, states, symbols
+        logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
+        vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
+        lengths = torch.tensor([time, 1])
+        yield lambda x=logits, v=vectors, n=lengths: gpu.forward(*x, *v, n, None)[0].sum()
 
 
 if __name__ == "__main__":
     JITFunction.run = compile_instead
-    for outcome in globals()[sys.argv[1]]():
-        outcome().backward()
+    for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
+        for outcome in operator():
+            outcome().backward()
     for (name, constants), ptx in compiled.items():
         print(name, constants, ptx.count("\n"), "lines", ptx.count("bar.sync"), "barriers")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from structattn.operators.superposition_stack import gpu as kernels
 from structattn.operators.superposition_stack import superposition_stack, superposition_stack_weights
-from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
 from structattn.support.errors import ImplementationUnavailableError
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -52,13 +52,20 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (3, 7, 5, torch.float64),
         (3, 8, 3, torch.float32),
         (1, 33, 1, torch.float32),
-        (1, 12, 33, torch.float64),
+        (1, 5, 33, torch.float64),
     ],
 )
 def test_kernel_equals_definition(gpu, batch, time, vector, dtype, full):
     lengths = torch.tensor([time, time // 2, 0][:batch], dtype=torch.int64)
     cotangent = torch.randn(batch, time, vector, dtype=torch.float64)
     assert_equals_definition(leaves(batch, time, vector, full, dtype, gpu), cotangent, lengths, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_stacks_of_several_tiles(gpu, monkeypatch, full):
+    monkeypatch.setattr(kernels, "_LANES", 4)
+    cotangent = torch.randn(1, 11, 2, dtype=torch.float64)
+    assert_equals_definition(leaves(1, 11, 2, full, device=gpu), cotangent, None, 1e-12)
 
 
 @pytest.mark.gpu
@@ -141,7 +148,7 @@ def test_opcheck_and_compilation(gpu):
         (*given[:2], lengths, given[2]),
         test_utils=["test_schema", "test_faketensor", "test_autograd_registration"],
     )
-    assert superposition_stack_gpu_op(*given[:2], lengths, None).shape == (2, 5, 3)
+    assert kernels.superposition_stack_gpu_op(*given[:2], lengths, None).shape == (2, 5, 3)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     assert torch.equal(
         torch.cat([x.flatten() for x in torch.autograd.grad(compiled(*given), given)]),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.nondeterministic_stack import gradient
+from structattn.operators.nondeterministic_stack import gpu, gradient
 from structattn.operators.nondeterministic_stack.actions import StackAction
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.reference_batches import reference_best_run, reference_readings
@@ -76,7 +76,8 @@ def nondeterministic_stack(
         window: D, where pops may reach back only so far: a pop at step t removes nothing that was pushed before step
             t - D. An item that has been on the stack for longer can still be replaced and pushed on, like the bottom.
             None: no limit, as in the paper.
-        implementation: "auto", "reference" (the published recurrences) or "cpu" (the compiled kernel).
+        implementation: "auto", "reference" (the published recurrences), "cpu" (the compiled kernel) or "gpu" (the
+            Triton kernel).
 
     Any real logit is allowed; -inf forbids a transition. A step at which nothing is allowed gives zeros from there on.
     NaN or +inf in a step's logits gives NaN from that step on, in its own sequence. float16 and bfloat16 are computed
@@ -202,8 +203,11 @@ def _readings(
     implementation: Implementation,
 ) -> tuple[Tensor, Tensor]:
     arguments = checked_arguments(push, replace, pop, values, bottom, lengths, window)
-    if chosen_implementation(_NAME, implementation, push.device) == "cpu":
+    choice = chosen_implementation(_NAME, implementation, push.device, gpu_kernel=True)
+    if choice == "cpu":
         readings, log_weight, _ = gradient.forward(*arguments, wide=False)
+    elif choice == "gpu":
+        readings, log_weight, *_ = gpu.forward(*arguments)
     else:
         readings, log_weight = reference_readings(arguments)
     if torch.is_autocast_enabled(push.device.type):

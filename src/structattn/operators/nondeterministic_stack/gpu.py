@@ -1,0 +1,201 @@
+"""The nondeterministic stack's Triton kernels as torch operators, and the way out where doubles do not reach."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.checks import inside
+from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
+from structattn.operators.nondeterministic_stack.unlimited import (
+    Logits,
+    unlimited_gradients,
+    unlimited_readings,
+)
+
+Readings = tuple[Tensor, Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
+    """Doubles that the tables of one sequence take, and the adjoints besides; see gpu_kernel.py."""
+    _, time, Q, S = push.shape[:4]
+    C, times = Q * S, time + 1
+    tables = times * C * (2 + 2 * C + columns) + times * times * C * (2 * Q + C)
+    adjoints = times * C * columns + 2 * times * times * Q * C + 2 * times * Q * C + C * (2 * C + Q + 2)
+    return tables, adjoints
+
+
+def _constants(push: Tensor, columns: int) -> dict[str, int]:
+    """Lanes and tiles: 2048 numbers in a tile of three axes, less for short sequences."""
+    _, time, Q, S = push.shape[:4]
+    QP, CP, K = power_of_two(Q, 64), power_of_two(Q * S, 256), power_of_two(time, 16)
+    J, MB = power_of_two(time, max(128 // QP, 1)), power_of_two(columns, 32)
+    return {"Q": Q, "S": S, "QP": QP, "CP": CP, "K": K, "J": J, "MB": MB, "num_warps": 8}
+
+
+def _vectors(push: Tensor, values: Tensor | None, bottom: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What is pushed, and the bottom vector; unit vectors where the weights over positions are wanted."""
+    if values is not None and bottom is not None:
+        return values.contiguous(), bottom.contiguous()
+    batch, time = push.shape[:2]
+    units = torch.eye(time + 1, dtype=push.dtype, device=push.device)
+    return units[1:].repeat(batch, 1, 1), units[0]
+
+
+def _reach(push: Tensor, window: int | None) -> int:
+    return push.shape[1] if window is None else min(window, push.shape[1])
+
+
+def _unusable(logits: tuple[Tensor, ...], lengths: Tensor) -> Tensor:
+    """Sequences with NaN or +inf among their logits, (B,)."""
+    here = inside(lengths, logits[0].shape[1])
+    bad = [~(x.flatten(2) < torch.inf).all(-1) & here for x in logits]
+    return torch.stack(bad).any(0).any(-1)
+
+
+@torch.library.custom_op("structattn::nondeterministic_stack_gpu", mutates_args=())
+def forward(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor,
+    window: int | None,
+) -> Readings:
+    """Readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) are not in them.
+
+    Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
+    weights over positions, and m = T + 1. Sequences that doubles may not do justice to are computed again, one by one,
+    in numbers of unlimited range: where the compiled extension is installed on the CPU, otherwise by the definition.
+    """
+    outputs = _outputs(push, replace, pop, values, bottom, lengths, window)
+    readings, log_weight, tables, failed = (x.zero_() if x is not outputs[2] else x for x in outputs)
+    batch, time, Q, S = push.shape[:4]
+    columns = readings.shape[-1]
+    unusable = _unusable((push, replace, pop), lengths)
+    room = tables.new_empty(batch * Q * S * Q * (time + 3))
+    vectors = _vectors(push, values, bottom)
+    launch(
+        gpu_kernels("nondeterministic_stack").forward,
+        (batch,),
+        (push, replace, pop, *vectors, lengths.where(~unusable, 0), readings, log_weight, failed, tables, room),
+        *(time, columns, _reach(push, window), tables.shape[1]),
+        **_constants(push, columns),
+    )
+    failed |= unusable
+    chosen = failed.nonzero()[:, 0]
+    if len(chosen):
+        again = unlimited_readings(Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen))
+        readings[chosen], log_weight[chosen] = again
+    return readings, log_weight, tables, failed
+
+
+@forward.register_fake
+def _outputs(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor,
+    window: int | None,
+) -> Readings:
+    B, T, Q, S = push.shape[:4]
+    columns = T + 1 if values is None else values.shape[2]
+    tables = push.new_empty(B, _sizes(push, columns)[0], dtype=torch.float64)
+    failed = push.new_empty(B, dtype=torch.int32)
+    return push.new_empty(B, T, Q, S, columns), push.new_empty(B, T), tables, failed
+
+
+@torch.library.custom_op("structattn::nondeterministic_stack_gpu_backward", mutates_args=())
+def backward(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor,
+    window: int | None,
+    tables: Tensor,
+    failed: Tensor,
+    grad_readings: Tensor,
+    grad_log_weight: Tensor,
+) -> Gradients:
+    """Gradients of push, replace, pop, values (B,T,m) and, for each sequence, bottom (B,m)."""
+    batch, time = push.shape[:2]
+    columns = grad_readings.shape[-1]
+    vectors = _vectors(push, values, bottom)
+    logits_ = [torch.zeros_like(x) for x in (push, replace, pop)]
+    vectors_ = vectors[0].new_zeros(vectors[0].shape), push.new_zeros(batch, columns)
+    size, room_size = _sizes(push, columns)
+    room = tables.new_empty(batch * room_size)
+    cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
+    launch(
+        gpu_kernels("nondeterministic_stack").backward,
+        (batch,),
+        (*logits_, *vectors_, *cotangents, vectors[0], lengths.where(failed == 0, 0), tables, room),
+        *(time, columns, _reach(push, window), size, room_size),
+        **_constants(push, columns),
+    )
+    gradients = [*logits_, *vectors_] if values is not None else logits_
+    chosen = failed.nonzero()[:, 0]
+    if len(chosen):
+        again = unlimited_gradients(
+            Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen), *(x[chosen] for x in cotangents)
+        )
+        for x, exact in zip(gradients, again, strict=False):
+            x[chosen] = exact
+    if values is None:
+        return (*logits_, push.new_empty(0, 0, 0), push.new_empty(batch, 0))  # type: ignore[return-value]
+    return tuple(gradients)  # type: ignore[return-value]
+
+
+@backward.register_fake
+def _gradients(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor,
+    window: int | None,
+    tables: Tensor,
+    failed: Tensor,
+    grad_readings: Tensor,
+    grad_log_weight: Tensor,
+) -> Gradients:
+    of_values = push.new_empty(0, 0, 0) if values is None else torch.empty_like(values)
+    of_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
+    return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), of_values, of_bottom
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Readings) -> None:
+    push, replace, pop, values, bottom, lengths, ctx.window = inputs
+    ctx.mark_non_differentiable(output[2], output[3])
+    ctx.has_values = values is not None
+    optional = (values, bottom) if ctx.has_values else ()
+    ctx.save_for_backward(push, replace, pop, lengths, output[2], output[3], *optional)
+
+
+def _back(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    push, replace, pop, lengths, tables, failed, *optional = ctx.saved_tensors
+    values, bottom = optional if ctx.has_values else (None, None)
+    given = push, replace, pop, values, bottom, lengths, ctx.window
+    *logits, grad_values, grad_bottom = backward(
+        *given, tables, failed, grad_readings.contiguous(), grad_log_weight.contiguous()
+    )
+    if not ctx.has_values:
+        return (*logits, None, None, None, None)
+    return (*logits, grad_values, grad_bottom.sum(0), None, None)
+
+
+def _refuse(ctx: Any, *_: Tensor) -> None:
+    raise NotImplementedError(
+        "nondeterministic_stack has no second derivative in its kernel; implementation='reference' has one"
+    )
+
+
+forward.register_autograd(_back, setup_context=_save)
+backward.register_autograd(_refuse)

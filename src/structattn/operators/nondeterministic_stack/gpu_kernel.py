@@ -1,0 +1,576 @@
+"""Nondeterministic stack attention in Triton, forward and backward. Recurrences and adjoints are in DERIVATION.md.
+
+Legend: T steps allotted, n <= T steps of a sequence; Q states, S symbols, C = Q S configurations, (q, x) is number
+q S + x; M columns of the readings; t the step, j, k earlier times; bars are written as _ behind the name. Powers of
+two for lanes: QP >= Q, CP >= C; tiles of K times by J times, of K times by MB columns.
+
+One program for each sequence. (1) is a triangular system; its inverse G does not depend on t, but grows with it:
+
+    G[t][d][c][j] = sum_{k, u} G[k][(u, z)][c][j] W_t[k][u, z, s] + sum_e G[t-1][e][c][j] rho_t[e | d],   d = (s, z)
+    R_t[j][c, r]  = sum_d G[t-1][d][c][j] Pop_t[d, r]            R_t_[k][d, r] = sum_{c, j} G[k][d][c][j] S_t[j][c, r]
+
+with S_t the adjoint that reaches R_t by (2). So a step is a few products of tables with rows, in which nothing waits
+for anything but the row itself: S times the arithmetic of the triangular solve, and no chain of n steps inside a step.
+G[k][d][c][j] is the probability that a slot that shows (d) at time k showed c at time j, given the input so far.
+
+Tables are double, time last: R, W and their adjoints [t][r][c][j], G [t][d][c][j], pi [c][d][t], rho [t][c][d],
+a [t][c], E [c][t][M]. A step ends, and its parts are parted, with barriers, because threads read what others wrote.
+"""
+
+import triton
+import triton.language as tl
+
+INFINITY = tl.constexpr(float("inf"))
+SMALLEST_SHARE = tl.constexpr(1e-290)  # as in range.h
+LARGEST_REGROWTH = tl.constexpr(600.0)
+
+
+@triton.jit
+def _tables(tables, T, M, Q: tl.constexpr, S: tl.constexpr):
+    """Where a sequence's a, from_pop / alpha, pi, rho, E, R, W and G begin."""
+    C: tl.constexpr = Q * S
+    times = T + 1
+    inverse = tables + times * C
+    pi = inverse + times * C
+    rho = pi + times * C * C
+    E = rho + times * C * C
+    R = E + times * C * M
+    W = R + times * times * Q * C
+    return tables, inverse, pi, rho, E, R, W, W + times * times * Q * C
+
+
+@triton.jit
+def _log(x):
+    """The logarithm; -inf for zero."""
+    return tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
+
+
+@triton.jit
+def _finite(scale):
+    """The scale, or zero for that of nothing at all, whose difference from itself would be NaN."""
+    return tl.where(scale == -INFINITY, 0.0, scale)
+
+
+@triton.jit
+def _largest(x):
+    return tl.max(tl.max(x, 1), 0)
+
+
+@triton.jit
+def _least(x):
+    return tl.min(tl.min(x, 1), 0)
+
+
+@triton.jit
+def _fastest_growth(push, repl, pop):
+    """No configuration can multiply its weight in this step by more than exp of this: largest_growth() of range.h."""
+    top = tl.maximum(tl.maximum(tl.max(push, 1), tl.max(repl, 1)), tl.max(pop, 1))
+    shift = _finite(top)[:, None]
+    total = tl.sum(tl.exp(push - shift) + tl.exp(repl - shift), 1) + tl.sum(tl.exp(pop - shift), 1)
+    return tl.max(tl.where(top == -INFINITY, -INFINITY, top + _log(total)), 0)
+
+
+@triton.jit
+def _of_configurations(sums, Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr):
+    """sum_u sums[(u, y)][r] for each configuration (r, y)."""
+    c, u = tl.arange(0, CP)[:, None], tl.arange(0, QP)[None, :]
+    x = tl.load(sums + (u * S + c % S) * Q + c // S, mask=(u < Q) & (c < Q * S), other=0.0)
+    return tl.sum(x, 1)
+
+
+@triton.jit
+def _popped_slots(
+    R_row, G_row, pops, t, low, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """(1), and the least of what it wrote."""
+    C: tl.constexpr = Q * S
+    r = tl.arange(0, QP)[:, None]
+    least = tl.full((QP, J), INFINITY, tl.float64)
+    for c in range(C):
+        for first in range(low, t, J):
+            j = first + tl.arange(0, J)[None, :]
+            x = tl.zeros((QP, J), tl.float64)
+            for d in range(C):
+                g = tl.load(G_row + (d * C + c) * times + j, mask=j < t, other=0.0)
+                x += tl.load(pops + d * Q + r, mask=r < Q, other=0.0) * g
+            real = (r < Q) & (j < t)
+            tl.store(R_row + (r * C + c) * times + j, x, mask=real)
+            least = tl.where(real, tl.minimum(least, x), least)
+    return _least(least)
+
+
+@triton.jit
+def _uncovered(
+    D_row, R_row, pi, popped, t, low, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """(2), and in ``popped`` its sums over k, [c][r]."""
+    C: tl.constexpr = Q * S
+    r = tl.arange(0, QP)[:, None]
+    for c in range(C):
+        sums = tl.zeros((QP, J), tl.float64)
+        for first in range(low - 1, t - 1, J):
+            k = first + tl.arange(0, J)[None, :]
+            real = (r < Q) & (k < t - 1)
+            x = tl.zeros((QP, J), tl.float64)
+            for d in range(C):
+                share = tl.load(pi + (c * C + d) * times + k + 1, mask=k < t - 1, other=0.0)
+                x += share * tl.load(R_row + (r * C + d) * times + k + 1, mask=real, other=0.0)
+            tl.store(D_row + (r * C + c) * times + k, x, mask=real)
+            sums += x
+        tl.store(popped + c * Q + tl.arange(0, QP), tl.sum(sums, 1), mask=tl.arange(0, QP) < Q)
+
+
+@triton.jit
+def _divide_uncovered(
+    W_row, D_row, inverse_row, t, low, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """W_t from D_t, and the least of it; at time 0 there is only one configuration, the first."""
+    C: tl.constexpr = Q * S
+    r = tl.arange(0, QP)[:, None]
+    least = tl.full((QP, J), INFINITY, tl.float64)
+    for c in range(C):
+        factor = tl.load(inverse_row + r * S + c % S, mask=r < Q, other=0.0)
+        for first in range(low - 1, t - 1, J):
+            k = first + tl.arange(0, J)[None, :]
+            real = (r < Q) & (k < t - 1)
+            at = (r * C + c) * times + k
+            x = factor * tl.load(D_row + at, mask=real, other=0.0)
+            tl.store(W_row + at, x, mask=real)
+            least = tl.where(real & (k >= tl.where(c > 0, 1, 0)), tl.minimum(least, x), least)
+    return _least(least)
+
+
+@triton.jit
+def _extend_inverse(
+    G, W_row, rho_row, t, low, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """Row t of G from ``low`` on, and the least of it beside the diagonal."""
+    C: tl.constexpr = Q * S
+    s, s3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
+    least = tl.full((QP, J), INFINITY, tl.float64)
+    for c in range(C):
+        for z in range(S):
+            for first in range(low, t + 1, J):
+                j, j3 = first + tl.arange(0, J)[None, :], first + tl.arange(0, J)[None, None, :]
+                sums = tl.zeros((QP, K, J), tl.float64)
+                for start in range(first, t - 1, K):
+                    k = start + tl.arange(0, K)[None, :, None]
+                    for u in range(Q):
+                        d = u * S + z
+                        real = (k < t - 1) & (j3 <= k)
+                        g = tl.load(G + ((k * C + d) * C + c) * times + j3, mask=real, other=0.0)
+                        real = (s3 < Q) & (k < t - 1)
+                        sums += g * tl.load(W_row + (s3 * C + d) * times + k, mask=real, other=0.0)
+                x = tl.sum(sums, 1)
+                for e in range(C):
+                    g = tl.load(G + (((t - 1) * C + e) * C + c) * times + j, mask=j < t, other=0.0)
+                    x += g * tl.load(rho_row + e * C + s * S + z, mask=s < Q, other=0.0)
+                x = tl.where(j == t, tl.where(s * S + z == c, 1.0, 0.0), x)
+                real = (s < Q) & (j <= t)
+                tl.store(G + ((t * C + s * S + z) * C + c) * times + j, x, mask=real)
+                least = tl.where(real & (j < t), tl.minimum(least, x), least)
+    return _least(least)
+
+
+@triton.jit
+def _top_vectors(
+    E, W_row, pi, rho_row, share_row, value, reading, t, low, times, M,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """(5) and the reading."""
+    C: tl.constexpr = Q * S
+    d = tl.arange(0, CP)[:, None]
+    for c in range(C):
+        pushed = tl.sum(tl.load(pi + (d * C + c) * times + t, mask=d < C, other=0.0), 0)
+        replaced = tl.load(rho_row + d * C + c, mask=d < C, other=0.0)
+        for first in range(0, M, MB):
+            m = first + tl.arange(0, MB)[None, :]
+            sums = tl.zeros((K, MB), tl.float64)
+            for u in range(Q):
+                e = u * S + c % S
+                for start in range(low - 1, t - 1, K):
+                    k = start + tl.arange(0, K)[:, None]
+                    w = tl.load(W_row + (c // S * C + e) * times + k, mask=k < t - 1, other=0.0)
+                    sums += w * tl.load(E + (e * times + k) * M + m, mask=(k < t - 1) & (m < M), other=0.0)
+            before = tl.load(E + (d * times + t - 1) * M + m, mask=(d < C) & (m < M), other=0.0)
+            x = tl.sum(sums, 0) + tl.sum(replaced * before, 0)
+            m = first + tl.arange(0, MB)
+            x += pushed * tl.load(value + m, mask=m < M, other=0.0).to(tl.float64)
+            tl.store(E + (c * times + t) * M + m, x, mask=m < M)
+            tl.store(reading + c * M + m, tl.load(share_row + c) * x, mask=m < M)
+
+
+@triton.jit
+def _step_weights(
+    push, repl, pop, pops, share, t, Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr
+):
+    """share[c] exp(logit - scale) of this step's transitions, as StepWeights of step_weights.h; pops go to ``pops``.
+
+    Returns the weights of pushes and of replacements, [c][d], their scale, that of pops, and the fastest growth.
+    """
+    C: tl.constexpr = Q * S
+    i = tl.arange(0, CP)
+    c, d, r = i[:, None], i[None, :], tl.arange(0, QP)[None, :]
+    at, real = ((t - 1) * C + c) * C + d, (c < C) & (d < C)
+    push_t = tl.load(push + at, mask=real, other=-INFINITY).to(tl.float64)
+    repl_t = tl.load(repl + at, mask=real, other=-INFINITY).to(tl.float64)
+    poppable = (c < tl.where(t > 1, C, 0)) & (r < Q)  # the bottom is never popped
+    pop_t = tl.load(pop + ((t - 1) * C + c) * Q + r, mask=poppable, other=-INFINITY).to(tl.float64)
+    fastest = _fastest_growth(push_t, repl_t, pop_t)
+    log_share = _log(share)[:, None]
+    push_t, repl_t, pop_t = push_t + log_share, repl_t + log_share, pop_t + log_share
+    stay_scale, pop_scale = tl.maximum(_largest(push_t), _largest(repl_t)), _largest(pop_t)
+    tl.store(pops + c * Q + r, tl.exp(pop_t - _finite(pop_scale)), mask=(c < C) & (r < Q))
+    shift = _finite(stay_scale)
+    return tl.exp(push_t - shift), tl.exp(repl_t - shift), stay_scale, pop_scale, fastest
+
+
+@triton.jit
+def _normalise(
+    push_t, repl_t, stay_scale, pop_scale, share, popped, a, inverse, pi, rho, t, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
+):  # fmt: skip
+    """(3), and of (4) what stays; the logarithm of the sum of alpha_t, and the least share."""
+    C: tl.constexpr = Q * S
+    i = tl.arange(0, CP)
+    c, d = i[:, None], i[None, :]
+    stay, back = tl.sum(push_t, 0) + tl.sum(repl_t, 0), _of_configurations(popped, Q, S, QP, CP)
+    stays, backs = stay_scale + _log(tl.sum(stay, 0)), pop_scale + _log(tl.sum(back, 0))
+    highest = _finite(tl.maximum(stays, backs))
+    from_stay = tl.exp(tl.where(stays == -INFINITY, -INFINITY, stay_scale - highest))
+    from_pop = tl.exp(tl.where(backs == -INFINITY, -INFINITY, pop_scale - highest))
+    alpha = from_stay * stay + from_pop * back
+    total = tl.sum(alpha, 0)
+    kept = alpha > SMALLEST_SHARE * total
+    shown = tl.where(kept, alpha, 1.0)
+    factor = tl.where(kept, from_stay / shown, 0.0)[None, :]
+    tl.store(a + t * C + i, tl.where(kept, alpha / tl.where(total > 0, total, 1.0), 0.0), mask=i < C)
+    tl.store(inverse + t * C + i, tl.where(kept, from_pop / shown, 0.0), mask=i < C)
+    tl.store(pi + (c * C + d) * times + t, push_t * factor, mask=(c < C) & (d < C))
+    tl.store(rho + (t * C + c) * C + d, repl_t * factor, mask=(c < C) & (d < C))
+    reached = (c < C) & (d < C) & (share[:, None] > 0)
+    least = _least(tl.where(reached, tl.minimum(push_t, repl_t) * factor, INFINITY))
+    lost = tl.min(tl.where((i < C) & (alpha <= SMALLEST_SHARE * total), 0.0, INFINITY), 0)
+    return highest + _log(total), tl.minimum(least, lost)
+
+
+@triton.jit(do_not_specialize=["T", "M", "window", "size"])
+def forward(
+    push, repl, pop, values, bottom, lengths, readings, log_weight, failed, tables, room, T, M, window, size,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """Readings and log-weights; ``failed`` where doubles may have lost something, or nothing was allowed."""
+    C: tl.constexpr = Q * S
+    b = tl.program_id(0).to(tl.int64)
+    times = T + 1
+    push, repl, pop = push + b * T * C * C, repl + b * T * C * C, pop + b * T * C * Q
+    values, readings, log_weight = values + b * T * M, readings + b * T * C * M, log_weight + b * T
+    a, inverse, pi, rho, E, R, W, G = _tables(tables + b * size, T, M, Q, S)
+    pops = room + b * C * Q * (2 + times)
+    popped = pops + C * Q
+    D_row = popped + C * Q
+    n = tl.load(lengths + b).to(tl.int32)
+    i = tl.arange(0, CP)
+    tl.store(a + i, tl.where(i == 0, 1.0, 0.0), mask=i < C)
+    for first in range(0, C * M, MB):
+        m = first + tl.arange(0, MB)
+        at_bottom = tl.load(bottom + m, mask=m < M, other=0.0).to(tl.float64)  # in the first configuration alone
+        tl.store(E + m // M * times * M + m % M, at_bottom, mask=m < C * M)
+    tl.debug_barrier()
+
+    lost, log_total = tl.full((), -INFINITY, tl.float64), tl.full((), 0.0, tl.float64)
+    last, bad, t = n, n * 0, n * 0 + 1
+    while t <= last:
+        low = tl.maximum(t - window, 1)
+        share = tl.load(a + (t - 1) * C + i, mask=i < C, other=0.0)
+        push_t, repl_t, stay_scale, pop_scale, fastest = _step_weights(push, repl, pop, pops, share, t, Q, S, QP, CP)
+        tl.debug_barrier()
+        R_row, W_row, G_row = R + t * Q * C * times, W + t * Q * C * times, G + (t - 1) * C * C * times
+        least_pop = _popped_slots(R_row, G_row, pops, t, low, times, Q, S, QP, J)
+        tl.debug_barrier()
+        _uncovered(D_row, R_row, pi, popped, t, low, times, Q, S, QP, J)
+        tl.debug_barrier()
+        growth, least = _normalise(
+            push_t, repl_t, stay_scale, pop_scale, share, popped, a, inverse, pi, rho, t, times, Q, S, QP, CP
+        )
+        tl.debug_barrier()
+        least_pop = tl.minimum(least_pop, _divide_uncovered(W_row, D_row, inverse + t * C, t, low, times, Q, S, QP, J))
+        least = tl.minimum(least, tl.where(pop_scale == -INFINITY, INFINITY, least_pop))
+        tl.debug_barrier()
+        if t < n:
+            nearest = tl.maximum(t + 1 - window, 1)
+            least = tl.minimum(least, _extend_inverse(G, W_row, rho + t * C * C, t, nearest, times, Q, S, QP, K, J))
+        value, reading = values + (t - 1) * M, readings + (t - 1) * C * M
+        _top_vectors(E, W_row, pi, rho + t * C * C, a + t * C, value, reading, t, low, times, M, Q, S, CP, K, MB)
+
+        # lost_after() of range.h
+        log_total += growth
+        tl.store(log_weight + t - 1, log_total)
+        lost = tl.where(lost > -INFINITY, lost + fastest - _finite(growth), lost)
+        lost = tl.where(least < SMALLEST_SHARE, tl.maximum(lost, 0.0), lost)
+        trusted = (growth > -INFINITY) & (growth < INFINITY) & (lost < LARGEST_REGROWTH)
+        bad = tl.where(trusted, bad, 1)
+        last = tl.where(trusted, last, 0)
+        t += 1
+        tl.debug_barrier()
+    tl.store(failed + b, bad)
+
+
+@triton.jit
+def _top_vectors_(
+    E, E_, own, W, rho, a, cotangent, k, n, window, times, M, configurations,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """E_ at time k, complete, for the first so many configurations; in ``own`` what the reading adds to a a_ there.
+
+    ``cotangent`` is that of the reading at time k; there is none at time 0.
+    """
+    C: tl.constexpr = Q * S
+    d = tl.arange(0, CP)[:, None]
+    last = tl.minimum(n, k + 1 + window)
+    for c in range(configurations):
+        mine = tl.zeros((MB,), tl.float64)
+        for first in range(0, M, MB):
+            m = first + tl.arange(0, MB)[None, :]
+            sums = tl.zeros((K, MB), tl.float64)
+            for r in range(Q):
+                after = r * S + c % S
+                for start in range(k + 2, last + 1, K):
+                    t = start + tl.arange(0, K)[:, None]
+                    w = tl.load(W + (t * Q * C + r * C + c) * times + k, mask=t <= last, other=0.0)
+                    sums += w * tl.load(E_ + (after * times + t) * M + m, mask=(t <= last) & (m < M), other=0.0)
+            real = (d < tl.where(k < n, C, 0)) & (m < M)
+            replaced = tl.load(rho + ((k + 1) * C + c) * C + d, mask=d < tl.where(k < n, C, 0), other=0.0)
+            x = tl.sum(sums, 0) + tl.sum(replaced * tl.load(E_ + (d * times + k + 1) * M + m, mask=real, other=0.0), 0)
+            m = first + tl.arange(0, MB)
+            if k > 0:
+                shown = tl.load(cotangent + c * M + m, mask=m < M, other=0.0).to(tl.float64) * tl.load(a + k * C + c)
+                mine += shown * tl.load(E + (c * times + k) * M + m, mask=m < M, other=0.0)
+                x += shown
+            tl.store(E_ + (c * times + k) * M + m, x, mask=m < M)
+        tl.store(own + c, tl.sum(mine, 0))
+
+
+@triton.jit
+def _stays_(
+    E, E_, R, R_, D_, pi, rho_row_, pi_row_, value, value_, t, n, window, times, M,
+    Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """rho_t_ and pi_t_ [c][d], the latter without what the value adds for each d, which is returned; and value_."""
+    C: tl.constexpr = Q * S
+    i = tl.arange(0, CP)
+    d = i[:, None]
+    pushed = tl.sum(tl.load(pi + (i[None, :] * C + d) * times + t, mask=(i[None, :] < C) & (d < C), other=0.0), 1)
+    pushed_ = tl.zeros((CP,), tl.float64)
+    for first in range(0, M, MB):
+        m = first + tl.arange(0, MB)
+        x_ = tl.load(E_ + (d * times + t) * M + m[None, :], mask=(d < C) & (m[None, :] < M), other=0.0)
+        tl.store(value_ + m, tl.sum(pushed[:, None] * x_, 0), mask=m < M)
+        x = tl.load(value + m, mask=m < M, other=0.0).to(tl.float64)
+        pushed_ += tl.sum(x_ * x[None, :], 1)
+    last, last_pop = tl.where(t > 1, tl.minimum(n, t - 1 + window), 0), tl.minimum(n, t + window)
+    for c in range(C):
+        replaced_, uncovered_ = tl.zeros((CP,), tl.float64), tl.zeros((CP,), tl.float64)
+        for first in range(0, M, MB):
+            m = first + tl.arange(0, MB)[None, :]
+            x_ = tl.load(E_ + (d * times + t) * M + m, mask=(d < C) & (m < M), other=0.0)
+            replaced_ += tl.sum(x_ * tl.load(E + (c * times + t - 1) * M + m, mask=m < M, other=0.0), 1)
+        for r in range(Q):
+            for start in range(t + 1, last_pop + 1, K):
+                later = start + tl.arange(0, K)[None, :]
+                at = (later * Q * C + r * C + c) * times + t - 1
+                slot = tl.load(
+                    R + (later * Q * C + r * C + d) * times + t, mask=(d < C) & (later <= last_pop), other=0.0
+                )
+                replaced_ += tl.sum(slot * tl.load(R_ + at, mask=later <= last, other=0.0), 1)
+                uncovered_ += tl.sum(slot * tl.load(D_ + at, mask=later <= last_pop, other=0.0), 1)
+        tl.store(rho_row_ + c * C + i, replaced_, mask=i < C)
+        tl.store(pi_row_ + c * C + i, uncovered_, mask=i < C)
+    return pushed_
+
+
+@triton.jit
+def _uncovered_(
+    E, E_, R, R_, W_row, W_row_, sums_, t, n, low, window, times, M,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """W_t_ [u][c][j]: what later pops and the top vectors ask of it; in ``sums_`` sum_j W_t W_t_, [c][u]."""
+    C: tl.constexpr = Q * S
+    u, u3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
+    for c in range(C):
+        products = tl.zeros((QP, J), tl.float64)
+        for first in range(low - 1, t - 1, J):
+            j, j3 = first + tl.arange(0, J)[None, :], first + tl.arange(0, J)[None, None, :]
+            last = tl.minimum(n, first + J - 1 + window)
+            sums = tl.zeros((QP, K, J), tl.float64)
+            for r in range(Q):
+                for start in range(t + 1, last + 1, K):
+                    k = start + tl.arange(0, K)[None, :, None]
+                    real = (k <= last) & (j3 >= 1) & (j3 < t - 1) & (j3 >= k - window)
+                    x_ = tl.load(R_ + (k * Q * C + r * C + c) * times + j3, mask=real, other=0.0)
+                    real = (u3 < Q) & (k <= tl.minimum(last, t + window))
+                    x = tl.load(R + (k * Q * C + r * C + u3 * S + c % S) * times + t, mask=real, other=0.0)
+                    sums += x * x_
+            w_ = tl.sum(sums, 1)
+            for m in range(M):
+                e = tl.load(E + (c * times + j) * M + m, mask=j < t - 1, other=0.0)
+                w_ += e * tl.load(E_ + ((u * S + c % S) * times + t) * M + m, mask=u < Q, other=0.0)
+            real = (u < Q) & (j < t - 1)
+            at = (u * C + c) * times + j
+            tl.store(W_row_ + at, w_, mask=real)
+            products += tl.where(real, w_ * tl.load(W_row + at, mask=real, other=0.0), 0.0)
+        tl.store(sums_ + c * Q + tl.arange(0, QP), tl.sum(products, 1), mask=tl.arange(0, QP) < Q)
+
+
+@triton.jit
+def _popped_slots_(
+    R_row_, D_row_, W_row_, from_uncovered, G, pi, inverse_row, balance, t, low, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    """D_t_, what it asks of R_t (``from_uncovered``), and R_t_ by the transposed inverse."""
+    C: tl.constexpr = Q * S
+    r, r3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
+    for c in range(C):
+        factor = tl.load(inverse_row + r * S + c % S, mask=r < Q, other=0.0)
+        shift = tl.load(balance + r * S + c % S, mask=r < Q, other=0.0)
+        for first in range(low - 1, t - 1, J):
+            k = first + tl.arange(0, J)[None, :]
+            real = (r < Q) & (k < t - 1)
+            at = (r * C + c) * times + k
+            tl.store(D_row_ + at, factor * (shift + tl.load(W_row_ + at, mask=real, other=0.0)), mask=real)
+    tl.debug_barrier()
+    for d in range(C):
+        for first in range(low, t, J):
+            j = first + tl.arange(0, J)[None, :]
+            real = (r < Q) & (j < t)
+            x = tl.zeros((QP, J), tl.float64)
+            for c in range(C):
+                share = tl.load(pi + (c * C + d) * times + j, mask=j < t, other=0.0)
+                x += share * tl.load(D_row_ + (r * C + c) * times + j - 1, mask=real, other=0.0)
+            tl.store(from_uncovered + (r * C + d) * times + j, x, mask=real)
+    tl.debug_barrier()
+    for d in range(C):
+        for first in range(low, t, K):
+            k = first + tl.arange(0, K)[None, :, None]
+            sums = tl.zeros((QP, K, J), tl.float64)
+            for c in range(C):
+                for start in range(low, tl.minimum(first + K, t), J):
+                    j = start + tl.arange(0, J)[None, None, :]
+                    g = tl.load(G + ((k * C + d) * C + c) * times + j, mask=(k < t) & (j <= k), other=0.0)
+                    real = (r3 < Q) & (j < t)
+                    sums += g * tl.load(from_uncovered + (r3 * C + c) * times + j, mask=real, other=0.0)
+            k = first + tl.arange(0, K)[None, :]
+            tl.store(R_row_ + (r * C + d) * times + k, tl.sum(sums, 2), mask=(r < Q) & (k < t))
+    tl.debug_barrier()
+
+
+@triton.jit
+def _balance(
+    push_, repl_, balance, a_, weight_, pushed_, pi_row_, rho_row_, sums_, a, pi, rho, t, times,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
+):  # fmt: skip
+    """lambda_t into ``balance``, the gradients of what stays, and what these add to a a_ at the time before."""
+    C: tl.constexpr = Q * S
+    i = tl.arange(0, CP)
+    c, d = i[:, None], i[None, :]
+    here = (c < C) & (d < C)
+    share = tl.load(a + t * C + i, mask=i < C, other=0.0)
+    pi_t = tl.load(pi + (c * C + d) * times + t, mask=here, other=0.0)
+    rho_t = tl.load(rho + (t * C + c) * C + d, mask=here, other=0.0)
+    pi_t_ = tl.load(pi_row_ + c * C + d, mask=here, other=0.0) + pushed_[None, :]
+    rho_t_ = tl.load(rho_row_ + c * C + d, mask=here, other=0.0)
+    stays = tl.sum(pi_t * pi_t_ + rho_t * rho_t_, 0)
+    shift = a_ + share * (weight_ - tl.sum(a_, 0)) - stays - _of_configurations(sums_, Q, S, QP, CP)
+    push_t_, repl_t_ = pi_t * (pi_t_ + shift[None, :]), rho_t * (rho_t_ + shift[None, :])
+    at = ((t - 1) * C + c) * C + d
+    tl.store(push_ + at, push_t_, mask=here)
+    tl.store(repl_ + at, repl_t_, mask=here)
+    tl.store(balance + i, shift, mask=i < C)
+    return tl.sum(push_t_ + repl_t_, 1)
+
+
+@triton.jit(do_not_specialize=["T", "M", "window", "size", "room_size"])
+def backward(
+    push_, repl_, pop_, values_, bottom_, cotangents, weight_cotangents, values, lengths, tables, room,
+    T, M, window, size, room_size,
+    Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
+    K: tl.constexpr, J: tl.constexpr, MB: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the logits, of the values, and for each sequence of the bottom."""
+    C: tl.constexpr = Q * S
+    b = tl.program_id(0).to(tl.int64)
+    times = T + 1
+    push_, repl_, pop_ = push_ + b * T * C * C, repl_ + b * T * C * C, pop_ + b * T * C * Q
+    values, values_, bottom_ = values + b * T * M, values_ + b * T * M, bottom_ + b * M
+    cotangents, weight_cotangents = cotangents + b * T * C * M, weight_cotangents + b * T
+    a, inverse, pi, rho, E, R, W, G = _tables(tables + b * size, T, M, Q, S)
+    R_ = room + b * room_size
+    D_ = R_ + times * times * Q * C
+    E_ = D_ + times * times * Q * C
+    W_row_ = E_ + times * C * M
+    from_uncovered = W_row_ + times * Q * C
+    rho_row_ = from_uncovered + times * Q * C
+    pi_row_ = rho_row_ + C * C
+    sums_ = pi_row_ + C * C
+    own = sums_ + C * Q
+    balance = own + C
+    n = tl.load(lengths + b).to(tl.int32)
+    i = tl.arange(0, CP)
+    c, r = i[:, None], tl.arange(0, QP)[None, :]
+    a_, weight_ = tl.zeros((CP,), tl.float64), tl.zeros((1,), tl.float64)
+    for back in range(0, n):
+        t = n - back
+        low = tl.maximum(t - window, 1)
+        weight_ += tl.load(weight_cotangents + t - 1).to(tl.float64)
+        cotangent, value, value_ = cotangents + (t - 1) * C * M, values + (t - 1) * M, values_ + (t - 1) * M
+        _top_vectors_(E, E_, own, W, rho, a, cotangent, t, n, window, times, M, C, Q, S, CP, K, MB)
+        tl.debug_barrier()
+        W_row = W + t * Q * C * times
+        pushed_ = _stays_(
+            E, E_, R, R_, D_, pi, rho_row_, pi_row_, value, value_, t, n, window, times, M, Q, S, CP, K, MB
+        )
+        _uncovered_(E, E_, R, R_, W_row, W_row_, sums_, t, n, low, window, times, M, Q, S, QP, K, J)
+        tl.debug_barrier()
+
+        a_ += tl.load(own + i, mask=i < C, other=0.0)
+        a_ = _balance(
+            push_, repl_, balance, a_, weight_, pushed_, pi_row_, rho_row_, sums_, a, pi, rho, t, times, Q, S, QP, CP
+        )
+        tl.debug_barrier()
+
+        if t > 1:
+            row = t * Q * C * times
+            _popped_slots_(
+                R_ + row,
+                D_ + row,
+                W_row_,
+                from_uncovered,
+                G,
+                pi,
+                inverse + t * C,
+                balance,
+                t,
+                low,
+                times,
+                Q,
+                S,
+                QP,
+                K,
+                J,
+            )
+            newest = row + (r * C + c) * times + t - 1
+            real = (c < C) & (r < Q)
+            pop_t_ = tl.load(R + newest, mask=real, other=0.0) * tl.load(R_ + newest, mask=real, other=0.0)
+            tl.store(pop_ + ((t - 1) * C + c) * Q + r, pop_t_, mask=real)
+            a_ += tl.sum(pop_t_, 1)
+    if n > 0:
+        _top_vectors_(E, E_, own, W, rho, a, cotangents, n * 0, n, window, times, M, 1, Q, S, CP, K, MB)
+        tl.debug_barrier()
+        for first in range(0, M, MB):
+            m = first + tl.arange(0, MB)
+            tl.store(bottom_ + m, tl.load(E_ + m, mask=m < M, other=0.0), mask=m < M)
