@@ -33,7 +33,7 @@ def doctor() -> None:
 def environment() -> dict[str, str]:
     """Versions, kernels, threads and GPU in words."""
     import platform
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     import torch
 
@@ -41,11 +41,16 @@ def environment() -> dict[str, str]:
     from structattn.operators.common.kernels import compiled_kernels
 
     kernels = compiled_kernels()
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = "not installed: no kernels for GPUs"
     return {
         "structattn": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: version(name) for name in ("torch", "numpy", "safetensors", "pydantic")},
         "compiled kernels": f"yes, for {kernels[0]}" if kernels else "no: the definitions run instead, much slower",
+        "triton": triton,
         "threads": str(torch.get_num_threads()),
         "GPU": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
     }

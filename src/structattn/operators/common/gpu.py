@@ -28,7 +28,9 @@ def interpreted() -> bool:
 def why_no_gpu_kernel(device_type: str) -> str | None:
     """Why no Triton kernel can run on tensors of this type of device; None where one can."""
     if device_type != "cuda" and not (device_type == "cpu" and interpreted()):
-        return f"the tensors are on {device_type}"
+        return f"the tensors are on {device_type}" + (
+            "" if torch.cuda.is_available() else ", and no CUDA device is here"
+        )
     if _triton_missing():
         return "Triton is not installed"
     return None

@@ -93,7 +93,8 @@ def nondeterministic_stack(
     Cost:
         n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; with a window D, no
         more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. Exact: where doubles do not reach, a
-        sequence is computed again with an unlimited exponent, much slower (DERIVATION.md, "Range").
+        sequence is computed again with an unlimited exponent, much slower (DERIVATION.md, "Range"). On a GPU, S times
+        the multiply-adds and n² · (Q²S² + 2Q²S) numbers, whatever the window (DERIVATION.md, "On a GPU").
     """
     return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
 
