@@ -3,8 +3,8 @@
     python compile_ahead.py
 
 Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
-set of constants: operator and name, the constants, and how many lines of PTX and barriers came out. It must be a
-process of its own: Triton decides at import whether kernels are interpreted or compiled.
+set of constants: operator and name, the constants, how many barriers there are, and how many bytes of machine code. It
+must be a process of its own: Triton decides at import whether kernels are interpreted or compiled.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from triton.runtime.jit import JITFunction
 
 HOPPER = GPUTarget("cuda", 90, 32)
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32"}
-compiled: dict[tuple[str, str], str] = {}
+compiled: dict[tuple[str, str], tuple[int, int]] = {}
 
 
 def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmup: bool, **options: int) -> None:
@@ -32,7 +32,10 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
     )
     if key not in compiled:
         source = ASTSource(kernel, signature, constants)
-        compiled[key] = triton.compile(source, target=HOPPER, options=options).asm["ptx"]
+        code = triton.compile(source, target=HOPPER, options=options).asm
+        # A load that the cache for constants may answer would not see what other threads have written.
+        assert ".nc" not in code["ptx"]
+        compiled[key] = code["ptx"].count("bar.sync"), len(code["cubin"])
 
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
@@ -78,5 +81,5 @@ if __name__ == "__main__":
     for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
         for outcome in operator():
             outcome().backward()
-    for (name, constants), ptx in compiled.items():
-        print(name, constants, ptx.count("\n"), "lines", ptx.count("bar.sync"), "barriers")
+    for (name, constants), (barriers, size) in compiled.items():
+        print(name, constants, barriers, "barriers", size, "bytes")

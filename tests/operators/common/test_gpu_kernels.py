@@ -43,4 +43,4 @@ def test_kernels_compile_for_a_gpu(tmp_path):
     assert {tuple(line.split()[:2]) for line in kernels} == expected
     for line in kernels:
         # Every kernel writes what other threads of its program read, so it has barriers of its own.
-        assert re.search(r"[1-9][0-9]* lines [1-9][0-9]* barriers$", line)
+        assert re.search(r" [1-9][0-9]* barriers [1-9][0-9]* bytes$", line)

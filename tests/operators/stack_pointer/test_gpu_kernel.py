@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from structattn.operators.stack_pointer import stack_pointer, stack_pointer_weights
+from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map_op
 from structattn.support.errors import ImplementationUnavailableError
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -143,6 +144,12 @@ def test_low_precision(gpu):
     assert readings.dtype == torch.float32
     wanted = stack_pointer(*(x.double() for x in half), implementation="reference")
     torch.testing.assert_close(readings.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_32_bits_cannot_address_is_refused():
+    actions = torch.zeros(1, 1, 3).expand(1, 50000, 3)
+    with pytest.raises(ValueError, match=r"2500150002 numbers .* fewer than 2\^31"):
+        stack_pointer_gpu_map_op(actions, torch.tensor([50000]))
 
 
 def test_a_choice_that_cannot_run_says_why(monkeypatch):

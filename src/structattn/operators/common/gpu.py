@@ -55,6 +55,15 @@ def launch(
         kernel[grid](*tensors, *sizes, **constants, num_stages=1, enable_fp_fusion=True)
 
 
-def power_of_two(number: int, largest: int) -> int:
+def power_of_two(number: int, largest: int | None = None) -> int:
     """The least power of two that is at least ``number``, but no more than ``largest``, itself a power of two."""
-    return min(1 << max(number - 1, 0).bit_length(), largest)
+    least = 1 << max(number - 1, 0).bit_length()
+    return least if largest is None else min(least, largest)
+
+
+def require_addressable(operator: str, numbers: int) -> None:
+    """Raise ValueError where one sequence's tables hold more numbers than the kernels' 32 bits can tell apart."""
+    if numbers >= 2**31:
+        raise ValueError(
+            f"{operator}: {numbers} numbers in the tables of one sequence; a GPU kernel takes fewer than 2^31"
+        )

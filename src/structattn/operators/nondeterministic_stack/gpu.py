@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.nondeterministic_stack.unlimited import (
     Logits,
     unlimited_gradients,
@@ -26,10 +26,14 @@ def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
     return tables, adjoints
 
 
+def _columns(push: Tensor, values: Tensor | None) -> int:
+    return push.shape[1] + 1 if values is None else values.shape[2]
+
+
 def _constants(push: Tensor, columns: int) -> dict[str, int]:
     """Lanes and tiles: 2048 numbers in a tile of three axes, less for short sequences."""
     _, time, Q, S = push.shape[:4]
-    QP, CP, K = power_of_two(Q, 64), power_of_two(Q * S, 256), power_of_two(time, 16)
+    QP, CP, K = power_of_two(Q), power_of_two(Q * S), power_of_two(time, 16)
     J, MB = power_of_two(time, max(128 // QP, 1)), power_of_two(columns, 32)
     return {"Q": Q, "S": S, "QP": QP, "CP": CP, "K": K, "J": J, "MB": MB, "num_warps": 8}
 
@@ -70,6 +74,7 @@ def forward(
     weights over positions, and m = T + 1. Sequences that doubles may not do justice to are computed again, one by one,
     in numbers of unlimited range: where the compiled extension is installed on the CPU, otherwise by the definition.
     """
+    require_addressable("nondeterministic_stack", max(_sizes(push, _columns(push, values))))
     outputs = _outputs(push, replace, pop, values, bottom, lengths, window)
     readings, log_weight, tables, failed = (x.zero_() if x is not outputs[2] else x for x in outputs)
     batch, time, Q, S = push.shape[:4]
@@ -88,7 +93,7 @@ def forward(
     chosen = failed.nonzero()[:, 0]
     if len(chosen):
         again = unlimited_readings(Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen))
-        readings[chosen], log_weight[chosen] = again
+        readings[chosen], log_weight[chosen] = (x.to(log_weight) for x in again)
     return readings, log_weight, tables, failed
 
 
@@ -103,7 +108,7 @@ def _outputs(
     window: int | None,
 ) -> Readings:
     B, T, Q, S = push.shape[:4]
-    columns = T + 1 if values is None else values.shape[2]
+    columns = _columns(push, values)
     tables = push.new_empty(B, _sizes(push, columns)[0], dtype=torch.float64)
     failed = push.new_empty(B, dtype=torch.int32)
     return push.new_empty(B, T, Q, S, columns), push.new_empty(B, T), tables, failed
@@ -146,7 +151,7 @@ def backward(
             Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen), *(x[chosen] for x in cotangents)
         )
         for x, exact in zip(gradients, again, strict=False):
-            x[chosen] = exact
+            x[chosen] = exact.to(x)
     if values is None:
         return (*logits_, push.new_empty(0, 0, 0), push.new_empty(batch, 0))  # type: ignore[return-value]
     return tuple(gradients)  # type: ignore[return-value]

@@ -51,7 +51,7 @@ class Logits(NamedTuple):
 
 
 def unlimited_readings(logits: Logits) -> tuple[Tensor, Tensor]:
-    """Readings and log-weights, on the device of the caller's logits."""
+    """Readings and log-weights, wherever and in whatever precision they were computed."""
     if compiled_kernels():
         readings, log_weight, _ = gradient.forward(*logits, wide=True)
         return readings, log_weight

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
-from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
+from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.weighted_sum import weighted_sum
 from structattn.operators.stack_pointer import gradient
 from structattn.operators.stack_pointer.readings import map_is_cheaper
@@ -44,6 +44,7 @@ def _constants(time: int) -> dict[str, int]:
 @torch.library.impl(_MAP, ("cpu", "cuda"))
 def _map(actions: Tensor, lengths: Tensor) -> Tensor:
     batch, time, _ = actions.shape
+    require_addressable("stack_pointer", (time + 2) * (time + 1))
     weights = actions.new_zeros(batch, time, time + 1)
     scratch = actions.new_empty(batch * (time + 1) ** 2, dtype=torch.float64)
     tensors = actions.contiguous(), lengths, weights, scratch
