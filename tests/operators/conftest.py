@@ -16,6 +16,15 @@ def cuda():
     return torch.device("cuda")
 
 
+@pytest.fixture
+def unwritten_memory_is_nan():
+    """What a kernel reads before anybody has written it shows."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(params=["interpreted", pytest.param("cuda", marks=pytest.mark.gpu)])
 def gpu(request):
     """A real device, or a CPU that stands in for one; Triton must know from its import on that it is to interpret."""
@@ -23,4 +32,5 @@ def gpu(request):
         return request.getfixturevalue("cuda")
     if not interpreted():
         pytest.skip("needs TRITON_INTERPRET=1; common/test_gpu_kernels.py runs this in a process of its own")
+    request.getfixturevalue("unwritten_memory_is_nan")
     return torch.device("cpu")

@@ -67,7 +67,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
     for states, symbols, time, dtype in (
         (1, 1, 1, torch.float32),
         (2, 3, 40, torch.float32),
-        (3, 2, 40, torch.float64),
+        (3, 3, 40, torch.float64),
     ):
         shape = 2, time, states, symbols, states, symbols
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]

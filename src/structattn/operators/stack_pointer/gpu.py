@@ -47,7 +47,7 @@ def _map(actions: Tensor, lengths: Tensor) -> Tensor:
     require_addressable("stack_pointer", (time + 2) * (time + 1))
     weights = actions.new_zeros(batch, time, time + 1)
     scratch = actions.new_empty(batch * (time + 1) ** 2, dtype=torch.float64)
-    tensors = actions.contiguous(), lengths, weights, scratch
+    tensors = actions.contiguous(), lengths.contiguous(), weights, scratch
     launch(gpu_kernels("stack_pointer").forward, (batch,), tensors, time, **_constants(time))
     return weights
 
@@ -57,7 +57,7 @@ def _map_backward(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: 
     batch, time, _ = actions.shape
     result = actions.new_zeros(actions.shape)
     scratch = actions.new_empty(batch * (time + 2) * (time + 1), dtype=torch.float64)
-    tensors = cotangent.contiguous(), actions.contiguous(), weights.contiguous(), lengths, result, scratch
+    tensors = cotangent.contiguous(), actions.contiguous(), weights.contiguous(), lengths.contiguous(), result, scratch
     launch(gpu_kernels("stack_pointer").backward, (batch,), tensors, time, **_constants(time))
     return result
 

@@ -41,7 +41,12 @@ def _forward(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor |
     tiles, constants = _tiles(values, initial)
     size = ((time + 1) // 2 + 1) * constants["W"]
     scratch = values.new_empty(batch * tiles * 2 * size, dtype=torch.float64)
-    given = actions.contiguous(), values.contiguous(), lengths, values if initial is None else initial.contiguous()
+    given = (
+        actions.contiguous(),
+        values.contiguous(),
+        lengths.contiguous(),
+        values if initial is None else initial.contiguous(),
+    )
     kernel = gpu_kernels("superposition_stack").forward
     launch(kernel, (batch, tiles), (*given, readings, scratch), time, columns, **constants)
     return readings
@@ -62,7 +67,7 @@ def _backward(
     grad_values = values.new_zeros(values.shape)
     grad_initial = values.new_zeros((0,) if initial is None else initial.shape)
     below = values if initial is None else initial.contiguous()
-    given = cotangent.contiguous(), actions.contiguous(), values.contiguous(), lengths, below
+    given = cotangent.contiguous(), actions.contiguous(), values.contiguous(), lengths.contiguous(), below
     launch(
         gpu_kernels("superposition_stack").backward,
         (batch, tiles),
