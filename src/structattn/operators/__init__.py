@@ -22,6 +22,18 @@ from structattn.operators.receptive_field import (
 )
 from structattn.operators.softmax_attention import softmax_attention
 from structattn.operators.stack_pointer import stack_pointer, stack_pointer_step, stack_pointer_weights
+from structattn.operators.stack_rnn import (
+    RecurrentStack,
+    StackRnnState,
+    stack_rnn,
+    stack_rnn_initial_state,
+    stack_rnn_step,
+)
+from structattn.operators.stratified_stack import (
+    StratifiedAction,
+    stratified_stack,
+    stratified_stack_weights,
+)
 from structattn.operators.superposition_stack import (
     SuperpositionAction,
     superposition_stack,
@@ -32,7 +44,10 @@ __all__ = [
     "BestRun",
     "DecoderReceptiveFields",
     "NondeterministicStackState",
+    "RecurrentStack",
     "StackAction",
+    "StackRnnState",
+    "StratifiedAction",
     "SuperpositionAction",
     "decoder_receptive_fields",
     "gaussian_attention",
@@ -51,6 +66,11 @@ __all__ = [
     "stack_pointer",
     "stack_pointer_step",
     "stack_pointer_weights",
+    "stack_rnn",
+    "stack_rnn_initial_state",
+    "stack_rnn_step",
+    "stratified_stack",
+    "stratified_stack_weights",
     "superposition_stack",
     "superposition_stack_weights",
 ]

@@ -17,6 +17,8 @@ void register_softmax_attention(nanobind::module_ &module);
 void register_stack_pointer(nanobind::module_ &module);
 void register_superposition_stack(nanobind::module_ &module);
 void register_nondeterministic_stack(nanobind::module_ &module);
+void register_stratified_stack(nanobind::module_ &module);
+void register_stack_rnn(nanobind::module_ &module);
 
 // Calls body(b) once for each b in [0, count). A sequence is never split, so the number of threads cannot change the
 // order of any sum. Threads are made for each call: that costs some 20 µs and survives a fork. The first exception

@@ -9,4 +9,6 @@ NB_MODULE(STRUCTATTN_MODULE, module) {
     register_stack_pointer(module);
     register_superposition_stack(module);
     register_nondeterministic_stack(module);
+    register_stratified_stack(module);
+    register_stack_rnn(module);
 }

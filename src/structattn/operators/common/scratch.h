@@ -7,20 +7,21 @@
 #include <new>
 
 // Memory that a thread keeps from one use to the next, because fresh pages cost as much as the arithmetic. It is
-// unwritten, and aligned to cache lines. One at a time in each thread.
-class Scratch {
+// unwritten, and aligned to cache lines. For each Purpose, one at a time in each thread.
+template <class Purpose>
+class ScratchFor {
 public:
-    explicit Scratch(int64_t bytes) {
+    explicit ScratchFor(int64_t bytes) {
         if (capacity_ >= bytes) return;
         release();
         kept_.reset(new (cache_line) std::byte[bytes]);
         capacity_ = bytes;
     }
-    ~Scratch() {
+    ~ScratchFor() {
         if (capacity_ > most_kept) release();
     }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
+    ScratchFor(const ScratchFor &) = delete;
+    ScratchFor &operator=(const ScratchFor &) = delete;
 
     template <class Number>
     Number *as() {
@@ -37,3 +38,5 @@ private:
     static inline thread_local std::unique_ptr<std::byte[], AlignedDelete> kept_;
     static inline thread_local int64_t capacity_ = 0;
 };
+
+using Scratch = ScratchFor<void>;

@@ -23,7 +23,7 @@ def reach_of(window: int | None) -> int:
     return 1 << 60 if window is None else window
 
 
-def _table_size(time: int, states: int, symbols: int, columns: int, window: int | None) -> int:
+def table_size(time: int, states: int, symbols: int, columns: int, window: int | None) -> int:
     """Doubles that the kernel may use for one sequence: its layout with every padding at its largest.
 
     Plain arithmetic, so that it holds for a traced, symbolic ``time`` too; the kernel refuses a table that is too
@@ -80,7 +80,7 @@ def _outputs(
     return (
         push.new_empty(B, T, Q, S, columns),
         push.new_empty(B, T),
-        push.new_empty(B, _table_size(T, Q, S, columns, window), dtype=torch.float64),
+        push.new_empty(B, table_size(T, Q, S, columns, window), dtype=torch.float64),
     )
 
 

@@ -1,132 +1,18 @@
-// Superposition stack, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
+// Superposition stack, forward and backward, of a batch; one step of each is in tile.h, the recurrences and their
+// adjoints are in DERIVATION.md.
 //
-// Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, w width of a
-// tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may differ from zero and that a reading still sees.
-//
-// The columns of a stack do not know each other, so they are worked through in tiles of 16 or 32, which stay in the
-// nearest cache. A stack is stored as [slot | row 1 | row 2 | ... | two rows behind], each w numbers long and aligned.
-// The slot holds the vector that the next step pushes: Above, At and Below are then one array seen through shifts of
-// one row, and a step of the whole stack is a single loop over h(t) * w numbers.
-//
-// Rows that no vector has reached yet are all alike, V_t[i] = z_t for i > t: the two rows behind the last hold z_t as
-// long as they are read, and zeros from then on.
-//
-// Tables are double whatever the caller's type: products of many small probabilities would otherwise reach the
-// denormal numbers, which are both inexact and, on many processors, a hundred times slower.
+// Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, w width of a tile.
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "common/kernels.h"
 #include "common/scratch.h"
+#include "superposition_stack/tile.h"
 
 namespace {
 
-constexpr int64_t lanes = 16;  // numbers that a sum keeps apart, so that vector registers never change its order
-constexpr int64_t widest_tile = 32;
-
-// One tile of one sequence of the batch, as plain arrays.
-template <class Number>
-struct Tile {
-    const Number *actions;  // (T, 3): push, no-op, pop
-    const Number *values;   // (T, m), from the tile's first column on
-    const Number *initial;  // (m), likewise; none where the stack begins with zeros
-    int64_t steps;          // n
-    int64_t vector;         // m
-    int64_t columns;        // of the tile
-    int64_t width;          // w: columns rounded up to whole lanes; the surplus is zero
-
-    int64_t height(int64_t t) const { return std::min(t, steps + 1 - t); }
-    bool untouched_rows_are_read(int64_t t) const { return initial && height(t) == t; }
-    int64_t stack_size() const { return ((steps + 1) / 2 + 3) * width; }
-    const Number *action(int64_t t) const { return actions + 3 * (t - 1); }
-    void copy_value(int64_t t, double *slot) const { copy_row(values + (t - 1) * vector, slot); }
-    void copy_row(const Number *from, double *to) const {
-        std::copy_n(from, columns, to);
-        std::fill(to + columns, to + width, 0.0);
-    }
-};
-
-// An array of stacks, unwritten at first.
-class Stacks {
-  public:
-    Stacks(double *numbers, int64_t size, int64_t width) : numbers_(numbers), size_(size), width_(width) {}
-    double *slot(int64_t index) { return numbers_ + index * size_; }
-    double *rows(int64_t index) { return slot(index) + width_; }
-    // Nothing in the slot, zeros in the one row that the adjoint of the last step has, and in the two rows after it.
-    void make_empty(int64_t index) { std::fill_n(slot(index), 4 * width_, 0.0); }
-    void copy_from(Stacks &other, int64_t from, int64_t to) { std::copy_n(other.slot(from), size_, slot(to)); }
-    Stacks after(int64_t count) const { return {numbers_ + count * size_, size_, width_}; }
-
-  private:
-    double *numbers_;
-    int64_t size_, width_;
-};
-
-// V_0: nothing but untouched rows.
-template <class Number>
-void begin(const Tile<Number> &tile, Stacks &stacks, int64_t index) {
-    stacks.make_empty(index);
-    if (!tile.initial) return;
-    for (int64_t i = 0; i < 2; ++i) tile.copy_row(tile.initial, stacks.rows(index) + i * tile.width);
-}
-
-// z_t = (push + noop + pop) z_{t-1} in the two rows behind the last of V_t.
-template <class Number>
-void advance_untouched_rows(const Tile<Number> &tile, int64_t t, const double *old, double *next) {
-    const int64_t w = tile.width;
-    const double sum = double(tile.action(t)[0]) + tile.action(t)[1] + tile.action(t)[2];
-    for (int64_t k = 0; k < w; ++k) next[t * w + k] = next[(t + 1) * w + k] = sum * old[(t - 1) * w + k];
-}
-
-// V_t from V_{t-1}, equations (5) to (8); the vector of step t goes into the old stack's slot.
-template <class Number>
-void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, int64_t to) {
-    const int64_t w = tile.width, count = tile.height(t) * w;
-    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
-    tile.copy_value(t, stacks.slot(from));
-    const double *old = stacks.rows(from);
-    double *__restrict next = stacks.rows(to);
-    for (int64_t k = 0; k < count; ++k) next[k] = push * old[k - w] + noop * old[k] + pop * old[k + w];
-    std::fill_n(next + count, 2 * w, 0.0);
-    if (tile.untouched_rows_are_read(t)) advance_untouched_rows(tile, t, old, next);
-}
-
-// From U_t: the gradient of the action of step t, added to ``products``, and U_{t-1}. One pass over the rows of both.
-template <class Number>
-void retreat(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
-             double *__restrict earlier, double *products) {
-    const int64_t w = tile.width, count = std::max(tile.height(t), tile.height(t - 1)) * w;
-    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
-    double above[lanes] = {}, at[lanes] = {}, below[lanes] = {};
-    for (int64_t first = 0; first < count; first += lanes) {
-        for (int64_t l = 0; l < lanes; ++l) {
-            const int64_t k = first + l;
-            above[l] += adjoint[k] * before[k - w];
-            at[l] += adjoint[k] * before[k];
-            below[l] += adjoint[k] * before[k + w];
-            earlier[k] = pop * adjoint[k - w] + noop * adjoint[k] + push * adjoint[k + w];
-        }
-    }
-    std::fill_n(earlier + tile.height(t - 1) * w, 2 * w, 0.0);
-    for (int64_t l = 0; l < lanes; ++l) products[0] += above[l], products[1] += at[l], products[2] += below[l];
-}
-
-// The adjoint of z_t becomes that of z_{t-1}, on which depend z_t and, through rows t and t + 1 of V_{t-1}, two rows of
-// V_t. What z_t adds to the gradient of the action goes into ``products``.
-template <class Number>
-void retreat_untouched_rows(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
-                            double *untouched, double *products) {
-    const int64_t w = tile.width;
-    const double push = tile.action(t)[0], noop = tile.action(t)[1], pop = tile.action(t)[2];
-    const double *z = before + (t - 1) * w, *last = adjoint + (t - 1) * w;
-    double product = 0;
-    for (int64_t k = 0; k < w; ++k) {
-        product += untouched[k] * z[k];
-        untouched[k] = (push + noop + pop) * untouched[k] + (noop + pop) * last[k] + pop * last[k - w];
-    }
-    for (int64_t i = 0; i < 3; ++i) products[i] += product;
-}
+using namespace superposition;
 
 template <class Number>
 void forward(const Tile<Number> &tile, Number *readings) {

@@ -1,0 +1,84 @@
+"""Recurrent networks with stacks: a cell that sees the stack's last reading, and tells the stack what to do next."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import checked_lengths, require_shape
+from structattn.operators.common.implementation import Implementation, chosen_implementation
+from structattn.operators.common.precision import computing_precision
+from structattn.operators.stack_rnn.cells import Cell, gate_factor
+from structattn.operators.stack_rnn.gradient import stack_rnn_op
+from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_reference
+from structattn.operators.stack_rnn.reference import initial_state as stack_rnn_initial_state
+from structattn.operators.stack_rnn.reference import step as stack_rnn_step
+from structattn.operators.stack_rnn.stacks import RecurrentStack
+
+__all__ = [
+    "Cell",
+    "RecurrentStack",
+    "StackRnnState",
+    "gate_factor",
+    "stack_rnn",
+    "stack_rnn_initial_state",
+    "stack_rnn_step",
+]
+
+
+def stack_rnn(
+    inputs: Float[Tensor, "batch time gates"],
+    recurrent: Float[Tensor, "gates sources"],
+    heads: Float[Tensor, "outputs units"],
+    bias: Float[Tensor, " outputs"],
+    bottom: Float[Tensor, " vector"],
+    *,
+    cell: Cell,
+    stack: RecurrentStack,
+    lengths: Int[Tensor, " batch"] | None = None,
+    implementation: Implementation = "auto",
+) -> Float[Tensor, "batch time units"]:
+    """The hidden vectors of a recurrent network with a stack (DuSell & Chiang 2024, section 6).
+
+    h_t, c_t = cell(inputs_t + recurrent [h_{t-1}; r_{t-1}], c_{t-1}), where r is what was last read from the stack, and
+    heads h_t + bias tells the stack what to do in step t: first the numbers of its action, then those of the vector to
+    push (``RecurrentStack``). h_0 = c_0 = 0; r_0 is the reading of the stack before the first step.
+
+    Cost: B T (G (U + R) + (A + m) U) multiply-adds beside the stack's own, twice that backwards, and as much again for
+    the gradients of the maps. Sequences are spread over threads; kept for the gradient are some G + 4 U + R numbers a
+    step, and what the stack keeps.
+
+    Args:
+        inputs: what the inputs add to the gates, the gates' bias included: G = 4 U for an LSTM in torch's order i, f,
+            g, o, and U otherwise.
+        recurrent: from hidden vector and reading, U + R numbers, to the gates.
+        heads: from the hidden vector to the stack's action and pushed vector, A + m numbers.
+        bias: of ``heads``.
+        bottom: the vector at the bottom of a nondeterministic stack, (m,); the others take no notice of it.
+        cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
+        stack: the stack.
+        lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros, forward
+            and backward, whatever the inputs hold there.
+        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
+            kernel; "auto" takes the kernel where it can run.
+
+    Returns:
+        The hidden vectors, in the dtype of the inputs (float32 where autocast lowered them).
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit, or the cell is unknown.
+        ImplementationUnavailableError: the implementation asked for cannot run here.
+    """
+    require_shape("inputs", inputs, (None, None, None), "(B, T, G)")
+    require_shape("heads", heads, (stack.action_size + stack.vector, None), "(A + m, U)")
+    (batch, time, gates), units = inputs.shape, heads.shape[1]
+    if gates != gate_factor(cell) * units:
+        raise ValueError(f"inputs give {gates} gates; expected {gate_factor(cell)} for each of {units} units")
+    require_shape("recurrent", recurrent, (gates, units + stack.reading_size), "(G, U + R)")
+    require_shape("bias", bias, heads.shape[:1], "(A + m,)")
+    require_shape("bottom", bottom, (stack.vector,), "(m,)")
+    choice = chosen_implementation("stack_rnn", implementation, inputs.device)
+    ready, dtype = computing_precision(inputs=inputs, recurrent=recurrent, heads=heads, bias=bias, bottom=bottom)
+    if choice == "cpu":
+        checked = None if lengths is None else checked_lengths(lengths, batch, time, inputs.device)
+        return stack_rnn_op(cell, stack, checked, *ready).to(dtype)
+    checked = checked_lengths(lengths, batch, time, inputs.device)
+    return stack_rnn_reference(cell, stack, checked, *ready).to(dtype)

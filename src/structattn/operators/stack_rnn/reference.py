@@ -1,0 +1,95 @@
+"""The definition of recurrent networks with stacks, one step after another: DuSell & Chiang (2024), section 6.
+
+    h_0 = c_0 = 0, r_0 the reading of the stack before the first step
+    h_t, c_t = cell(x_t + W [h_{t-1}; r_{t-1}], c_{t-1})    x_t: what the input adds to the gates, bias included
+    (a_t, v_t) = V h_t + b,  v_t squashed                        what the stack is to do
+    s_t = stack(s_{t-1}, a_t, v_t),  r_t = reading(s_t)
+
+The reading of step t is seen at t + 1. Shapes: B batch, T time, G gates, U units, R reading, A actions, m vector.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from structattn.operators.common.checks import inside
+from structattn.operators.common.implementation import Implementation
+from structattn.operators.stack_rnn.cells import Cell, next_hidden
+from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
+from structattn.operators.stack_rnn.stacks import RecurrentStack
+
+
+@dataclass(frozen=True)
+class StackRnnState:
+    """All that a network knows of the steps so far: a value, never mutated, through which gradients flow.
+
+    Args:
+        hidden: h.
+        memory: c of an LSTM; otherwise h.
+        stack: what is on the stack; None where there is none.
+    """
+
+    hidden: Float[Tensor, "batch units"]
+    memory: Float[Tensor, "batch units"]
+    stack: StackState | None
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "StackRnnState":
+        """The states of some members of the batch, in a new order, repeated at will."""
+        stack = None if self.stack is None else self.stack.select(indices)
+        return StackRnnState(self.hidden.index_select(0, indices), self.memory.index_select(0, indices), stack)
+
+
+def initial_state(
+    bottom: Float[Tensor, " vector"],
+    batch_size: int,
+    units: int,
+    stack: RecurrentStack | None,
+    implementation: Implementation = "auto",
+) -> StackRnnState:
+    """Zeros, and an empty stack; in the dtype and on the device of ``bottom``."""
+    zeros = bottom.new_zeros(batch_size, units)
+    return StackRnnState(
+        zeros, zeros, None if stack is None else empty_stack(stack, bottom, batch_size, implementation)
+    )
+
+
+def step(
+    gates: Float[Tensor, "batch gates"],
+    recurrent: Float[Tensor, "gates sources"],
+    heads: Float[Tensor, "outputs units"],
+    bias: Float[Tensor, " outputs"],
+    state: StackRnnState,
+    cell: Cell,
+    stack: RecurrentStack | None,
+) -> StackRnnState:
+    """The state after one more step; without a stack, ``heads`` and ``bias`` are not looked at."""
+    seen = state.hidden if state.stack is None else torch.cat([state.hidden, state.stack.reading()], -1)
+    hidden, memory = next_hidden(cell, gates + F.linear(seen, recurrent), state.memory)
+    if stack is None or state.stack is None:
+        return StackRnnState(hidden, memory, None)
+    actions, numbers = F.linear(hidden, heads, bias).split_with_sizes([stack.action_size, stack.vector], -1)
+    return StackRnnState(hidden, memory, state.stack.after(actions, stack.pushed_vector(numbers)))
+
+
+def stack_rnn_reference(
+    cell: Cell,
+    stack: RecurrentStack,
+    lengths: Int[Tensor, " batch"],
+    inputs: Float[Tensor, "batch time gates"],
+    recurrent: Float[Tensor, "gates sources"],
+    heads: Float[Tensor, "outputs units"],
+    bias: Float[Tensor, " outputs"],
+    bottom: Float[Tensor, " vector"],
+) -> Float[Tensor, "batch time units"]:
+    """h_t for every step, and zeros from each sequence's length on."""
+    here = inside(lengths, inputs.shape[1])[..., None]
+    inputs = torch.where(here, inputs, 0)
+    state = initial_state(bottom, inputs.shape[0], heads.shape[1], stack, "reference")
+    hiddens = [inputs[:, :0, : heads.shape[1]]]  # with the inputs behind it for autograd, where T = 0
+    for gates in inputs.unbind(1):
+        state = step(gates, recurrent, heads, bias, state, cell, stack)
+        hiddens.append(state.hidden[:, None])
+    return torch.where(here, torch.cat(hiddens, dim=1), 0)

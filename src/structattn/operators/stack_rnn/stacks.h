@@ -1,0 +1,233 @@
+// The stack of one sequence, step by step, forwards and backwards: three kinds with the same face.
+//
+// A stack is given its arrays, and memory that it may use: room(...) numbers, unwritten at first.
+//   start(reading)                        before the first step; the first reading
+//   advance(t, outputs, reading)          step t = 1.., from what the network gives; keeps what the way back needs
+//   begin_way_back()                      before the first retreat, of the last step
+//   retreat(t, reading_, outputs_)        from the adjoint of the reading, that of what the network gave
+//   finish(reading_, bottom_)             the gradient of the bottom vector, given the adjoint of the first reading
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "nondeterministic_stack/record.h"
+#include "nondeterministic_stack/steps.h"
+#include "stack_rnn/activations.h"
+#include "stack_rnn/network.h"
+#include "stratified_stack/steps.h"
+#include "superposition_stack/tile.h"
+
+namespace stack_rnn {
+
+// Where a stack finds its numbers: kept actions (T, A) and vectors (T, m), the record of a nondeterministic one, and the
+// bottom vector (m).
+template <class Number>
+struct StackArrays {
+    Number *actions, *values;
+    double *record;
+    const Number *bottom;
+};
+
+template <class Number>
+class SuperpositionStack {
+public:
+    SuperpositionStack(const Sizes &sizes, int64_t steps, const StackArrays<Number> &arrays, double *room)
+        : sizes(sizes), steps(steps), arrays(arrays), room_(room) {}
+
+    static int64_t room(const Sizes &sizes, int64_t steps, bool way_back) {
+        int64_t numbers = 0;
+        for (int64_t column = 0; column < sizes.vector; column += superposition::widest_tile)
+            numbers += (way_back ? steps + 3 : 2) * tile_at(sizes, steps, {}, column).stack_size();
+        return numbers;
+    }
+    void start(Number *reading) {
+        std::fill_n(reading, sizes.vector, Number(0));
+        for_each_tile(2, [&](const auto &tile, auto stacks, int64_t) { superposition::begin(tile, stacks, 0); });
+    }
+    void advance(int64_t t, const Number *outputs, Number *reading) {
+        Number *action = arrays.actions + 3 * (t - 1), *value = arrays.values + (t - 1) * sizes.vector;
+        softmax(outputs, action);
+        std::copy_n(outputs + 3, sizes.vector, value);
+        push_vector(sizes.pushed, value, sizes.vector);
+        for_each_tile(2, [&](const auto &tile, auto stacks, int64_t column) {
+            superposition::advance(tile, t, stacks, (t - 1) % 2, t % 2);
+            std::copy_n(stacks.rows(t % 2), tile.columns, reading + column);
+        });
+    }
+    void begin_way_back() {
+        for_each_tile(steps + 3, [&](const auto &tile, auto adjoints, int64_t) {
+            superposition::Stacks stacks = adjoints.after(2);
+            superposition::begin(tile, stacks, 0);
+            for (int64_t t = 1; t < steps; ++t) superposition::advance(tile, t, stacks, t - 1, t);
+            tile.copy_value(steps, stacks.slot(steps - 1));
+            adjoints.make_empty(0), adjoints.make_empty(1);
+        });
+    }
+    void retreat(int64_t t, const Number *reading_, Number *outputs_) {
+        const Number *action = arrays.actions + 3 * (t - 1), *value = arrays.values + (t - 1) * sizes.vector;
+        double products[3] = {};
+        for_each_tile(steps + 3, [&](const auto &tile, auto adjoints, int64_t column) {
+            double *adjoint = adjoints.rows(t % 2);
+            for (int64_t k = 0; k < tile.columns; ++k) {
+                adjoint[k] += reading_[column + k];
+                const double value_ = action[0] * adjoint[k];
+                outputs_[3 + column + k] = Number(value_ * push_slope(sizes.pushed, value[column + k]));
+            }
+            double *before = adjoints.after(2).rows(t - 1);
+            superposition::retreat(tile, t, before, adjoint, adjoints.rows((t - 1) % 2), products);
+        });
+        double mean = 0;
+        for (int i = 0; i < 3; ++i) mean += products[i] * action[i];
+        for (int i = 0; i < 3; ++i) outputs_[i] = Number(action[i] * (products[i] - mean));
+    }
+    void finish(const Number *, Number *bottom_) { std::fill_n(bottom_, sizes.vector, Number(0)); }
+
+private:
+    const Sizes &sizes;
+    const int64_t steps;
+    const StackArrays<Number> arrays;
+    double *const room_;
+
+    static superposition::Tile<Number> tile_at(const Sizes &sizes, int64_t steps, const StackArrays<Number> &arrays,
+                                               int64_t column) {
+        const int64_t columns = std::min(superposition::widest_tile, sizes.vector - column);
+        const int64_t width = (columns + superposition::lanes - 1) / superposition::lanes * superposition::lanes;
+        return {arrays.actions, arrays.values + column, nullptr, steps, sizes.vector, columns, width};
+    }
+    // Calls body(tile, its `count` stacks, its first column); there is nothing to do where there are no steps.
+    template <class Body>
+    void for_each_tile(int64_t count, const Body &body) {
+        double *numbers = room_;
+        for (int64_t column = 0; column < sizes.vector && steps > 0; column += superposition::widest_tile) {
+            const auto tile = tile_at(sizes, steps, arrays, column);
+            body(tile, superposition::Stacks(numbers, tile.stack_size(), tile.width), column);
+            numbers += count * tile.stack_size();
+        }
+    }
+    static void softmax(const Number *logits, Number *shares) {
+        const double top = std::max({logits[0], logits[1], logits[2]});
+        double weights[3], sum = 0;
+        for (int i = 0; i < 3; ++i) sum += weights[i] = std::exp(logits[i] - top);
+        for (int i = 0; i < 3; ++i) shares[i] = Number(weights[i] / sum);
+    }
+};
+
+template <class Number>
+class StratifiedStack {
+public:
+    StratifiedStack(const Sizes &sizes, int64_t steps, const StackArrays<Number> &arrays, double *room)
+        : m(sizes.vector), pushed(sizes.pushed), steps(steps), stride(steps + 1), arrays(arrays), rows(room),
+          strengths_(rows + (steps + 1) * stride), of_room(strengths_ + stride), values_(of_room + stride),
+          reading(values_ + steps * m) {}
+
+    static int64_t room(const Sizes &sizes, int64_t steps, bool) {
+        return (steps + 3) * (steps + 1) + (steps + 1) * sizes.vector;
+    }
+    void start(Number *first) { std::fill_n(first, m, Number(0)); }
+    void advance(int64_t t, const Number *outputs, Number *result) {
+        Number *action = arrays.actions + 2 * (t - 1), *value = arrays.values + (t - 1) * m;
+        std::copy_n(outputs, 2, action);
+        apply<Logistic>(action, 2);
+        std::copy_n(outputs + 2, m, value);
+        push_vector(pushed, value, m);
+        step(t);
+        stratified::read(rows + t * stride, t, arrays.values, m, reading);
+        std::copy_n(reading, m, result);
+    }
+    void begin_way_back() {
+        for (int64_t t = 1; t <= steps; ++t) step(t);
+        std::fill_n(strengths_, stride, 0.0), std::fill_n(values_, steps * m, 0.0);
+    }
+    void retreat(int64_t t, const Number *reading_, Number *outputs_) {
+        const Number *action = arrays.actions + 2 * (t - 1), *value = arrays.values + (t - 1) * m;
+        std::copy_n(reading_, m, reading);
+        stratified::read_backward(rows + t * stride, t, arrays.values, m, reading, strengths_, values_, of_room);
+        const double push_ = strengths_[t - 1];
+        const double pop_ = stratified::retreat(rows + (t - 1) * stride, t - 1, action[1], strengths_, of_room);
+        outputs_[0] = Number(push_ * action[0] * (1 - action[0])), outputs_[1] = Number(pop_ * action[1] * (1 - action[1]));
+        for (int64_t k = 0; k < m; ++k) outputs_[2 + k] = Number(values_[(t - 1) * m + k] * push_slope(pushed, value[k]));
+    }
+    void finish(const Number *, Number *bottom_) { std::fill_n(bottom_, m, Number(0)); }
+
+private:
+    const int64_t m;
+    const Pushed pushed;
+    const int64_t steps, stride;
+    const StackArrays<Number> arrays;
+    double *const rows, *const strengths_, *const of_room, *const values_, *const reading;
+
+    void step(int64_t t) {
+        const Number *action = arrays.actions + 2 * (t - 1);
+        stratified::advance(rows + (t - 1) * stride, t - 1, action[0], action[1], rows + t * stride);
+    }
+};
+
+template <class Number>
+class NondeterministicStack {
+public:
+    NondeterministicStack(const Sizes &sizes, int64_t, const StackArrays<Number> &arrays, double *room)
+        : m(sizes.vector), pushed(sizes.pushed), at(layout(sizes)), arrays(arrays), record{at, arrays.record},
+          adjoint{at, room}, mirror(room + at.adjoint_size) {}
+
+    static RecordLayout layout(const Sizes &sizes) {
+        const int64_t capacity = std::max<int64_t>(sizes.allotted - 1, 1);
+        return {capacity, sizes.states, sizes.symbols, sizes.vector, sizes.window};
+    }
+    static int64_t room(const Sizes &sizes, int64_t, bool way_back) {
+        const RecordLayout at = layout(sizes);
+        return way_back ? at.adjoint_size + steps::mirror_size(at) : 0;
+    }
+    void start(Number *reading) {
+        std::copy_n(arrays.bottom, m, record.value(0));
+        steps::start(record);
+        std::fill(std::copy_n(arrays.bottom, m, reading), reading + at.C() * m, Number(0));
+    }
+    void advance(int64_t t, const Number *outputs, Number *reading) {
+        const int64_t C = at.C(), Q = at.Q;
+        for (int64_t c = 0; c < C; ++c, outputs += 2 * C + Q) {
+            std::copy_n(outputs, C, record.push(t) + c * C);
+            std::copy_n(outputs + C, C, record.repl(t) + c * C);
+            std::copy_n(outputs + 2 * C, Q, record.pop(t) + c * Q);
+        }
+        Number *value = arrays.values + (t - 1) * m;
+        std::copy_n(outputs, m, value);
+        push_vector(pushed, value, m);
+        std::copy_n(value, m, record.value(t));
+        std::vector<double> result(C * m);
+        steps::forward(record, t, result.data());
+        std::copy(result.begin(), result.end(), reading);
+    }
+    void begin_way_back() { std::fill(adjoint.base, mirror + steps::mirror_size(at), 0.0); }
+    void retreat(int64_t t, const Number *reading_, Number *outputs_) {
+        const int64_t C = at.C(), Q = at.Q;
+        const std::vector<double> cotangent(reading_, reading_ + C * m);
+        std::vector<double> numbers(2 * C * C + C * Q + m);
+        double *push = numbers.data(), *repl = push + C * C, *pop = repl + C * C, *value = pop + C * Q;
+        steps::backward(record, adjoint, mirror, t, cotangent.data(), {push, repl, pop, value});
+        for (int64_t c = 0; c < C; ++c, outputs_ += 2 * C + Q) {
+            std::copy_n(push + c * C, C, outputs_);
+            std::copy_n(repl + c * C, C, outputs_ + C);
+            std::copy_n(pop + c * Q, Q, outputs_ + 2 * C);
+        }
+        const Number *given = arrays.values + (t - 1) * m;
+        for (int64_t k = 0; k < m; ++k) outputs_[k] = Number(value[k] * push_slope(pushed, given[k]));
+    }
+    void finish(const Number *reading_, Number *bottom_) {
+        std::vector<double> sum(m);
+        steps::backward_of_bottom(adjoint, sum.data());
+        for (int64_t k = 0; k < m; ++k) bottom_[k] = Number(sum[k] + reading_[k]);
+    }
+
+private:
+    const int64_t m;
+    const Pushed pushed;
+    const RecordLayout at;
+    const StackArrays<Number> arrays;
+    const Record record, adjoint;
+    double *const mirror;
+};
+
+}  // namespace stack_rnn

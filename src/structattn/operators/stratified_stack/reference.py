@@ -1,0 +1,55 @@
+"""The definition of the stratified stack: Grefenstette et al. (2015), section 3.1, equations (1) to (3).
+
+Legend: d the strength of a push, u that of a pop; s_t[i] the strength that the vector pushed at step i has after step
+t; r the reading. Shapes: B batch, T time, I items, m size of a vector. Item I is the top.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import inside
+
+
+def _room(first: Tensor | float, strengths: Tensor) -> Tensor:
+    """max(0, first - Σ_{j>i} s[j]) for each item i."""
+    above = strengths.flip(1).cumsum(1).flip(1) - strengths
+    return torch.relu(first - above)
+
+
+def stratified_step(
+    strengths: Float[Tensor, "batch items"], action: Float[Tensor, "batch 2"]
+) -> Float[Tensor, "batch items+1"]:
+    """The strengths after one more step, which pops first and then pushes; equation (2).
+
+    s_t[i] = max(0, s_{t-1}[i] - max(0, u_t - Σ_{j>i} s_{t-1}[j])) for i < t, and s_t[t] = d_t. Cost: O(I).
+
+    Args:
+        strengths: of the items so far, the top last; none at the beginning.
+        action: push and pop.
+    """
+    push, pop = action[:, :1], action[:, 1:]
+    return torch.cat([torch.relu(strengths - _room(pop, strengths)), push], dim=1)
+
+
+def stratified_shares(strengths: Float[Tensor, "batch items"]) -> Float[Tensor, "batch items"]:
+    """How much of each item is read, min(s_t[i], max(0, 1 - Σ_{j>i} s_t[j])); equation (3).
+
+    Where both are equal, the gradient is that of the room that is left. Cost: O(I).
+    """
+    room = _room(1.0, strengths)
+    return torch.where(strengths < room, strengths, room)
+
+
+def stratified_stack_reference(
+    actions: Float[Tensor, "batch time 2"], values: Float[Tensor, "batch time vector"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch time vector"]:
+    """r_t = Σ_i share_t[i] v_i for every step, and zeros from each sequence's length on. Cost: O(T^2 * m)."""
+    here = inside(lengths, values.shape[1])[..., None]
+    actions, values = torch.where(here, actions, 0), torch.where(here, values, 0)
+    strengths = actions[:, :0, 0]
+    readings = [values[:, :0]]
+    for t, action in enumerate(actions.unbind(1), 1):
+        strengths = stratified_step(strengths, action)
+        readings.append(stratified_shares(strengths)[:, None] @ values[:, :t])
+    return torch.where(here, torch.cat(readings, dim=1), 0)

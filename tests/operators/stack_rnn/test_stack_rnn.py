@@ -1,0 +1,184 @@
+"""Recurrent networks with stacks: the kernel against the definition, and the contract's corners."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from structattn.operators import RecurrentStack, stack_rnn
+from structattn.operators.stack_rnn.gradient import _sizes
+from structattn.support.errors import ImplementationUnavailableError
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+IMPLEMENTATIONS = ["reference", "cpu"]
+STACKS = {
+    "superposition": RecurrentStack("superposition", 3),
+    "superposition, wide": RecurrentStack("superposition", 35, pushed="none"),
+    "stratified": RecurrentStack("stratified", 3, pushed="tanh"),
+    "nondeterministic": RecurrentStack("nondeterministic", 2, states=2, symbols=2),
+    "nondeterministic, window": RecurrentStack("nondeterministic", 2, states=1, symbols=3, pushed="exp", window=2),
+    "nondeterministic, large": RecurrentStack("nondeterministic", 1, states=4, symbols=1),
+}
+
+
+def outcome(leaves, cotangent, lengths=None, **choice):
+    hiddens = stack_rnn(*leaves, lengths=lengths, **choice)
+    return [hiddens, *torch.autograd.grad(hiddens, leaves, cotangent, materialize_grads=True)]
+
+
+def assert_close(found, expected, tolerance, floor=0.0):
+    for result, wanted in zip(found, expected, strict=True):
+        error = (result.double() - wanted.double()).norm()
+        assert error <= tolerance * max(wanted.double().norm().item(), floor)
+
+
+def compared(leaves, cotangent, lengths, tolerance, **choice):
+    found = outcome(leaves, cotangent, lengths, implementation="cpu", **choice)
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    expected = outcome(exact, cotangent.double(), lengths, implementation="reference", **choice)
+    assert all(result.dtype == leaves[0].dtype for result in found)
+    assert_close(found, expected, tolerance, cotangent.norm().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("time", [0, 1, 2, 7])
+@pytest.mark.parametrize("units", [1, 5, 64])
+def test_kernel_equals_definition(random_network, dtype, cell, name, time, units):
+    stack = STACKS[name]
+    leaves = random_network(3, time, units, cell, stack, dtype)
+    cotangent = torch.randn(3, time, units, dtype=dtype, generator=torch.Generator().manual_seed(9))
+    lengths = torch.tensor([time, time // 2, 0])
+    compared(leaves, cotangent, lengths, 3 * TOLERANCE[dtype], cell=cell, stack=stack)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["superposition", "superposition, wide", "stratified", "nondeterministic, window"])
+def test_kernel_equals_definition_at_63(random_network, dtype, name):
+    stack = STACKS[name]
+    leaves = random_network(2, 63, 5, "lstm", stack, dtype)
+    cotangent = torch.randn(2, 63, 5, dtype=dtype, generator=torch.Generator().manual_seed(9))
+    compared(leaves, cotangent, torch.tensor([63, 40]), 10 * TOLERANCE[dtype], cell="lstm", stack=stack)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
+@pytest.mark.parametrize("name", STACKS)
+def test_gradcheck(random_network, implementation, cell, name):
+    leaves, lengths = random_network(2, 4, 3, cell, STACKS[name]), torch.tensor([4, 2])
+
+    def hiddens(*leaves):
+        return stack_rnn(*leaves, cell=cell, stack=STACKS[name], lengths=lengths, implementation=implementation)
+
+    assert gradcheck(hiddens, leaves, fast_mode=True)
+
+
+def test_second_gradient_is_refused_or_right(random_network):
+    stack = STACKS["superposition"]
+    leaves = random_network(1, 3, 2, "lstm", stack)
+    choice = {"cell": "lstm", "stack": stack}
+    assert gradgradcheck(lambda *x: stack_rnn(*x, implementation="reference", **choice), leaves, fast_mode=True)
+    hiddens = stack_rnn(*leaves, implementation="cpu", **choice)
+    (first,) = torch.autograd.grad(hiddens.square().sum(), leaves[0], create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", STACKS)
+def test_past_the_length_nothing_enters_and_nothing_leaves(random_network, implementation, name):
+    stack, lengths = STACKS[name], torch.tensor([6, 2, 0])
+    inputs, *maps = random_network(3, 6, 4, "lstm", stack)
+    past = torch.arange(6) >= lengths[:, None]
+    cotangent = torch.randn(3, 6, 4, dtype=torch.float64)
+    choice = {"cell": "lstm", "stack": stack, "implementation": implementation}
+    clean = outcome([inputs, *maps], cotangent, lengths, **choice)
+    poisoned = inputs.detach().masked_fill(past[..., None], float("nan")).requires_grad_()
+    found = outcome([poisoned, *maps], cotangent.masked_fill(past[..., None], float("nan")), lengths, **choice)
+    assert all(torch.equal(result, expected) for result, expected in zip(found, clean, strict=True))
+    assert all((result[past] == 0).all() for result in found[:2])
+    alone = stack_rnn(inputs[1:2, :2], *maps, **choice)
+    torch.testing.assert_close(found[0][1:2, :2], alone, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_nan_reaches_only_its_own_sequence_and_later_steps(random_network, name):
+    inputs, *maps = random_network(2, 5, 3, "lstm", STACKS[name])
+    with torch.no_grad():
+        inputs[0, 3] = float("nan")
+    hiddens = stack_rnn(inputs, *maps, cell="lstm", stack=STACKS[name], implementation="cpu")
+    expected = torch.zeros(2, 5, 3, dtype=torch.bool)
+    expected[0, 3:] = True
+    assert torch.equal(hiddens.isnan(), expected)
+
+
+def test_threads_do_not_change_a_sum(random_network):
+    stack, before = STACKS["nondeterministic"], torch.get_num_threads()
+    leaves = random_network(7, 30, 20, "lstm", stack, torch.float32)
+    results = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        results.append(outcome(leaves, torch.ones(7, 30, 20), cell="lstm", stack=stack)[:2])
+    torch.set_num_threads(before)
+    assert all(torch.equal(one, three) for one, three in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_operator_is_well_registered(random_network, name):
+    stack = STACKS[name]
+    leaves = random_network(2, 4, 3, "lstm", stack)
+    for lengths in (None, torch.tensor([4, 2])):
+        arguments = (*leaves, lengths, _sizes("lstm", stack))
+        # What is kept has parts that are never written.
+        checks = ["test_schema", "test_faketensor", "test_autograd_registration"]
+        torch.library.opcheck(torch.ops.structattn.stack_rnn.default, arguments, test_utils=checks)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ["superposition", "stratified", "nondeterministic"])
+def test_survives_compilation(random_network, implementation, name):
+    leaves, lengths = random_network(2, 4, 3, "lstm", STACKS[name]), torch.tensor([4, 2])
+
+    def program(*leaves):
+        choice = {"cell": "lstm", "stack": STACKS[name], "implementation": implementation}
+        return stack_rnn(*leaves, lengths=lengths, **choice).sin().sum()
+
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    expected = torch.autograd.grad(program(*leaves), leaves, materialize_grads=True)
+    found = torch.autograd.grad(compiled(*leaves), leaves, materialize_grads=True)
+    for result, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(result, wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({0: (2, 3)}, "inputs has shape"),
+        ({0: (2, 3, 9)}, "inputs give 9 gates; expected 4 for each of 2 units"),
+        ({1: (8, 4)}, "recurrent has shape"),
+        ({2: (5, 2)}, "heads has shape"),
+        ({3: (5,)}, "bias has shape"),
+        ({4: (2,)}, "bottom has shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(change, message):
+    shapes = {0: (2, 3, 8), 1: (8, 5), 2: (6, 2), 3: (6,), 4: (3,)} | change
+    with pytest.raises(ValueError, match=message):
+        stack_rnn(*(torch.zeros(shape) for shape in shapes.values()), cell="lstm", stack=STACKS["superposition"])
+
+
+def test_refusals(random_network):
+    leaves = random_network(1, 2, 3, "lstm", STACKS["superposition"])
+    choice = {"cell": "lstm", "stack": STACKS["superposition"]}
+    with pytest.raises(ValueError, match="cell='gru'"):
+        stack_rnn(*leaves, cell="gru", stack=STACKS["superposition"])
+    with pytest.raises(ValueError, match="name='queue'"):
+        RecurrentStack("queue", 3)
+    with pytest.raises(ValueError, match="pushed='cube'"):
+        RecurrentStack("superposition", 3, pushed="cube")
+    with pytest.raises(ValueError, match="sizes must be at least 1"):
+        RecurrentStack("superposition", 0)
+    with pytest.raises(ImplementationUnavailableError):
+        stack_rnn(*leaves, implementation="gpu", **choice)
+    with pytest.raises(ValueError, match="lengths run from 3"):
+        stack_rnn(*leaves, lengths=torch.tensor([3]), **choice)
