@@ -17,6 +17,10 @@ MODELS = {
     "Tf+Sup": {"width": 32, "feedforward_width": 64, "layers": "2.superposition-32.2"},
     "Tf+Nd 2-3-5": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-2-3-5.2"},
     "Tf+Nd 3-3-5": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-3-3-5.2"},
+    "LSTM": {"kind": "lstm", "units": 100},
+    "LSTM+Sup": {"kind": "lstm", "units": 93, "stack": "superposition-10"},
+    "LSTM+Nd 2-3-5": {"kind": "lstm", "units": 64, "stack": "nondeterministic-2-3-5"},
+    "LSTM+Nd 3-3-5": {"kind": "lstm", "units": 64, "stack": "nondeterministic-3-3-5"},
 }
 
 

@@ -18,6 +18,7 @@ ACTION_NAMES = {
     "superposition": ("push", "no-op", "pop"),
     "nondeterministic": ("push", "replace", "pop"),
     "stack_pointer": ("push", "no-op", "pop"),
+    "stratified": ("push", "pop"),
 }
 _DIGITS = 6  # of a weight, after the point
 

@@ -21,13 +21,16 @@ class Explanation:
             and column j is position j - 1.
         details: what the mechanism has besides. hard: "probabilities" (B, T, H, S), the softmax of the scores, of which
             the weights mark the largest. superposition, stack_pointer: "actions" (B, T, 3), the probabilities of push,
-            no-op, pop. nondeterministic: "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run"
-            (B, T, 3), the heaviest run's action (numbered as ``StackAction``), state and symbol.
+            no-op, pop. stratified: "actions" (B, T, 2), the strengths of push and pop. nondeterministic: "actions"
+            (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3), the heaviest run's action (numbered
+            as ``StackAction``), state and symbol.
         sublayer: which part of a model's layer it is; the model fills it in.
         layer: that layer's number, from 0; the model fills it in.
     """
 
-    mechanism: Literal["gaussian", "hard", "softmax", "superposition", "nondeterministic", "stack_pointer"]
+    mechanism: Literal[
+        "gaussian", "hard", "softmax", "superposition", "nondeterministic", "stack_pointer", "stratified"
+    ]
     weights: Float[Tensor, "batch heads time source"]
     first_source: Literal[0, 1] = 0
     details: dict[str, Tensor] = field(default_factory=dict)

@@ -22,6 +22,7 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.layers import AddedStack, Cross, Layer
     from structattn.settings.models import ModelSettings
     from structattn.settings.positions import Positions
+    from structattn.settings.recurrent import RecurrentStackSettings
     from structattn.settings.training import Batches, Schedule
     from structattn.tasks.registry import TASKS
 
@@ -30,6 +31,7 @@ def choices() -> dict[str, Mapping[str, str]]:
         "mechanisms (model.layers)": _discriminated(Layer, "attention"),
         "stacks that can be added to a layer (stack of one of model.layers)": _discriminated(AddedStack, "attention"),
         "mechanisms across (model.decoder.cross)": _discriminated(Cross, "attention"),
+        "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
         "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": {name: kind.description for name, kind in TASKS.items()},
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),

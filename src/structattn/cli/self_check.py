@@ -7,10 +7,13 @@ import torch
 from torch import Tensor
 
 from structattn.operators import (
+    RecurrentStack,
     gaussian_attention,
     nondeterministic_stack,
     softmax_attention,
     stack_pointer,
+    stack_rnn,
+    stratified_stack,
     superposition_stack,
 )
 from structattn.operators.common.implementation import Implementation
@@ -60,6 +63,27 @@ class Outcome:
         return self.error is not None and not self.error <= TOLERANCE
 
 
+_UNITS = 5
+_STACKS = (
+    RecurrentStack("superposition", 4),
+    RecurrentStack("stratified", 4, pushed="tanh"),
+    RecurrentStack("nondeterministic", 3, states=2, symbols=2),
+)
+
+
+def _network(stack: RecurrentStack) -> Operator:
+    """An LSTM with a stack."""
+    gates, outputs = 4 * _UNITS, stack.action_size + stack.vector
+    maps = (gates, _UNITS + stack.reading_size), (outputs, _UNITS), (outputs,), (stack.vector,)
+    return Operator(
+        f"stack_rnn, {stack.name}",
+        ((_BATCH, _TIME, gates), *maps),
+        lambda given, choice: stack_rnn(
+            given[0], *(tensor / 2 for tensor in given[1:]), cell="lstm", stack=stack, implementation=choice
+        ),
+    )
+
+
 def operators() -> list[Operator]:
     """All operators that have a choice of implementations."""
     states, symbols, vector = 2, 3, 4
@@ -87,6 +111,12 @@ def operators() -> list[Operator]:
             lambda given, choice: superposition_stack(given[0].softmax(-1), given[1], implementation=choice),
         ),
         Operator(
+            "stratified_stack",
+            ((_BATCH, _TIME, 2), (_BATCH, _TIME, vector)),
+            lambda given, choice: stratified_stack(given[0].sigmoid(), given[1], implementation=choice),
+        ),
+        *(_network(stack) for stack in _STACKS),
+        Operator(
             "nondeterministic_stack",
             (push, push, push[:-1], (_BATCH, _TIME, vector), (vector,)),
             lambda given, choice: nondeterministic_stack(*given, implementation=choice),
@@ -102,7 +132,7 @@ def _results(
     given = [torch.randn(shape, generator=generator).to(place).requires_grad_() for shape in operator.shapes]
     result = operator.call(given, implementation)
     weights = torch.randn(result.shape, generator=generator).to(place)
-    gradients = torch.autograd.grad((result * weights).sum(), given)
+    gradients = torch.autograd.grad((result * weights).sum(), given, materialize_grads=True)
     return [tensor.detach().cpu().double() for tensor in (result, *gradients)], float(weights.norm())
 
 

@@ -12,10 +12,12 @@ from structattn.settings.mechanisms import (
     Nondeterministic,
     Nothing,
     StackPointer,
+    Stratified,
     Superposition,
 )
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
 
 
@@ -32,7 +34,15 @@ def describe_model(settings: ModelSettings) -> str:
             return f"d {settings.width}: {settings.layers} two-stream"
         case TwoStreamEncoderDecoderSettings():
             return f"d {settings.width}: encoder {settings.layers} two-stream; decoder {settings.layers} two-stream"
+        case LstmSettings() | ElmanSettings():
+            return _recurrent_in_words(settings)
     assert_never(settings)
+
+
+def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
+    name = "LSTM" if isinstance(settings, LstmSettings) else f"{settings.activation} RNN"
+    stack = "" if settings.stack is None else f": {_mechanism_in_words(settings.stack)}"
+    return f"{name} {settings.units}{stack}"
 
 
 def _sides_in_words(settings: EncoderDecoderSettings) -> str:
@@ -56,10 +66,10 @@ def _layer_in_words(layer: Layer) -> str:
     return _mechanism_in_words(layer) + added + ("" if layer.feedforward else " without feed-forward")
 
 
-def _mechanism_in_words(mechanism: Layer | Cross | AddedStack) -> str:
+def _mechanism_in_words(mechanism: Layer | Cross | AddedStack | Stratified) -> str:
     match mechanism:
-        case Superposition():
-            return f"superposition {mechanism.vector}"
+        case Superposition() | Stratified():
+            return f"{mechanism.attention} {mechanism.vector}"
         case Nondeterministic():
             return f"nondeterministic {mechanism.states}-{mechanism.symbols}-{mechanism.vector}"
         case StackPointer():

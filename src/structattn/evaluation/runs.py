@@ -7,7 +7,7 @@ import torch
 
 from structattn.data.prepared import PreparedFolder, open_prepared
 from structattn.evaluation.checkpoints import checkpoints_of, mean_weights
-from structattn.models import LanguageModel, MaskedLanguageModel
+from structattn.models import LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.tasks.build import build_model
@@ -31,7 +31,7 @@ class TrainedRun:
     folder: Path
     settings: RunSettings
     prepared: PreparedFolder
-    model: LanguageModel | MaskedLanguageModel
+    model: LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
     update: int
 
 
@@ -67,7 +67,7 @@ def open_run(
             f"{path}: belongs to data with digest {manifest.data_digest}; that of {prepared.path} is {prepared.digest}"
         )
     model = build_model(settings.model, prepared.vocabulary.size)
-    if not isinstance(model, LanguageModel | MaskedLanguageModel):
+    if not isinstance(model, LanguageModel | MaskedLanguageModel | RecurrentLanguageModel):
         raise UsageError(f"{folder}: a model of kind {settings.model.kind!r} cannot be scored")
     try:
         put_weights(model, weights)

@@ -8,6 +8,7 @@ from structattn.models.initialization import initialize_transformer
 from structattn.models.language_model import LanguageModel
 from structattn.models.layers import Layers, LayersState
 from structattn.models.masked_language_model import MaskedLanguageModel
+from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
 from structattn.models.residual import Residual
 from structattn.models.streams import EachStream, SemanticStream
 from structattn.models.two_stream import SimplifiedTwoStreamBlock
@@ -24,9 +25,11 @@ __all__ = [
     "Layers",
     "LayersState",
     "MaskedLanguageModel",
+    "RecurrentLanguageModel",
     "Residual",
     "SemanticStream",
     "SimplifiedTwoStreamBlock",
     "TwoStreamEmbedding",
+    "initialize_recurrent",
     "initialize_transformer",
 ]

@@ -21,6 +21,8 @@ _MEANING = {
     "nondeterministic": "Nondeterministic stack: above, the posterior probability of each action at every position, "
     "dots for the most probable run; below, the weights with which each position's reading mixes the vectors pushed "
     "at other positions.",
+    "stratified": "Stratified stack: above, the strength of each push and pop; below, how much of each position's "
+    "vector is within one unit from the top.",
     "stack_pointer": "Stack pointer: above, the probability of each action at every position; below, the probability "
     "that each position is on top of the stack.",
 }

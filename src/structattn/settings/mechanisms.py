@@ -88,6 +88,16 @@ class Nondeterministic(Settings):
     )
 
 
+class Stratified(Settings):
+    """The stratified stack, for recurrent networks (Grefenstette et al. 2015)."""
+
+    attention: Literal["stratified"]
+    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
+        default="tanh", description="what is applied to a pushed vector; the paper: tanh"
+    )
+
+
 class StackPointer(Settings):
     """Stack attention by pointers to positions (Li et al. 2024)."""
 

@@ -7,6 +7,7 @@ from pydantic import Tag
 from structattn.settings.base import told_apart_by
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
 
 ModelSettings = Annotated[
@@ -14,6 +15,8 @@ ModelSettings = Annotated[
     | Annotated[MaskedLanguageModelSettings, Tag("masked")]
     | Annotated[EncoderDecoderSettings, Tag("encoder_decoder")]
     | Annotated[TwoStreamSettings, Tag("two_stream")]
-    | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")],
+    | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")]
+    | Annotated[LstmSettings, Tag("lstm")]
+    | Annotated[ElmanSettings, Tag("rnn")],
     told_apart_by("kind", default="transformer"),
 ]

@@ -12,6 +12,7 @@ _SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "hard": ((), ("heads",)),
         "gaussian": ((), ("heads",)),
         "superposition": (("vector",),),
+        "stratified": (("vector",),),
         "nondeterministic": (("states", "symbols", "vector"), ("states", "symbols", "vector", "window")),
         "stack_pointer": ((),),
         "none": ((),),

@@ -9,10 +9,12 @@ from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.mechanisms import Softmax
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.transformer import TransformerSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.build_layers import build_embedding, build_layers, build_output
+from structattn.tasks.build_recurrent import build_recurrent
 from structattn.tasks.build_two_stream import two_stream_encoder_decoder, two_stream_language_model
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -30,6 +32,8 @@ def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
             return build_language_model(settings, vocabulary_size)
         case MaskedLanguageModelSettings():
             return build_masked_language_model(settings, vocabulary_size)
+        case LstmSettings() | ElmanSettings():
+            return build_recurrent(settings, vocabulary_size)
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
             return build_encoder_decoder(settings, vocabulary_size, vocabulary_size)
     assert_never(settings)

@@ -36,7 +36,7 @@ def _no_bound(prepared: PreparedFolder, split: str) -> None:
     """Answers are determined by what is asked: nothing to bound."""
 
 
-_CAUSAL = ("transformer", "two_stream")  # kinds of models that predict the next token
+_CAUSAL = ("transformer", "two_stream", "lstm", "rnn")  # kinds of models that predict the next token
 
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {

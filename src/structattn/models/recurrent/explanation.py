@@ -1,0 +1,53 @@
+"""What the stack of a recurrent network did."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from structattn.attention import Explanation
+from structattn.attention.padding import without_padding
+from structattn.operators import (
+    RecurrentStack,
+    nondeterministic_stack_best_run,
+    nondeterministic_stack_posteriors,
+    nondeterministic_stack_weights,
+    stratified_stack_weights,
+    superposition_stack_weights,
+)
+
+
+def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, skipped: int) -> Explanation:
+    """How much of each pushed vector is on top after each step, and the actions.
+
+    Args:
+        stack: its kind.
+        actions: what decides on the actions, (B, T, A), as the network gives it.
+        lengths: how many steps count.
+        skipped: positions before the first step, for which zeros are put in.
+    """
+    match stack.name:
+        case "superposition":
+            shares = without_padding(torch.softmax(actions, -1), lengths)
+            weights, details = superposition_stack_weights(shares, lengths=lengths), {"actions": shares}
+        case "stratified":
+            shares = without_padding(torch.sigmoid(actions), lengths)
+            weights, details = stratified_stack_weights(shares, lengths=lengths), {"actions": shares}
+        case "nondeterministic":
+            weights, details = _runs(stack, actions, lengths)
+    bottom = int(stack.name == "nondeterministic")
+    weights = F.pad(weights, (0, 0, skipped, 0))
+    weights = torch.cat([weights[..., :bottom], F.pad(weights[..., bottom:], (skipped, 0))], -1)
+    details = {name: F.pad(detail, (0, 0, skipped, 0)) for name, detail in details.items()}
+    return Explanation(stack.name, weights[:, None], first_source=1 if bottom else 0, details=details, sublayer="stack")
+
+
+def _runs(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    """Weights over positions; the posteriors of the actions and the heaviest run."""
+    transitions = stack.transitions(without_padding(actions, lengths))
+    weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=stack.window).sum((2, 3))
+    posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=stack.window)
+    run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=stack.window)
+    return weights, {
+        "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
+        "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
+    }

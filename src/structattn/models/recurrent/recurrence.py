@@ -1,0 +1,100 @@
+"""The recurrent part of a model: a cell, alone or with a stack."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from structattn.attention.padding import without_padding
+from structattn.operators import (
+    RecurrentStack,
+    StackRnnState,
+    stack_rnn,
+    stack_rnn_initial_state,
+    stack_rnn_step,
+)
+from structattn.operators.common.implementation import Implementation
+from structattn.operators.stack_rnn import Cell, gate_factor
+
+
+class Recurrence(nn.Module):
+    """h_t, c_t = cell(W x_t + b + U [h_{t-1}; r_{t-1}], c_{t-1}) (DuSell & Chiang 2024, section 6).
+
+    r is the reading of a stack whose actions and pushed vectors are V h_t + b'; at the bottom of a nondeterministic one
+    lies sigmoid(w). Without a stack r is absent. There is one vector of biases, where torch's cells have two.
+
+    G (I + U + R + 1) parameters with G = 4 U for an LSTM and U for an Elman cell, and with a stack (U + 1)(A + m), of a
+    nondeterministic one m more.
+
+    Args:
+        input_size: I, the size of x.
+        units: U.
+        cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
+        stack: the stack, or None.
+        implementation: of whole sequences with a stack.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        units: int,
+        cell: Cell = "lstm",
+        stack: RecurrentStack | None = None,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__()
+        gates = gate_factor(cell) * units
+        self.units, self.cell, self.stack, self.implementation = units, cell, stack, implementation
+        self.input = nn.Linear(input_size, gates)
+        self.recurrent = nn.Linear(units + (0 if stack is None else stack.reading_size), gates, bias=False)
+        self.heads = None if stack is None else nn.Linear(units, stack.action_size + stack.vector)
+        learnt = stack is not None and stack.name == "nondeterministic"
+        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and learnt else None
+
+    def forward(
+        self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time units"]:
+        """A whole sequence. Cost: O(T G (I + U + R)), and what the stack costs."""
+        if self.stack is None or self.heads is None:
+            return without_padding(self._fused(without_padding(x, lengths)), lengths)
+        gates = self.input(without_padding(x, lengths))
+        maps = self.recurrent.weight, self.heads.weight, self.heads.bias
+        bottom, choice = self._bottom_vector(), self.implementation
+        return stack_rnn(gates, *maps, bottom, cell=self.cell, stack=self.stack, lengths=lengths, implementation=choice)
+
+    def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> StackRnnState:
+        """Zeros, and an empty stack."""
+        return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.units, self.stack, implementation)
+
+    def step(self, x_t: Float[Tensor, "batch size"], state: StackRnnState) -> StackRnnState:
+        """The state after one more step, ``state.hidden`` its output."""
+        heads = self.recurrent if self.heads is None else self.heads
+        maps = self.recurrent.weight, heads.weight, heads.bias
+        return stack_rnn_step(self.input(x_t), *maps, state, self.cell, self.stack)
+
+    def told(self, hiddens: Float[Tensor, "batch time units"]) -> tuple[Tensor, Tensor]:
+        """What the stack is told at each step: numbers that decide on its action, and the pushed vector.
+
+        Raises:
+            ValueError: there is no stack.
+        """
+        if self.stack is None or self.heads is None:
+            raise ValueError("this network has no stack")
+        actions, numbers = self.heads(hiddens).split_with_sizes([self.stack.action_size, self.stack.vector], dim=-1)
+        return actions, self.stack.pushed_vector(numbers)
+
+    def _bottom_vector(self) -> Tensor:
+        if self.bottom is not None:
+            return torch.sigmoid(self.bottom)
+        return self.recurrent.weight.new_zeros(1 if self.stack is None else self.stack.vector)
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """Torch's own network of one layer, its second vector of biases zero."""
+        weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
+        if x.shape[0] == 0 or x.shape[1] == 0:
+            return F.linear(x, self.input.weight[: self.units])
+        zeros = x.new_zeros(1, x.shape[0], self.units)
+        options = True, 1, 0.0, self.training, False, True  # biases, layers, dropout, training, one way, batch first
+        if self.cell == "lstm":
+            return torch.lstm(x, (zeros, zeros), weights, *options)[0]
+        return (torch.rnn_tanh if self.cell == "tanh" else torch.rnn_relu)(x, zeros, weights, *options)[0]

@@ -1,0 +1,246 @@
+"""Recurrent language models: published sizes, both doors, padding, beginnings, explanations, initial weights."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from structattn.settings.run import resolve_settings
+from structattn.tasks.build import build_model
+
+VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
+STACKS = ["superposition-3", "stratified-3", "nondeterministic-2-2-3"]
+SYSTEMS = {
+    "lstm": {"kind": "lstm"},
+    "rnn": {"kind": "rnn"},
+    "rnn, relu": {"kind": "rnn", "activation": "relu"},
+    "lstm, embedded": {"kind": "lstm", "embedding": 4, "stack": "superposition-20"},
+    **{f"lstm, {stack}": {"kind": "lstm", "stack": stack} for stack in STACKS},
+    **{f"rnn, {stack}": {"kind": "rnn", "stack": stack} for stack in STACKS},
+    "rnn, as in a code": {
+        "kind": "rnn",
+        "activation": "relu",
+        "stack": {"attention": "superposition", "vector": 8, "pushed_activation": "none"},
+    },
+}
+
+
+def settings(units=6, **changes):
+    tree = {"units": units, **changes}
+    return resolve_settings({"task": "formal_language", "data": "prepared", "model": tree}).model
+
+
+def built(name, dtype=torch.float64, **changes):
+    torch.manual_seed(3)
+    model = build_model(settings(**SYSTEMS[name], **changes), VOCABULARY).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.8, 0.8)
+    return model
+
+
+def tokens(batch=3, time=6, first=1):
+    drawn = torch.randint(3, VOCABULARY, (batch, time), generator=torch.Generator().manual_seed(0))
+    drawn[:, 0] = first
+    return drawn
+
+
+@pytest.fixture(params=SYSTEMS)
+def model(request):
+    return built(request.param)
+
+
+SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
+LARGE_PDA = {"w a^p w^R", "Hardest CFL"}
+COUNTS = {
+    "w#w^R": (42_004, 41_402, 31_138),
+    "ww^R": (41_503, 40_936, 30_817),
+    "w a^p w^R": (41_503, 40_936, 41_482),
+    "Dyck": (42_505, 41_868, 31_459),
+    "Hardest CFL": (44_008, 43_266, 43_087),
+}
+
+
+@pytest.mark.parametrize("task", SYMBOLS)
+def test_published_parameter_counts(task):
+    """DuSell & Chiang (2024), Table 5."""
+    states = 3 if task in LARGE_PDA else 2
+    systems = [
+        {"units": 100},
+        {"units": 93, "stack": "superposition-10"},
+        {"units": 64, "stack": f"nondeterministic-{states}-3-5"},
+    ]
+    counts = []
+    for system in systems:
+        model = build_model(settings(kind="lstm", **system), SYMBOLS[task] + 3)
+        counts.append(sum(parameter.numel() for parameter in model.parameters()))
+    assert tuple(counts) == COUNTS[task]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("first", [1, 2, 4])
+def test_step_by_step_equals_the_whole(name, dtype, tolerance, first):
+    lm, ids = built(name, dtype), tokens(first=first)
+    whole, state = lm(ids), lm.initial_state(3)
+    assert whole.shape == (3, 6, VOCABULARY - 2)
+    logits = []
+    for t in range(6):
+        now, state = lm.step(ids[:, t], state)
+        logits.append(now)
+    steps, parameters = torch.stack(logits, 1), list(lm.parameters())
+    assert (steps - whole).norm() <= tolerance * whole.norm()
+    weight = torch.randn(whole.shape, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    wanted = torch.autograd.grad((whole * weight).sum(), parameters, materialize_grads=True)
+    found = torch.autograd.grad((steps * weight).sum(), parameters, materialize_grads=True)
+    for result, expected in zip(found, wanted, strict=True):
+        assert (result - expected).norm() <= 10 * tolerance * max(expected.norm(), weight.norm())
+
+
+@torch.no_grad()
+def test_a_state_is_a_value_and_can_be_selected(model):
+    ids, chosen = tokens(), torch.tensor([2, 0, 0, 1])
+    state = model.initial_state(3)
+    for t in range(3):
+        _, state = model.step(ids[:, t], state)
+    first, _ = model.step(ids[:, 3], state)
+    model.step(ids[:, 4], state)
+    again, after = model.step(ids[:, 3], state)
+    assert torch.equal(first, again)
+    selected, later = model.step(ids[chosen, 3], state.select(chosen))
+    torch.testing.assert_close(selected, first[chosen], rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(
+        model.step(ids[chosen, 4], later)[0], model.step(ids[:, 4], after)[0][chosen], rtol=1e-13, atol=1e-14
+    )
+
+
+def test_the_first_symbol_is_predicted_from_the_bias_alone(model):
+    assert torch.equal(model(tokens())[:, 0], model.output.bias.expand(3, -1))
+    assert model(tokens(first=4))[:, 0].ne(model.output.bias).all()
+
+
+def test_padding_changes_nothing(model):
+    ids, lengths = tokens(), torch.tensor([6, 2, 0])
+    padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
+    poisoned = torch.where(torch.arange(6) < lengths[:, None], ids, 5)
+    together, weight = model(padded, lengths), torch.randn(3, 6, 5, dtype=torch.float64)
+    weight[torch.arange(6) >= lengths[:, None]] = 0
+    gradients = torch.autograd.grad((together * weight).sum(), list(model.parameters()))
+    others = torch.autograd.grad((model(poisoned, lengths) * weight).sum(), list(model.parameters()))
+    for result, expected in zip(others, gradients, strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-13, atol=1e-14)
+    for b, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(together[b, :length], model(ids[b : b + 1, :length])[0], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(model(ids, torch.tensor([6, 6, 6])), model(ids), rtol=1e-14, atol=1e-15)
+
+
+def test_sequences_may_begin_in_different_ways(model):
+    ids, lengths = tokens(), torch.tensor([6, 3, 4])
+    ids[1, 0] = 5
+    for given in (None, lengths):
+        together = model(ids, given)
+        for b, end in enumerate([6] * 3 if given is None else lengths.tolist()):
+            torch.testing.assert_close(together[b, :end], model(ids[b : b + 1, :end])[0], rtol=1e-12, atol=1e-13)
+    with pytest.raises(ValueError, match="some sequences begin with <bos> and others do not"):
+        model.step(ids[:, 0], model.initial_state(3))
+
+
+def test_later_tokens_never_matter(model):
+    ids = tokens()
+    changed = ids.clone()
+    changed[:, 3:] = 2
+    torch.testing.assert_close(model(ids)[:, :3], model(changed)[:, :3], rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 4), (2, 1), (0, 0)])
+def test_short_and_empty(model, shape):
+    ids = torch.full(shape, 1)
+    logits = model(ids)
+    assert logits.shape == (*shape, VOCABULARY - 2)
+    logits.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_an_lstm_is_torchs():
+    lm, ids = built("lstm"), tokens(first=4)
+    network = torch.nn.LSTM(4, 6, batch_first=True).double()
+    recurrence = lm.recurrence
+    with torch.no_grad():
+        network.weight_ih_l0.copy_(recurrence.input.weight)
+        network.weight_hh_l0.copy_(recurrence.recurrent.weight)
+        network.bias_ih_l0.copy_(recurrence.input.bias)
+        network.bias_hh_l0.zero_()
+    expected = lm.output(network(F.one_hot(ids - 3, 4).double())[0])
+    torch.testing.assert_close(lm(ids), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if "stack" in SYSTEMS[name]])
+@pytest.mark.parametrize("first", [1, 4])
+def test_explanations_of_stacks(name, first):
+    lm, ids, lengths = built(name), tokens(first=first), torch.tensor([6, 2, 4])
+    (record,) = lm.explain(ids, lengths)
+    begins, bottom = int(first == 1), record.first_source
+    assert record.weights.shape == (3, 1, 6, 6 + bottom)
+    assert record.sublayer == "stack"
+    assert (record.details["actions"][0, :begins] == 0).all()
+    assert (record.details["actions"][1, 2:] == 0).all()
+    assert (record.weights[0, 0, begins:, bottom + begins :].tril() > 0).any()
+    assert (record.weights[:, 0, :, bottom:].triu(1) == 0).all()
+    assert (record.weights[:, 0, :, bottom : bottom + begins] == 0).all()
+    # What is read is what the weights say, of the vectors that were pushed.
+    state, hiddens = lm.recurrence.initial_state(1), []
+    for token in ids[:1, begins:].unbind(1):
+        state = lm.recurrence.step(lm.embedding(token[:, None])[:, 0], state)
+        hiddens.append(state.hidden)
+    _, pushed = lm.recurrence.told(torch.stack(hiddens, 1))
+    size = lm.recurrence.stack.vector
+    values = torch.cat([lm.recurrence._bottom_vector()[None]] * bottom + [pushed[0]])
+    weights = torch.cat([record.weights[0, 0, -1, :bottom], record.weights[0, 0, -1, bottom + begins :]])
+    read = state.stack.reading().view(-1, size).sum(0)
+    torch.testing.assert_close(read, weights @ values)
+
+
+def test_a_network_without_a_stack_has_nothing_to_explain():
+    assert built("lstm").explain(tokens()) == []
+
+
+def assert_uniform(tensor, bound):
+    assert tensor.abs().max() <= bound
+    assert tensor.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
+
+
+@pytest.mark.parametrize("stack", [None, "superposition-40", "stratified-40", "nondeterministic-2-3-40"])
+def test_initial_weights(stack):
+    torch.manual_seed(1)
+    lm = build_model(settings(50, kind="lstm", stack=stack, initial_scale=0.02), 40)
+    part = lm.recurrence
+    for tensor in (part.input.weight, part.input.bias, part.recurrent.weight):
+        assert_uniform(tensor, 0.02)
+    assert_uniform(lm.output.weight, math.sqrt(6 / (50 + 38)))
+    assert (lm.output.bias == 0).all()
+    if stack and stack.startswith("nondeterministic"):
+        assert_uniform(part.heads.weight, 0.02)
+        assert_uniform(part.heads.bias, 0.02)
+        assert 0 < part.bottom.abs().max() <= 0.02
+    elif stack:
+        assert_uniform(part.heads.weight[part.stack.action_size :], math.sqrt(6 / 90))
+        assert part.heads.weight[: part.stack.action_size].abs().max() <= math.sqrt(6 / (50 + part.stack.action_size))
+        assert (part.heads.bias == 0).all()
+
+
+def test_compiles_whole(model):
+    ids, lengths = tokens(), torch.tensor([6, 2, 4])
+    if model.recurrence.stack is None:
+        pytest.skip("torch.compile does not take torch's own recurrent networks whole")
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(ids, lengths), model(ids, lengths))
+
+
+def test_autocast_keeps_the_result_close(model):
+    model, ids = model.float(), tokens()
+    expected = model(ids)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = model(ids)
+    assert (result - expected).norm() <= 0.05 * expected.norm()
+    result.float().sum().backward()
