@@ -50,13 +50,17 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_settings(prepared_folder: Path) -> Callable[..., dict[str, Any]]:
-    """Settings as a tree: two epochs of about 14 updates, dropout on, a checkpoint every few updates."""
+    """Settings as a tree, the model in full or by its layers: two epochs of about 14 updates, dropout on, a checkpoint
+    every few updates.
+    """
 
-    def build(layers: str = "1", **training: object) -> dict[str, Any]:
+    def build(model: str | dict[str, Any] = "1", **training: object) -> dict[str, Any]:
+        if isinstance(model, str):
+            model = {"width": 8, "feedforward_width": 8, "heads": 2, "layers": model, "dropout": 0.2}
         return {
             "task": "formal_language",
             "data": str(prepared_folder),
-            "model": {"width": 8, "feedforward_width": 8, "heads": 2, "layers": layers, "dropout": 0.2},
+            "model": model,
             "training": {"max_epochs": 2, "checkpoint_every": 5, "threads": 1, **training},
         }
 

@@ -7,7 +7,14 @@ import time
 
 import pytest
 
-MECHANISMS = ["1", "1.superposition-3.1", "nondeterministic-2-2-3.1"]
+MECHANISMS = [
+    "1",
+    "1.superposition-3.1",
+    "nondeterministic-2-2-3.1",
+    {"kind": "lstm", "units": 8},
+    {"kind": "rnn", "units": 8, "stack": "stratified-3"},
+    {"kind": "lstm", "units": 8, "stack": "nondeterministic-2-2-3"},
+]
 
 
 def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
@@ -21,10 +28,10 @@ def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
     return hits
 
 
-@pytest.mark.parametrize("layers", MECHANISMS)
+@pytest.mark.parametrize("model", MECHANISMS, ids=str)
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, tmp_path, layers, kills):
-    settings = small_settings(layers, max_epochs=6)
+def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, tmp_path, model, kills):
+    settings = small_settings(model, max_epochs=6)
     began = time.monotonic()
     starter.finish(settings, tmp_path / "undisturbed")
     duration = time.monotonic() - began

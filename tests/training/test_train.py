@@ -65,6 +65,13 @@ STREAM = "training.batches={kind: stream, length: 5, size: 2}"
         ("sentences", ["model.layers=superposition-3", "training.schedule={kind: warmup, steps: 2}"]),
         ("sentences", ["model.layers=nondeterministic-2-2-2", "model.tied=true", "training.clip_norm=null"]),
         ("stream", [STREAM]),
+        ("sentences", ["model={kind: lstm, units: 12}"]),
+        (
+            "sentences",
+            ["model={kind: lstm, units: 9, embedding: 5, stack: superposition-4}", "training.precision=bf16"],
+        ),
+        ("stream", ["model={kind: rnn, units: 12, stack: stratified-4}", STREAM]),
+        ("sentences", ["model={kind: lstm, units: 8, stack: nondeterministic-2-2-2}"]),
     ],
 )
 def test_a_run_learns_and_can_be_repeated(text, tmp_path, kind, changes):

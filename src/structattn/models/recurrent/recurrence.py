@@ -93,8 +93,17 @@ class Recurrence(nn.Module):
         weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
         if x.shape[0] == 0 or x.shape[1] == 0:
             return F.linear(x, self.input.weight[: self.units])
+        if torch.compiler.is_compiling():
+            return self._by_steps(x)  # torch.lstm cannot be traced whole
         zeros = x.new_zeros(1, x.shape[0], self.units)
         options = True, 1, 0.0, self.training, False, True  # biases, layers, dropout, training, one way, batch first
         if self.cell == "lstm":
             return torch.lstm(x, (zeros, zeros), weights, *options)[0]
         return (torch.rnn_tanh if self.cell == "tanh" else torch.rnn_relu)(x, zeros, weights, *options)[0]
+
+    def _by_steps(self, x: Tensor) -> Tensor:
+        state, hiddens = self.initial_state(x.shape[0]), []
+        for x_t in x.unbind(1):
+            state = self.step(x_t, state)
+            hiddens.append(state.hidden)
+        return torch.stack(hiddens, dim=1)
