@@ -1,15 +1,19 @@
 // Products of a vector and a matrix, with the matrix laid out so that the inner loop is over the result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "common/vector.h"
 
 namespace stack_rnn {
 
-// y += x M. Rows of M, and so y, are padded to whole vectors; what is in the padding of y means nothing.
+// y += x M. The columns of M lie in panels of eight vectors, at the end of four, two and one, and each panel lies row by
+// row: a product streams through memory once, with its sums in registers. y is padded to whole vectors; what is in its
+// padding means nothing.
 template <class Number>
 class Map {
     typedef Number Vector __attribute__((vector_size(VL * 8)));
@@ -18,31 +22,46 @@ class Map {
 public:
     // M (rows, columns), or its transpose.
     Map(const Number *matrix, int64_t rows, int64_t columns, bool transposed)
-        : rows_(transposed ? columns : rows), stride_(padded(transposed ? rows : columns)), numbers_(rows_ * stride_) {
-        for (int64_t i = 0; i < rows; ++i)
-            for (int64_t j = 0; j < columns; ++j)
-                numbers_[transposed ? j * stride_ + i : i * stride_ + j] = matrix[i * columns + j];
+        : rows_(transposed ? columns : rows), columns_(padded(transposed ? rows : columns)), numbers_(rows_ * columns_) {
+        const int64_t row_step = transposed ? 1 : columns, column_step = transposed ? columns : 1;
+        const int64_t given = transposed ? rows : columns;
+        for_each_panel([&](auto count, int64_t first) {
+            const int64_t width = count * wide, end = std::min(first + width, given);
+            for (int64_t i = 0; i < rows_; ++i)
+                for (int64_t j = first; j < end; ++j)
+                    numbers_[first * rows_ + i * width + j - first] = matrix[i * row_step + j * column_step];
+        });
     }
     static int64_t padded(int64_t count) { return (count + wide - 1) / wide * wide; }
 
     void add_product(const Number *x, Number *y) const {
-        int64_t first = 0;
-        for (; first + 8 * wide <= stride_; first += 8 * wide) add_to_columns<8>(x, first, y);
-        if (first + 4 * wide <= stride_) add_to_columns<4>(x, first, y), first += 4 * wide;
-        if (first + 2 * wide <= stride_) add_to_columns<2>(x, first, y), first += 2 * wide;
-        if (first < stride_) add_to_columns<1>(x, first, y);
+        for_each_panel([&](auto count, int64_t first) { add_to_panel<count>(x, first, y); });
     }
 
 private:
-    int64_t rows_, stride_;
+    int64_t rows_, columns_;
     std::vector<Number> numbers_;
 
+    // Calls body(vectors in the panel, as a compile-time constant; its first column).
+    template <class Body>
+    void for_each_panel(const Body &body) const {
+        int64_t first = 0;
+        auto one = [&](auto count) {
+            body(count, first);
+            first += count * wide;
+        };
+        while (columns_ - first >= 8 * wide) one(std::integral_constant<int, 8>{});
+        if (columns_ - first >= 4 * wide) one(std::integral_constant<int, 4>{});
+        if (columns_ - first >= 2 * wide) one(std::integral_constant<int, 2>{});
+        if (columns_ > first) one(std::integral_constant<int, 1>{});
+    }
+
     template <int COUNT>
-    void add_to_columns(const Number *x, int64_t first, Number *y) const {
+    void add_to_panel(const Number *x, int64_t first, Number *y) const {
         Vector sum[COUNT];
         std::memcpy(sum, y + first, sizeof sum);
-        const Number *row = numbers_.data() + first;
-        for (int64_t i = 0; i < rows_; ++i, row += stride_)
+        const Number *row = numbers_.data() + first * rows_;
+        for (int64_t i = 0; i < rows_; ++i, row += COUNT * wide)
             for (int k = 0; k < COUNT; ++k) {
                 Vector factor;
                 std::memcpy(&factor, row + k * wide, sizeof factor);
