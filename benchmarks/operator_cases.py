@@ -8,12 +8,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators import (
+    RecurrentStack,
     gaussian_attention,
     hard_attention,
     nondeterministic_stack,
     softmax_attention,
     stack_pointer,
     stack_pointer_weights,
+    stack_rnn,
+    stratified_stack,
     superposition_stack,
 )
 from structattn.operators.receptive_field import receptive_field
@@ -57,6 +60,15 @@ def _actions(batch: int, n: int) -> Tensor:
     return torch.randn(batch, n, 3).softmax(-1)
 
 
+_NETWORK = RecurrentStack("superposition", 10)
+
+
+def _network(n: int) -> list[Tensor]:
+    """An LSTM of 93 units: inputs, recurrent map, heads and their bias, bottom vector."""
+    shapes = (10, n, 4 * 93), (4 * 93, 103), (13, 93), (13,), (10,)
+    return [torch.randn(shape) / 10 for shape in shapes]
+
+
 def _transitions(n: int) -> list[Tensor]:
     push = (10, n, 2, 3, 2, 3)
     return [torch.randn(push), torch.randn(push), torch.randn(push[:-1]), torch.randn(10, n, 5), torch.randn(5)]
@@ -93,6 +105,24 @@ CASES = (
         lambda n: [_actions(10, n), torch.randn(10, n, 32)],
         lambda given, choice: superposition_stack(*given, implementation=choice),
         lambda n: 2 * 3 * 10 * 32 * n**2 / 4,
+        _SMALL,
+    ),
+    Case(
+        "stratified_stack",
+        STACKS,
+        STACKS,
+        lambda n: [torch.rand(10, n, 2), torch.randn(10, n, 32)],
+        lambda given, choice: stratified_stack(*given, implementation=choice),
+        lambda n: 2 * 10 * 32 * n**2 / 2,
+        _SMALL,
+    ),
+    Case(
+        "stack_rnn, superposition 10",
+        STACKS,
+        STACKS,
+        _network,
+        lambda given, choice: stack_rnn(*given, cell="lstm", stack=_NETWORK, implementation=choice),
+        lambda n: 2 * 10 * n * (4 * 93 * 103 + 13 * 93),
         _SMALL,
     ),
     Case(

@@ -6,12 +6,13 @@ import pytest
 import torch
 import yaml
 
-from structattn.models import EncoderDecoder, LanguageModel
+from structattn.models import EncoderDecoder, LanguageModel, RecurrentLanguageModel
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.tasks.build import build_model
 
 SYSTEMS = yaml.safe_load(Path(__file__).with_name("systems.yaml").read_text(encoding="utf-8"))
 WITHOUT_STEPS = [name for name, model in SYSTEMS.items() if model["kind"] == "masked" or "backward" in str(model)]
+RECURRENT = ("lstm", "rnn")
 VOCABULARY = 11
 LENGTHS = torch.tensor([6, 3])
 
@@ -24,7 +25,7 @@ def built(system):
     """The model of a system; what is wider than 500 is made narrower, so that the tests stay quick."""
     torch.manual_seed(2)
     settings = settings_of(system).model
-    if settings.width > 500:
+    if settings.kind not in RECURRENT and settings.width > 500:
         settings = settings.model_copy(update={"width": 64, "feedforward_width": 96})
     return build_model(settings, VOCABULARY)
 
@@ -52,6 +53,9 @@ def test_it_can_be_built_at_its_size(system):
     settings = settings_of(system).model
     with torch.device("meta"):
         model = build_model(settings, 6_000)
+    if settings.kind in RECURRENT:
+        assert model.recurrence.recurrent.in_features >= model.recurrence.units == SYSTEMS[system]["units"]
+        return
     table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
     assert table.embedding_dim == SYSTEMS[system]["width"]
 
@@ -74,7 +78,7 @@ def test_forward_and_backward(system):
 def test_step_by_step_equals_the_whole(system):
     model = built(system).eval()
     ids = tokens(6, 1)
-    if isinstance(model, LanguageModel):
+    if isinstance(model, LanguageModel | RecurrentLanguageModel):
         whole, state = model(ids), model.initial_state(2)
     else:
         source, lengths = tokens(5, 3), torch.tensor([5, 2])
