@@ -61,6 +61,21 @@ def test_kernel_equals_definition_at_63(random_network, dtype, name):
     compared(leaves, cotangent, torch.tensor([63, 40]), 10 * TOLERANCE[dtype], cell="lstm", stack=stack)
 
 
+@pytest.mark.parametrize("name", STACKS)
+def test_weights_far_beyond_a_double_are_no_trouble(random_network, name):
+    inputs, recurrent, heads, bias, bottom = random_network(2, 12, 4, "lstm", STACKS[name])
+    leaves = [inputs, recurrent, (300 * heads.detach()).requires_grad_(), bias, bottom]
+    if STACKS[name].pushed == "exp":
+        leaves[2] = torch.cat([leaves[2][:-2], heads[-2:]]).detach().requires_grad_()
+    cotangent = torch.randn(2, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    found, expected = (
+        outcome(leaves, cotangent, cell="lstm", stack=STACKS[name], implementation=choice) for choice in IMPLEMENTATIONS
+    )
+    for result, wanted in zip(found, expected, strict=True):
+        assert result.isfinite().all()
+        assert (result - wanted).norm() <= 1e-8 * max(wanted.norm(), cotangent.norm())
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("name", STACKS)

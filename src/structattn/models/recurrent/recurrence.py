@@ -68,9 +68,8 @@ class Recurrence(nn.Module):
 
     def step(self, x_t: Float[Tensor, "batch size"], state: StackRnnState) -> StackRnnState:
         """The state after one more step, ``state.hidden`` its output."""
-        heads = self.recurrent if self.heads is None else self.heads
-        maps = self.recurrent.weight, heads.weight, heads.bias
-        return stack_rnn_step(self.input(x_t), *maps, state, self.cell, self.stack)
+        heads, bias = (None, None) if self.heads is None else (self.heads.weight, self.heads.bias)
+        return stack_rnn_step(self.input(x_t), self.recurrent.weight, heads, bias, state, self.cell, self.stack)
 
     def told(self, hiddens: Float[Tensor, "batch time units"]) -> tuple[Tensor, Tensor]:
         """What the stack is told at each step: numbers that decide on its action, and the pushed vector.

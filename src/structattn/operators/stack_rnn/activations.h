@@ -11,13 +11,13 @@
 
 namespace stack_rnn {
 
-inline V magnitude(V x) { return x < 0 ? -x : x; }
+inline V magnitude(V x) { return x < V{} ? -x : x; }
 
 // 1 / (1 + e^-x)
 struct Logistic {
     static V of(V x) {
         const V e = exp_of_negative(-magnitude(x));
-        const V y = (x < 0 ? e : splat(1)) / (splat(1) + e);
+        const V y = (x < V{} ? e : splat(1)) / (splat(1) + e);
         return x == x ? y : x;
     }
 };
@@ -25,9 +25,9 @@ struct Logistic {
 // (1 - e^-2x) / (1 + e^-2x)
 struct Tangent {
     static V of(V x) {
-        const V e = exp_of_negative(-2 * magnitude(x));
+        const V e = exp_of_negative(splat(-2) * magnitude(x));
         const V y = (splat(1) - e) / (splat(1) + e);
-        return x == x ? (x < 0 ? -y : y) : x;
+        return x == x ? (x < V{} ? -y : y) : x;
     }
 };
 

@@ -59,16 +59,20 @@ def initial_state(
 def step(
     gates: Float[Tensor, "batch gates"],
     recurrent: Float[Tensor, "gates sources"],
-    heads: Float[Tensor, "outputs units"],
-    bias: Float[Tensor, " outputs"],
+    heads: Float[Tensor, "outputs units"] | None,
+    bias: Float[Tensor, " outputs"] | None,
     state: StackRnnState,
     cell: Cell,
     stack: RecurrentStack | None,
 ) -> StackRnnState:
-    """The state after one more step; without a stack, ``heads`` and ``bias`` are not looked at."""
+    """The state after one more step of `stack_rnn`, whose arguments these are; without a stack there are no heads.
+
+    ``state`` stays as it is: it can be stepped again, and gradients of all that came of it add up. Cost: G (U + R) +
+    (A + m) U multiply-adds for each sequence, and the stack's step.
+    """
     seen = state.hidden if state.stack is None else torch.cat([state.hidden, state.stack.reading()], -1)
     hidden, memory = next_hidden(cell, gates + F.linear(seen, recurrent), state.memory)
-    if stack is None or state.stack is None:
+    if stack is None or state.stack is None or heads is None:
         return StackRnnState(hidden, memory, None)
     actions, numbers = F.linear(hidden, heads, bias).split_with_sizes([stack.action_size, stack.vector], -1)
     return StackRnnState(hidden, memory, state.stack.after(actions, stack.pushed_vector(numbers)))
