@@ -149,10 +149,12 @@ def test_operator_is_well_registered(random_network, name):
         torch.library.opcheck(torch.ops.structattn.stack_rnn.default, arguments, test_utils=checks)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", ["superposition", "stratified", "nondeterministic"])
+@pytest.mark.parametrize(
+    ("implementation", "name"),
+    [("cpu", "superposition"), ("cpu", "stratified"), ("cpu", "nondeterministic"), ("reference", "stratified")],
+)
 def test_survives_compilation(random_network, implementation, name):
-    leaves, lengths = random_network(2, 4, 3, "lstm", STACKS[name]), torch.tensor([4, 2])
+    leaves, lengths = random_network(2, 3, 3, "lstm", STACKS[name]), torch.tensor([3, 2])
 
     def program(*leaves):
         choice = {"cell": "lstm", "stack": STACKS[name], "implementation": implementation}
