@@ -22,7 +22,8 @@ class Map {
 public:
     // M (rows, columns), or its transpose.
     Map(const Number *matrix, int64_t rows, int64_t columns, bool transposed)
-        : rows_(transposed ? columns : rows), columns_(padded(transposed ? rows : columns)), numbers_(rows_ * columns_) {
+        : rows_(transposed ? columns : rows), columns_(padded(transposed ? rows : columns)),
+          kept_(rows_ * columns_ + cache_line / sizeof(Number)), numbers_(aligned(kept_.data())) {
         const int64_t row_step = transposed ? 1 : columns, column_step = transposed ? columns : 1;
         const int64_t given = transposed ? rows : columns;
         for_each_panel([&](auto count, int64_t first) {
@@ -32,6 +33,8 @@ public:
                     numbers_[first * rows_ + i * width + j - first] = matrix[i * row_step + j * column_step];
         });
     }
+    Map(const Map &) = delete;
+    Map &operator=(const Map &) = delete;
     static int64_t padded(int64_t count) { return (count + wide - 1) / wide * wide; }
 
     void add_product(const Number *x, Number *y) const {
@@ -39,8 +42,15 @@ public:
     }
 
 private:
+    static constexpr uintptr_t cache_line = 64;  // a vector across two of them costs twice as much to load
     int64_t rows_, columns_;
-    std::vector<Number> numbers_;
+    std::vector<Number> kept_;
+    Number *numbers_;
+
+    static Number *aligned(Number *numbers) {
+        const uintptr_t address = reinterpret_cast<uintptr_t>(numbers);
+        return numbers + (cache_line - address % cache_line) % cache_line / sizeof(Number);
+    }
 
     // Calls body(vectors in the panel, as a compile-time constant; its first column).
     template <class Body>
@@ -60,9 +70,10 @@ private:
     void add_to_panel(const Number *x, int64_t first, Number *y) const {
         Vector sum[COUNT];
         std::memcpy(sum, y + first, sizeof sum);
-        const Number *row = numbers_.data() + first * rows_;
+        const Number *row = numbers_ + first * rows_;
         for (int64_t i = 0; i < rows_; ++i, row += COUNT * wide)
             for (int k = 0; k < COUNT; ++k) {
+                __builtin_prefetch(row + (3 * COUNT + k) * wide);  // the matrix is larger than the nearest cache
                 Vector factor;
                 std::memcpy(&factor, row + k * wide, sizeof factor);
                 sum[k] += x[i] * factor;
