@@ -77,7 +77,8 @@ def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Pa
     with torch.no_grad():
         explanations = run.model.explain(batch.inputs.to(device))
     records = [record for explained in explanations for record in records_of(explained, tokens)]
-    field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens))
+    last = max((explained.layer for explained in explanations), default=0)
+    field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens), last)
     records += [] if field is None else [field]
     return [write_record(folder, record, split, example) for record in records]
 

@@ -11,13 +11,14 @@ from structattn.evaluation.runs import TrainedRun
 MECHANISM = "receptive_field"
 
 
-def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, ...]) -> Record | None:
+def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, ...], layer: int) -> Record | None:
     """The receptive field of one example, (T, T), and the true dependencies where the language's are known.
 
     Args:
         run: the model and its data.
         inputs: (1, T), ``<bos>`` first.
         tokens: their symbols.
+        layer: the number of the last layer.
 
     Returns:
         None where a layer hands out no weights, as stacks do.
@@ -27,7 +28,7 @@ def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, .
         return None
     return Record(
         tokens=tokens,
-        layer=len(run.model.layers.blocks) - 1,
+        layer=layer,
         sublayer="receptive-field",
         head=None,
         mechanism=MECHANISM,
