@@ -29,7 +29,7 @@ def test_auto_takes_the_definition_where_no_kernel_can_run(triton_is_there, devi
 def test_without_triton_auto_takes_the_definition_and_the_choice_says_why(monkeypatch):
     monkeypatch.setattr(gpu, "_triton_missing", lambda: True)
     assert chosen_implementation("stack", "auto", CUDA, gpu_kernel=True) == "reference"
-    with pytest.raises(ImplementationUnavailableError, match="stack: .*'gpu' cannot run: Triton is not installed"):
+    with pytest.raises(ImplementationUnavailableError, match=r"stack: .*'gpu' cannot run: Triton is not installed"):
         chosen_implementation("stack", "gpu", CUDA, gpu_kernel=True)
 
 
