@@ -1,0 +1,83 @@
+"""Small random models of every mechanism, and models whose predictions are written down."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from structattn.decoding import Start
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
+from structattn.tasks.build import build_encoder_decoder
+
+SIZES = {"width": 8, "feedforward_width": 12, "heads": 2, "initial_scale": 1.0}
+DECODERS = {
+    "softmax": {"layers": "1"},
+    "superposition": {"layers": "superposition-3"},
+    "nondeterministic": {"layers": "nondeterministic-1-2-3"},
+    "stack_pointer": {"layers": "stack_pointer"},
+    "hard": {"layers": "hard", "cross": "hard"},
+    "gaussian": {"layers": "gaussian.gaussian", "cross": "none.softmax-1"},
+    "gaussian_across": {"layers": "1", "cross": "gaussian"},
+    "two_stream": None,
+}
+MECHANISMS = tuple(DECODERS)
+
+
+@pytest.fixture
+def translator():
+    def build(mechanism, symbols=3, seed=0):
+        torch.manual_seed(seed)
+        if mechanism == "two_stream":
+            settings = TwoStreamEncoderDecoderSettings(kind="two_stream_encoder_decoder", layers=1, **SIZES)
+        else:
+            parts = {"encoder": {"layers": "1"}, "decoder": DECODERS[mechanism]}
+            settings = EncoderDecoderSettings.model_validate({"kind": "encoder_decoder"} | SIZES | parts)
+        model = build_encoder_decoder(settings, 9, 3 + symbols).double().eval()
+        model.output.weight.data *= 3  # or sources would hardly matter
+        model.output.bias.data[0] += 1  # or hardly any text would end
+        return model
+
+    return build
+
+
+@pytest.fixture
+def sources():
+    def draw(count, longest=6, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
+        return [[*torch.randint(3, 9, (length - 1,), generator=generator).tolist(), 2] for length in lengths]
+
+    return draw
+
+
+@dataclass(frozen=True)
+class WrittenState:
+    sentences: torch.Tensor
+    steps: int
+    owner: "Written"
+
+    def select(self, indices):
+        self.owner.selected += 1
+        return WrittenState(self.sentences[indices], self.steps, self.owner)
+
+
+class Written:
+    """A model whose logits are ``logits_of(sentence, step, token read)``; it counts what it is asked for."""
+
+    def __init__(self, logits_of):
+        self.logits_of, self.selected, self.rows = logits_of, 0, []
+
+    def start(self, batch=1):
+        return Start(WrittenState(torch.arange(batch), 0, self), torch.ones(batch, dtype=torch.int64))
+
+    def step(self, tokens, state):
+        self.rows.append(len(tokens))
+        told = zip(state.sentences.tolist(), tokens.tolist(), strict=True)
+        logits = torch.stack([torch.as_tensor(self.logits_of(s, state.steps, token)).double() for s, token in told])
+        return logits, WrittenState(state.sentences, state.steps + 1, self)
+
+
+@pytest.fixture
+def written():
+    return Written
