@@ -1,0 +1,117 @@
+"""Sampling: the filters by hand, the frequencies by chi-square, and the generator as the only source of chance."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from structattn.decoding import Sampling, greedy, padded, sample, translation
+
+LOGITS = torch.tensor([[0.0, 1.0, 2.0, 0.5, 2.0, -math.inf], [3.0, 0.0, -1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+SAMPLINGS = [
+    Sampling(),
+    Sampling(temperature=0.5),
+    Sampling(top_k=2),
+    Sampling(top_p=0.6),
+    Sampling(1.5, top_k=4, top_p=0.8),
+]
+# 99.99 % points of chi-square with 1 to 5 degrees of freedom.
+CRITICAL = {0: 0.0, 1: 15.14, 2: 18.42, 3: 21.11, 4: 23.51, 5: 25.74}
+
+
+def by_hand(logits, sampling):
+    """Class by class: temperature, the k likeliest, then the likeliest until their sum reaches p."""
+    weights = {c: math.exp(x / sampling.temperature) for c, x in enumerate(logits)}
+    order = sorted(weights, key=lambda c: (-weights[c], c))[: sampling.top_k or len(weights)]
+    total, kept, mass = sum(weights[c] for c in order), [], 0.0
+    for c in order:
+        if sampling.top_p is not None and mass >= sampling.top_p - 1e-12:
+            break
+        kept.append(c)
+        mass += weights[c] / total
+    return [weights[c] / sum(weights[k] for k in kept) if c in kept else 0.0 for c in range(len(logits))]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_filters_are_those_by_hand(sampling):
+    result = sampling.probabilities(LOGITS)
+    expected = torch.tensor([by_hand(row, sampling) for row in LOGITS.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_the_order_of_the_filters_matters_and_is_documented():
+    logits = torch.tensor([[math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]], dtype=torch.float64)
+    both = Sampling(top_k=2, top_p=0.5).probabilities(logits)  # of 4 / 7 and 3 / 7 the first is enough
+    torch.testing.assert_close(both, torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64))
+    alone = Sampling(top_p=0.5).probabilities(logits)
+    torch.testing.assert_close(alone, torch.tensor([[4 / 7, 3 / 7, 0, 0]], dtype=torch.float64))
+
+
+def test_ties_at_the_kth_place_go_to_the_lower_class():
+    assert (Sampling(top_k=3).probabilities(LOGITS)[1] > 0).tolist() == [True, True, False, True, False, False]
+
+
+def test_one_class_always_remains():
+    assert Sampling(top_p=1e-9).probabilities(LOGITS).sum(1).tolist() == [1.0, 1.0]
+    assert Sampling(temperature=1e-300).probabilities(LOGITS).sum(1).tolist() == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_frequencies_are_the_probabilities(written, sampling):
+    draws = 4000
+    model = written(lambda sentence, step, token: [0.0] * 6)
+    model.step = lambda tokens, state: (LOGITS[:1].expand(len(tokens), -1), state)
+    texts = sample(model, model.start(draws), 1, torch.Generator().manual_seed(7), sampling)
+    counts = torch.bincount(torch.tensor([text.tokens[0] - 2 for text in texts]), minlength=6)
+    expected = draws * torch.tensor(by_hand(LOGITS[0].tolist(), sampling))
+    assert (counts[expected == 0] == 0).all()
+    possible = expected > 0
+    chi_square = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
+    assert chi_square <= CRITICAL[int(possible.sum()) - 1]
+
+
+def test_the_log_probability_is_the_models_own(written):
+    model = written(lambda sentence, step, token: LOGITS[step % 2])
+    (text,) = sample(model, model.start(), 6, torch.Generator().manual_seed(1), Sampling(2.0, top_k=3))
+    predictions = F.log_softmax(LOGITS, -1)
+    expected = sum(predictions[step % 2, token - 2].item() for step, token in enumerate(text.tokens))
+    assert text.log_probability == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "nondeterministic", "two_stream"])
+def test_temperature_0_is_greedy(translator, sources, mechanism):
+    model, (ids, lengths) = translator(mechanism, 6), padded(sources(5))
+    start = translation(model, ids, lengths)
+    assert sample(model, start, 8, torch.Generator(), Sampling(0)) == greedy(model, start, 8)
+
+
+def test_chance_comes_from_the_generator_alone(translator, sources):
+    model, (ids, lengths) = translator("softmax", 6), padded(sources(5))
+    start = translation(model, ids, lengths)
+
+    def drawn(seed, other):
+        torch.manual_seed(other)
+        return sample(model, start, 8, torch.Generator().manual_seed(seed))
+
+    assert drawn(1, 2) == drawn(1, 3)
+    assert drawn(1, 2) != drawn(4, 2)
+
+
+def test_prefixes_are_kept(translator, sources):
+    model, (ids, lengths) = translator("softmax", 6), padded(sources(3))
+    prefixes, start = [(5, 4), (), (3, 3, 3)], translation(model, ids, lengths)
+    for texts in (
+        sample(model, start, 5, torch.Generator().manual_seed(0), prefixes=prefixes),
+        greedy(model, start, 5, prefixes=prefixes),
+    ):
+        for text, prefix in zip(texts, prefixes, strict=True):
+            assert text.tokens[: len(prefix)] == prefix
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"temperature": -1}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0}, {"top_p": 1.1}]
+)
+def test_impossible_samplings_are_refused(arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))}=.*expected"):
+        Sampling(**arguments)
