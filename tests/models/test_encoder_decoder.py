@@ -122,3 +122,24 @@ def test_compiles_whole():
     compiled = torch.compile(translator, fullgraph=True, backend="aot_eager")
     arguments = (source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
     torch.testing.assert_close(compiled(*arguments), translator(*arguments))
+
+
+@torch.no_grad()
+def test_memories_are_copied_only_where_a_place_changes_its_source():
+    translator, source = model(), drawn(SOURCE, 5, SOURCE_LENGTHS)
+    state = translator.initial_state(source, SOURCE_LENGTHS).select(torch.tensor([0, 0, 1, 1, 2, 2]))
+
+    def after(state, *indices):
+        _, state = translator.step(torch.full((6,), 3), state)
+        return state.select(torch.tensor(indices))
+
+    def memories(state):
+        return [block.cross for block in state.blocks if block.cross is not None]
+
+    swapped = after(state, 1, 0, 3, 3, 4, 5)
+    assert all(a is b for a, b in zip(memories(swapped), memories(state), strict=True))
+    parted = after(swapped, 4, 5, 1, 2)
+    logits, _ = translator.step(torch.full((4,), 4), parted)
+    chosen = torch.tensor([2, 2, 0, 1])
+    target = torch.tensor([3, 3, 4]).expand(4, -1)
+    close(logits, translator(source[chosen], target, SOURCE_LENGTHS[chosen])[:, 2])
