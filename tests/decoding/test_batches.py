@@ -45,7 +45,7 @@ def test_limits():
     lengths = torch.tensor([0, 3, 10])
     assert length_limits(lengths).tolist() == [50, 53, 60]
     assert length_limits(lengths, ratio=1.5, extra=1, most=9).tolist() == [1, 5, 9]
-    assert length_limits(lengths, ratio=0, extra=256).tolist() == [256] * 3
+    assert length_limits(lengths, ratio=0.0, extra=256).tolist() == [256] * 3
 
 
 def test_padded():

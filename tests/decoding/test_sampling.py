@@ -83,7 +83,7 @@ def test_the_log_probability_is_the_models_own(written):
 def test_temperature_0_is_greedy(translator, sources, mechanism):
     model, (ids, lengths) = translator(mechanism, 6), padded(sources(5))
     start = translation(model, ids, lengths)
-    assert sample(model, start, 8, torch.Generator(), Sampling(0)) == greedy(model, start, 8)
+    assert sample(model, start, 8, torch.Generator(), Sampling(0.0)) == greedy(model, start, 8)
 
 
 def test_chance_comes_from_the_generator_alone(translator, sources):
@@ -110,7 +110,7 @@ def test_prefixes_are_kept(translator, sources):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"temperature": -1}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0}, {"top_p": 1.1}]
+    "arguments", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}]
 )
 def test_impossible_samplings_are_refused(arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))}=.*expected"):

@@ -24,14 +24,14 @@ def top(
     Raises:
         ValueError: there is a NaN.
     """
-    values, indices = scores.topk(count)
+    values, indices = scores.topk(min(count + 1, scores.shape[1]))
     if bool(values.isnan().any()):
         raise ValueError("the model gave NaN; there is no best among its predictions")
-    last = values[:, -1:]
-    if count and bool((((scores >= last).sum(1, keepdim=True) > count) & (last > -math.inf)).any()):
+    last, next_one = values[:, count - 1 : count], values[:, count : count + 1]
+    if bool(((last == next_one) & (last > -math.inf)).any()):
         values, indices = scores.sort(dim=1, descending=True, stable=True)
         return values[:, :count], indices[:, :count]
-    indices = indices.sort(dim=1).values
+    indices = indices[:, :count].sort(dim=1).values
     values, order = scores.gather(1, indices).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
 

@@ -5,12 +5,13 @@ which is what bounds the score that an unfinished hypothesis can still reach.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 
+@runtime_checkable
 class LengthRule(Protocol):
     """A divisor for each length from 1 on."""
 

@@ -64,5 +64,5 @@ def _compete(
 
 
 def _scores(search: BeamSearch, log_probabilities: Tensor, length: int) -> Tensor:
-    lengths = torch.tensor(length, device=log_probabilities.device)
+    lengths = torch.tensor(length, device=log_probabilities.device).expand_as(log_probabilities)
     return score(search.rule, log_probabilities, lengths)
