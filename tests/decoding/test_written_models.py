@@ -8,6 +8,7 @@ import torch
 from structattn.decoding import (
     BeamSearch,
     PerToken,
+    Unnormalized,
     beam_search,
     dusell_chiang_2024,
     fairseq,
@@ -161,3 +162,14 @@ def test_the_winner_of_you_2020_is_the_likeliest_that_remains(written):
     assert {h.tokens for h in rule} == {h.tokens for h in likeliest}
     scores = [hypothesis.score for hypothesis in likeliest]
     assert scores == sorted((h.log_probability for h in rule), reverse=True)
+
+
+def test_with_a_ranking_the_search_goes_on_until_the_beam_can_no_longer_change(written):
+    first, second = [0.3, 0.7] + [0] * 6, [0.3, 0.125] + [0.575 / 6] * 6
+    model = written(lambda sentence, step, token: logs(*(first, second, [0.5, 0.5] + [0] * 6)[step]))
+    search = BeamSearch(3, PerToken(), finished="compete", ranking=Unnormalized())
+    ((winner,),) = beam_search(model, model.start(), 3, search)
+    assert winner.tokens == (3, 2)  # by then, (2,) is likelier but was pushed out
+    (by_rule,) = beam_search(model, model.start(), 3, BeamSearch(3, PerToken(), finished="compete"))
+    assert by_rule[0].tokens == (3, 2)
+    assert len(model.rows) == 3 + 2  # which the winner under the rule need not wait for
