@@ -1,6 +1,5 @@
 """The heads of a layer of which some are hard-coded and the others, if any, learned."""
 
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -93,4 +92,4 @@ class MixedHeads(nn.Module):
         return weights.expand(x.shape[0], *weights.shape[-3:])
 
     def _keywords(self) -> dict[str, Any]:
-        return asdict(self.gaussians)
+        return vars(self.gaussians)  # asdict copies deeply, which counts where one position is read at a time
