@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import SupportsInt
 
-from structattn.data.vocabulary import CONTROL_SYMBOLS, FIRST_SYMBOL, UNK, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
+from structattn.data.vocabulary import CONTROL_SYMBOLS, UNK, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
 from structattn.support.errors import StructattnError
 
 _WORD = re.compile(r"[^ \t]+")
@@ -143,12 +143,7 @@ class Tokenizer:
         Raises:
             ValueError: an id is outside the vocabulary.
         """
-        numbers = [int(number) for number in ids]
-        for number in numbers:
-            if not 0 <= number < self.vocabulary.size:
-                raise ValueError(f"id {number} is outside the vocabulary of {self.vocabulary.size} symbols")
-        symbols = [self.vocabulary.symbols[number] for number in numbers if number >= FIRST_SYMBOL]
-        return LEVELS[self.level].join(symbols)
+        return LEVELS[self.level].join(self.vocabulary.visible(ids))
 
 
 def chosen_vocabulary(

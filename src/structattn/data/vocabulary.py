@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import SupportsInt
 
 from structattn.support.errors import DataError
 from structattn.support.files import write_atomically
@@ -66,6 +67,18 @@ class Vocabulary:
     def has_unknown(self) -> bool:
         """Whether ``<unk>`` stands for symbols that have no id."""
         return self.symbols[UNK : UNK + 1] == (UNKNOWN_SYMBOL,)
+
+    def visible(self, ids: Iterable[SupportsInt]) -> list[str]:
+        """The symbols that ids stand for, control symbols left out.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        numbers = [int(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < self.size:
+                raise ValueError(f"id {number} is outside the vocabulary of {self.size} symbols")
+        return [self.symbols[number] for number in numbers if number >= FIRST_SYMBOL]
 
     def to_text(self) -> str:
         r"""One symbol a line; ``\``, line feed and carriage return are written ``\\``, ``\n`` and ``\r``."""

@@ -1,0 +1,68 @@
+"""Marks pieces of a SentencePiece model as unused, as its own vocabulary restriction does.
+
+The model is a protocol buffer (sentencepiece_model.proto): field 1, repeated, is a piece, in which field 1 is the text
+and field 3 the type. A field given twice counts as given last, so appending type 5, UNUSED, to a piece is enough.
+"""
+
+from collections.abc import Container, Iterator
+
+_PIECES, _TEXT, _BYTES = 1, 1, 2
+_UNUSED = bytes((3 << 3, 5))
+
+
+def with_unused(model: bytes, kept: Container[str]) -> bytes:
+    """The same model; its pieces of more than one character that are not kept can no more come out.
+
+    Raises:
+        ValueError: the bytes are no such model.
+    """
+    parts = []
+    for index, (field, body) in enumerate(_fields(model)):
+        changed = index > 0 and field == _PIECES and _is_unused(body, kept)  # the first piece is <unk>
+        parts += [_number(field << 3 | _BYTES), _number(len(body) + 2 * changed), body, _UNUSED * changed]
+    return b"".join(parts)
+
+
+def _is_unused(piece: bytes, kept: Container[str]) -> bool:
+    text = _text(piece)
+    return len(text) > 1 and text not in kept
+
+
+def _text(piece: bytes) -> str:
+    key, start = _varint(piece, 0)
+    length, start = _varint(piece, start)
+    if key != (_TEXT << 3 | _BYTES):
+        raise ValueError("a piece does not begin with its text")
+    return piece[start : start + length].decode()
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The number and content of each field of a message that has nothing but lengthy ones, as a model does."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        length, at = _varint(message, at)
+        if key & 7 != _BYTES or at + length > len(message):
+            raise ValueError(f"byte {at}: not a field of a model")
+        yield key >> 3, message[at : at + length]
+        at += length
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number written in groups of seven bits, lowest first, and the index after it."""
+    value = shift = 0
+    while True:
+        if at >= len(message):
+            raise ValueError(f"byte {at}: the model ends within a number")
+        value |= (message[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if message[at - 1] < 128:
+            return value, at
+
+
+def _number(value: int) -> bytes:
+    groups = bytearray()
+    while value > 127:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*groups, value))
