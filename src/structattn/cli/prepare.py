@@ -1,10 +1,13 @@
-"""``structattn prepare``: a formal language, a transduction, or text, to a prepared folder."""
+"""``structattn prepare``: a formal language, a transduction, text, or parallel text, to a prepared folder."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from structattn.data.prepared import PreparedFolder
 
 app = typer.Typer(no_args_is_help=True, help="Make a prepared folder from a formal language, a transduction, or text.")
 
@@ -24,6 +27,26 @@ class Level(StrEnum):
     word = "word"
     character = "character"
     byte = "byte"
+
+
+class PairLevel(StrEnum):
+    """What a symbol of parallel text is."""
+
+    bpe = "bpe"
+    sentencepiece_bpe = "sentencepiece-bpe"
+    sentencepiece_unigram = "sentencepiece-unigram"
+    word = "word"
+    character = "character"
+    byte = "byte"
+
+
+class Marker(StrEnum):
+    """How pieces tell where words end."""
+
+    end = "end"
+    start = "start"
+    continuation = "continuation"
+    none = "none"
 
 
 class Mode(StrEnum):
@@ -105,6 +128,67 @@ def text(
     tell(output)
 
 
+@app.command("parallel")
+def parallel(
+    *,
+    output: Output,
+    train: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Training text, source and target: two files, line for line; .gz is decompressed."),
+    ] = None,
+    valid: Annotated[tuple[Path, Path] | None, typer.Option(help="Validation text, source and target.")] = None,
+    test: Annotated[tuple[Path, Path] | None, typer.Option(help="Test text, source and target.")] = None,
+    train_tsv: Annotated[
+        Path | None, typer.Option(help="Training text in one file, source TAB target; - is standard input.")
+    ] = None,
+    valid_tsv: Annotated[Path | None, typer.Option(help="Validation text in one file.")] = None,
+    test_tsv: Annotated[Path | None, typer.Option(help="Test text in one file.")] = None,
+    level: Annotated[
+        PairLevel, typer.Option(help="What a symbol is; the first three need pip install 'structattn\\[mt]'.")
+    ] = PairLevel.bpe,
+    joint: Annotated[bool, typer.Option(help="One set of subwords and one vocabulary for both sides.")] = True,
+    size: Annotated[int, typer.Option(min=0, help="Merges to learn (bpe), or pieces (sentencepiece).")] = 32_000,
+    threshold: Annotated[
+        int, typer.Option(min=0, help="Subwords rarer than this on a side are parted there; words become <unk>.")
+    ] = 0,
+    marker: Annotated[Marker, typer.Option(help="How bpe tells where words end.")] = Marker.end,
+    nfkc: Annotated[bool, typer.Option(help="Put text into Unicode's NFKC first.")] = True,
+    max_characters: Annotated[int | None, typer.Option(min=1, help="Drop pairs with a longer side.")] = None,
+    max_ratio: Annotated[
+        float | None, typer.Option(min=1, help="Drop training pairs with a side that many times as long as the other.")
+    ] = None,
+    drop_full_stops: Annotated[
+        bool, typer.Option("--drop-full-stops", help="Drop pairs of which a side is a full stop alone.")
+    ] = False,
+    sample: Annotated[int | None, typer.Option(min=1, help="Keep so many training pairs, drawn at random.")] = None,
+    sample_seed: Annotated[int, typer.Option(min=0, help="Of that sample.")] = 123,
+) -> None:
+    """Check parallel text strictly, learn subwords, and number them; a pair is kept or dropped whole."""
+    from structattn.data.parallel.filters import Filters
+    from structattn.data.parallel.languages import Coding
+    from structattn.data.parallel.prepare import prepare_parallel
+
+    given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
+    prepare_parallel(
+        output,
+        {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))},
+        coding=Coding(level.value, joint, size, threshold, marker.value),
+        filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
+        nfkc=nfkc,
+    )
+    tell(output)
+
+
+def _files(name: str, two: tuple[Path, Path] | None, table: Path | None) -> tuple[Path, ...]:
+    from structattn.support.errors import UsageError
+
+    if two is not None and table is not None:
+        raise UsageError(f"--{name} and --{name}-tsv are both given; one of them says where the pairs are")
+    if two is None and table is None and name != "test":
+        raise UsageError(f"there is neither --{name} nor --{name}-tsv; one of them says where the pairs are")
+    return two or (() if table is None else (table,))
+
+
 def tell(folder: Path) -> None:
     """Print what a prepared folder holds."""
     from rich.console import Console
@@ -113,9 +197,23 @@ def tell(folder: Path) -> None:
     from structattn.data.prepared import open_prepared
 
     prepared = open_prepared(folder)
+    parallel = prepared.languages is not None
     splits = ", ".join(
-        f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"
+        _pairs(prepared, name) if parallel else f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"
         for name, counts in prepared.header.splits.items()
     )
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(str(folder))}[/]: {prepared.kind}, {prepared.vocabulary.size} symbols; {splits}")
+    console.print(f"[bold]{escape(str(folder))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}")
+
+
+def _pairs(prepared: "PreparedFolder", name: str) -> str:
+    pairs = prepared.pairs(name)
+    tokens = f"{pairs.source.token_count:,} and {pairs.target.token_count:,} tokens"
+    return f"{name} {len(pairs):,} pairs of {tokens}"
+
+
+def _symbols(prepared: "PreparedFolder") -> str:
+    sides = prepared.languages
+    if sides is None or sides.joint:
+        return f"{prepared.vocabulary.size} symbols"
+    return f"{sides.source.vocabulary.size} source and {sides.target.vocabulary.size} target symbols"

@@ -55,7 +55,7 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
         seed: decides the shuffling together with the epoch.
         epoch: from 0; ``None`` to shuffle nothing.
     """
-    _check_positive(size=size)
+    check_positive(size=size)
     values = np.asarray(lengths, dtype=np.int64)
     by_length = np.argsort(values, kind="stable")
     starts_of_lengths = np.flatnonzero(np.diff(values[by_length])) + 1
@@ -64,7 +64,7 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
         for group in np.split(by_length, starts_of_lengths)
         for start in range(0, len(group), size)
     ]
-    return _shuffled(batches, seed, epoch)
+    return shuffled(batches, seed, epoch)
 
 
 def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoch: int | None) -> list[Indices]:
@@ -80,14 +80,14 @@ def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoc
         seed: decides the shuffling together with the epoch.
         epoch: from 0; ``None`` to shuffle nothing.
     """
-    _check_positive(tokens=tokens)
+    check_positive(tokens=tokens)
     values = np.asarray(lengths, dtype=np.int64)
     order = np.arange(len(values))
     if epoch is not None:
         order = numpy_generator(seed, "sequences", epoch).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     cuts = _token_cuts((values[order] + 1).tolist(), tokens)
-    return _shuffled([batch for batch in np.split(order, cuts) if len(batch)], seed, epoch)
+    return shuffled([batch for batch in np.split(order, cuts) if len(batch)], seed, epoch)
 
 
 def _token_cuts(sizes: Iterable[int], tokens: int) -> list[int]:
@@ -112,20 +112,26 @@ def stream_batches(target_count: int, length: int, size: int, seed: int, epoch: 
         seed: decides the shuffling together with the epoch.
         epoch: from 0; ``None`` to shuffle nothing.
     """
-    _check_positive(length=length, size=size)
+    check_positive(length=length, size=size)
     count = -(-target_count // length)
     windows = np.arange(count) if epoch is None else numpy_generator(seed, "windows", epoch).permutation(count)
     return [windows[start : start + size] for start in range(0, count, size)]
 
 
-def _shuffled(batches: list[Indices], seed: int, epoch: int | None) -> list[Indices]:
+def shuffled(batches: list[Indices], seed: int, epoch: int | None) -> list[Indices]:
+    """Batches in an order that is a pure function of (seed, epoch), empty ones left out; unchanged without an epoch."""
     batches = [batch for batch in batches if len(batch)]
     if epoch is None:
         return batches
     return [batches[index] for index in numpy_generator(seed, "batches", epoch).permutation(len(batches))]
 
 
-def _check_positive(**sizes: int) -> None:
+def check_positive(**sizes: int) -> None:
+    """Check that every number is at least 1.
+
+    Raises:
+        ValueError: one is not.
+    """
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")

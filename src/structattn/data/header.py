@@ -27,8 +27,9 @@ class StoredArray:
 TOKENS = StoredArray("tokens.bin", np.dtype("<i4"))
 OFFSETS = StoredArray("offsets.bin", np.dtype("<i8"))
 LOG_PROBABILITIES = StoredArray("log_probabilities.bin", np.dtype("<f8"))
+LINES = StoredArray("lines.bin", np.dtype("<i8"))
 
-Kind = Literal["formal_language", "sentences", "stream", "transduction"]
+Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # names a folder, never a path, nor one of the files beside it
 SplitName = Annotated[str, Field(pattern=SPLIT_NAME)]

@@ -5,35 +5,41 @@ vocabulary.txt                  one symbol a line
 SPLIT/tokens.bin                int32, little endian: all sequences one after the other, no <bos>, no <eos>
 SPLIT/offsets.bin               int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
 SPLIT/log_probabilities.bin     float64, optional: log p(w | length of w) of each sequence
+
+Parallel text has, besides, where these are the target's:
+
+source_vocabulary.txt           that of the source, where the sides have each their own
+subwords.json                   merges of byte pairs; subwords.model for SentencePiece; source_... where separate
+kept.json                       the ids that may come out on each side, where not all may
+SPLIT/source/                   tokens.bin and offsets.bin of the source
+SPLIT/lines.bin                 int64: the line that each pair had in the files, from 1
+SPLIT/source.txt, target.txt    the normalised lines, for all splits but train
 """
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from jaxtyping import Float64, Int32, Int64
-from numpy.typing import NDArray
+from typing import Literal
 
 from structattn.data.header import (
     HEADER_NAME,
+    LINES,
     LOG_PROBABILITIES,
-    OFFSETS,
-    TOKENS,
     VOCABULARY_NAME,
+    Counts,
     Header,
-    StoredArray,
     read_header,
 )
+from structattn.data.parallel.sides import Sides, load_sides
+from structattn.data.sequences import Pairs, Sequences, mapped_array, mapped_sequences
 from structattn.data.tokenizers import Tokenizer, level_named
-from structattn.data.vocabulary import EOS, Vocabulary, tokenizer_digest
-from structattn.data.writing import source_entry, write_prepared
+from structattn.data.vocabulary import Vocabulary, tokenizer_digest
+from structattn.data.writing import STANDARD_INPUT, source_entry, write_prepared
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 
 __all__ = [
+    "Pairs",
     "PreparedFolder",
     "Sequences",
     "open_prepared",
@@ -45,61 +51,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Sequences:
-    """The sequences of one split, on disk; ``sequences[i]`` is the i-th as int32 ids, without ``<bos>`` and ``<eos>``.
-
-    Args:
-        tokens: all sequences one after the other.
-        offsets: where each begins, and where the last one ends.
-        log_probabilities: log p(w | length of w), for strings drawn from a known distribution.
-    """
-
-    tokens: Int32[np.ndarray, " tokens"]
-    offsets: Int64[np.ndarray, " offsets"]
-    log_probabilities: Float64[np.ndarray, " sequences"] | None = None
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> Int32[np.ndarray, " length"]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
-        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
-
-    @cached_property
-    def lengths(self) -> Int64[np.ndarray, " sequences"]:
-        """The number of tokens of each sequence."""
-        return np.diff(self.offsets)
-
-    @property
-    def token_count(self) -> int:
-        """The number of tokens, ``<eos>`` not counted."""
-        return len(self.tokens)
-
-    @property
-    def target_count(self) -> int:
-        """The number of symbols that a language model predicts: the tokens, and an ``<eos>`` for each sequence."""
-        return len(self.tokens) + len(self)
-
-    @cached_property
-    def _ends(self) -> Int64[np.ndarray, " offsets"]:
-        return self.offsets + np.arange(len(self.offsets))
-
-    def stream(self, start: int, stop: int) -> Int32[np.ndarray, " symbols"]:
-        """Positions ``start`` to ``stop`` of ``<eos> sequence 0 <eos> sequence 1 <eos> ...``.
-
-        The whole has ``target_count + 1`` positions. Cost: proportional to the positions asked for.
-        """
-        start, stop, _ = slice(start, stop).indices(self.target_count + 1)
-        first, last = np.searchsorted(self._ends, (start, max(start, stop)))
-        window = np.full(max(stop - start, 0), EOS, dtype=np.int32)
-        is_token = np.ones(len(window), dtype=bool)
-        is_token[self._ends[first:last] - start] = False
-        window[is_token] = self.tokens[start - first : max(start, stop) - last]
-        return window
-
-
-@dataclass(frozen=True)
 class PreparedFolder:
     """An opened prepared folder.
 
@@ -107,17 +58,19 @@ class PreparedFolder:
         path: the folder.
         header: what it says of itself.
         digest: the SHA-256 of ``header.json``, which holds the digest of every other file.
-        vocabulary: the numbering of its symbols.
+        vocabulary: the numbering of its symbols; of parallel text, those of the target.
+        languages: how lines of parallel text become ids, and back; None for all else.
     """
 
     path: Path
     header: Header
     digest: str
     vocabulary: Vocabulary
+    languages: Sides | None = None
 
     @property
     def kind(self) -> str:
-        """``formal_language``, ``sentences``, ``stream`` or ``transduction``."""
+        """``formal_language``, ``sentences``, ``stream``, ``transduction`` or ``parallel``."""
         return self.header.kind
 
     @property
@@ -127,46 +80,82 @@ class PreparedFolder:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What turns lines into the folder's ids and back."""
+        """What turns lines into the folder's ids and back.
+
+        Raises:
+            DataError: it holds parallel text, of which each side has its own: see ``sides``.
+        """
+        if self.languages is not None:
+            raise DataError(self.path, "holds parallel text, which has a tokenizer for each side")
         return Tokenizer(self.header.tokenizer["level"], self.vocabulary)
 
     def split(self, name: str) -> Sequences:
-        """The sequences of a split, memory-mapped.
+        """The sequences of a split, memory-mapped; of parallel text, the target sides.
 
         Raises:
             DataError: there is no such split, or its files do not fit together.
         """
+        counts, folder = self._counts(name), self.path / name
+        has_probabilities = f"{name}/{LOG_PROBABILITIES.name}" in self.header.files
+        probabilities = mapped_array(folder, LOG_PROBABILITIES, counts.sequences) if has_probabilities else None
+        return mapped_sequences(folder, counts.sequences, counts.tokens, probabilities)
+
+    @property
+    def sides(self) -> Sides:
+        """How the lines of parallel text become ids, and back.
+
+        Raises:
+            DataError: the folder holds something else.
+        """
+        if self.languages is None:
+            raise _not_parallel(self)
+        return self.languages
+
+    def pairs(self, name: str) -> Pairs:
+        """The pairs of a split of parallel text, memory-mapped.
+
+        Raises:
+            DataError: the folder holds something else, there is no such split, or its files do not fit together.
+        """
+        if self.languages is None:
+            raise _not_parallel(self)
+        counts, folder = self._counts(name), self.path / name
+        source = mapped_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
+        return Pairs(source, self.split(name), mapped_array(folder, LINES, counts.sequences))
+
+    def texts(self, name: str, side: Literal["source", "target"]) -> tuple[str, ...]:
+        """The normalised lines of one side of a split, those of the pairs that were kept; not there for ``train``.
+
+        Raises:
+            DataError: there are none, or not as many as there are pairs.
+        """
+        path, expected = self.path / name / f"{side}.txt", self._counts(name).sequences
+        try:
+            *lines, _ = path.read_bytes().decode().split("\n")
+        except OSError as error:
+            raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            raise DataError(path, f"damaged: {error}") from None
+        if len(lines) != expected:
+            raise DataError(path, f"has {len(lines)} lines where its header promises {expected}")
+        return tuple(lines)
+
+    def _counts(self, name: str) -> Counts:
         if name not in self.header.splits:
             raise DataError(self.path, f"has no split {name!r}, only {', '.join(self.splits)}")
-        counts, folder = self.header.splits[name], self.path / name
-        sequences = Sequences(
-            _mapped(folder, TOKENS, counts.tokens),
-            _mapped(folder, OFFSETS, counts.sequences + 1),
-            _mapped(folder, LOG_PROBABILITIES, counts.sequences)
-            if f"{name}/{LOG_PROBABILITIES.name}" in self.header.files
-            else None,
-        )
-        _check_offsets(sequences, folder / OFFSETS.name)
-        return sequences
+        return self.header.splits[name]
 
 
-def _mapped(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
-    path, promised = folder / array.name, count * array.dtype.itemsize
-    try:
-        size = path.stat().st_size
-        if size != promised:
-            raise DataError(path, f"has {size} bytes where its header promises {promised}")
-        if count == 0:
-            return np.empty(0, array.dtype)  # an empty file cannot be mapped
-        return np.asarray(np.memmap(path, array.dtype, mode="r"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+def _not_parallel(prepared: PreparedFolder) -> DataError:
+    return DataError(prepared.path, f"holds data of kind {prepared.kind!r}; expected parallel text")
 
 
-def _check_offsets(sequences: Sequences, path: Path) -> None:
-    offsets = sequences.offsets
-    if offsets[0] != 0 or offsets[-1] != sequences.token_count or bool((sequences.lengths < 0).any()):
-        raise DataError(path, f"damaged: offsets should rise from 0 to {sequences.token_count}")
+def _source_tokens(prepared: PreparedFolder, name: str) -> int:
+    counts = prepared.header.extra.get("source_tokens")
+    count = counts.get(name) if isinstance(counts, dict) else None
+    if not isinstance(count, int) or count < 0:
+        raise DataError(prepared.path / HEADER_NAME, f"does not say how many source tokens {name!r} has")
+    return count
 
 
 def open_prepared(folder: Path, *, verify: bool = False) -> PreparedFolder:
@@ -180,14 +169,27 @@ def open_prepared(folder: Path, *, verify: bool = False) -> PreparedFolder:
     """
     folder = Path(folder)
     header, digest = read_header(folder)
-    vocabulary = Vocabulary.load(folder / VOCABULARY_NAME)
-    _check_vocabulary(folder, header, vocabulary)
-    prepared = PreparedFolder(folder, header, digest, vocabulary)
+    prepared = (
+        _opened_parallel(folder, header, digest) if header.kind == "parallel" else _opened(folder, header, digest)
+    )
     for name in prepared.splits:
-        prepared.split(name)
+        prepared.split(name) if prepared.languages is None else prepared.pairs(name)
     if verify:
         verify_prepared(prepared)
     return prepared
+
+
+def _opened(folder: Path, header: Header, digest: str) -> PreparedFolder:
+    vocabulary = Vocabulary.load(folder / VOCABULARY_NAME)
+    _check_vocabulary(folder, header, vocabulary)
+    return PreparedFolder(folder, header, digest, vocabulary)
+
+
+def _opened_parallel(folder: Path, header: Header, digest: str) -> PreparedFolder:
+    sides = load_sides(folder, header.tokenizer)
+    if sides.target.vocabulary.size != header.vocabulary_size:
+        raise DataError(folder / HEADER_NAME, f"its vocabulary has {sides.target.vocabulary.size} symbols")
+    return PreparedFolder(folder, header, digest, sides.target.vocabulary, sides)
 
 
 def _check_vocabulary(folder: Path, header: Header, vocabulary: Vocabulary) -> None:
@@ -222,6 +224,8 @@ def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
     """
     missing = []
     for source in prepared.header.sources:
+        if source.path == STANDARD_INPUT:
+            continue
         path = Path(os.path.normpath(prepared.path.resolve() / source.path))
         if path.exists():
             _compare_digest(path, source.sha256, f"{prepared.path} was prepared from it")

@@ -54,8 +54,13 @@ class Line(NamedTuple):
     skipped_bytes: int
 
 
-def read_lines(path: Path, notices: Notices) -> Iterator[Line]:
+def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterator[Line]:
     """Read a text file line by line; a name that ends in ``.gz`` is decompressed.
+
+    Args:
+        path: the file.
+        notices: takes what the user should know.
+        name: what messages call the file, where that is not its path.
 
     Cost: time linear in the bytes, memory in the longest line.
 
@@ -63,16 +68,17 @@ def read_lines(path: Path, notices: Notices) -> Iterator[Line]:
         DataError: see the table above.
     """
     check_readable(path)
+    shown = path if name is None else name
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        for number, raw in enumerate(_raw_lines(file, path), start=1):
+        for number, raw in enumerate(_raw_lines(file, shown), start=1):
             skipped = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
             if skipped:
-                notices.say(f"{path}: the byte-order mark at the start is dropped")
+                notices.say(f"{shown}: the byte-order mark at the start is dropped")
                 if len(raw) == skipped:
                     return  # nothing follows: an empty file
             if raw.endswith(b"\r\n"):
-                notices.say(f"{path}: lines end in CRLF; the CR is dropped")
-            yield Line(number, _decoded(raw, skipped, path, number), skipped)
+                notices.say(f"{shown}: lines end in CRLF; the CR is dropped")
+            yield Line(number, _decoded(raw, skipped, shown, number), skipped)
 
 
 def check_readable(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from structattn.data.tokenizers import level_named
 from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
 from structattn.support.files import folder_written_whole, sha256_of_file
+
+STANDARD_INPUT = "-"
+"""Where the header names a source that was no file and cannot be looked at again."""
 
 _FLUSH_AT = 1 << 20  # tokens gathered before they are written
 
@@ -79,7 +83,7 @@ def write_prepared(
                 vocabulary_size=vocabulary.size,
                 sources=[Source.model_validate(source) for source in sources],
                 splits=counts,
-                files=_digests(temporary),
+                files=digests_of(temporary),
                 extra=dict(extra or {}),
             )
             (temporary / HEADER_NAME).write_bytes(header.to_json())
@@ -125,46 +129,79 @@ def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
 def _write_split(
     folder: Path, name: str, sequences: Iterable[Ids], size: int, log_probabilities: NDArray[Any] | None
 ) -> Counts:
-    folder.mkdir()
-    tokens = count = 0
-    with (folder / TOKENS.name).open("wb") as token_file, (folder / OFFSETS.name).open("wb") as offset_file:
-        offset_file.write(np.zeros(1, OFFSETS.dtype).tobytes())
-        for group in _groups(_checked(sequences, name, size)):
-            ends = tokens + np.cumsum([len(sequence) for sequence in group])
-            token_file.write(np.concatenate(group).tobytes())
-            offset_file.write(ends.astype(OFFSETS.dtype).tobytes())
-            tokens, count = int(ends[-1]), count + len(group)
+    with SequenceWriter(folder, f"split {name!r}", size) as writer:
+        for sequence in sequences:
+            writer.add(sequence)
+    counts = writer.counts
     if log_probabilities is not None:
-        if log_probabilities.shape != (count,):
-            raise ValueError(f"split {name!r}: {count} sequences, log probabilities of shape {log_probabilities.shape}")
+        if log_probabilities.shape != (counts.sequences,):
+            shape = log_probabilities.shape
+            raise ValueError(f"split {name!r}: {counts.sequences} sequences, log probabilities of shape {shape}")
         (folder / LOG_PROBABILITIES.name).write_bytes(log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
-    return Counts(sequences=count, tokens=tokens)
+    return counts
 
 
-def _checked(sequences: Iterable[Ids], name: str, size: int) -> Iterator[Int32[np.ndarray, " length"]]:
-    for index, sequence in enumerate(sequences):
+class SequenceWriter:
+    """Writes ``tokens.bin`` and ``offsets.bin`` as sequences come; at most some MB wait in memory.
+
+    Args:
+        folder: is made.
+        name: what error messages call it.
+        size: of the vocabulary.
+    """
+
+    def __init__(self, folder: Path, name: str, size: int) -> None:
+        folder.mkdir()
+        self._folder, self._name, self._size = folder, name, size
+        self._group: list[Int32[np.ndarray, " length"]] = []
+        self._waiting = self._tokens = self._count = 0
+
+    def __enter__(self) -> "SequenceWriter":
+        with ExitStack() as stack:
+            self._token_file = stack.enter_context((self._folder / TOKENS.name).open("wb"))
+            self._offset_file = stack.enter_context((self._folder / OFFSETS.name).open("wb"))
+            self._files = stack.pop_all()
+        self._offset_file.write(np.zeros(1, OFFSETS.dtype).tobytes())
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with self._files:
+            if kind is None:
+                self._flush()
+
+    @property
+    def counts(self) -> Counts:
+        """How much was written; whole only after the end of the ``with`` statement."""
+        return Counts(sequences=self._count, tokens=self._tokens)
+
+    def add(self, sequence: Ids) -> None:
+        """Write one sequence more.
+
+        Raises:
+            ValueError: an id is outside the vocabulary or belongs to a control symbol.
+        """
         ids = np.asarray(sequence, dtype=np.int64)
-        outside = ids[(ids < FIRST_SYMBOL) | (ids >= size)]
+        outside = ids[(ids < FIRST_SYMBOL) | (ids >= self._size)]
         if ids.ndim != 1 or len(outside):
             found = f"shape {ids.shape}" if ids.ndim != 1 else f"id {outside[0]}"
-            raise ValueError(f"split {name!r}, sequence {index}: {found}; expected ids {FIRST_SYMBOL} to {size - 1}")
-        yield ids.astype(TOKENS.dtype)
+            place = f"{self._name}, sequence {self._count + len(self._group)}"
+            raise ValueError(f"{place}: {found}; expected ids {FIRST_SYMBOL} to {self._size - 1}")
+        self._group.append(ids.astype(TOKENS.dtype))
+        self._waiting += len(ids) + 1  # so that empty sequences cannot pile up without end
+        if self._waiting >= _FLUSH_AT:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._group:
+            return
+        ends = self._tokens + np.cumsum([len(sequence) for sequence in self._group])
+        self._token_file.write(np.concatenate(self._group).tobytes())
+        self._offset_file.write(ends.astype(OFFSETS.dtype).tobytes())
+        self._tokens, self._count = int(ends[-1]), self._count + len(self._group)
+        self._group, self._waiting = [], 0
 
 
-def _groups(sequences: Iterable[Int32[np.ndarray, " length"]]) -> Iterator[list[Int32[np.ndarray, " length"]]]:
-    """Neighbouring sequences in groups large enough to be worth a write."""
-    group: list[NDArray[Any]] = []
-    tokens = 0
-    for sequence in sequences:
-        group.append(sequence)
-        tokens += len(sequence) + 1  # so that empty sequences cannot pile up without end
-        if tokens >= _FLUSH_AT:
-            yield group
-            group, tokens = [], 0
-    if group:
-        yield group
-
-
-def _digests(folder: Path) -> dict[str, str]:
+def digests_of(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

@@ -1,0 +1,1 @@
+"""Parallel text: pairs of lines, checked, filtered, cut into subwords and numbered."""

@@ -1,0 +1,130 @@
+"""Parallel text to a prepared folder for translation.
+
+The files are read twice: once to check every pair and count words, from which subwords are learnt, and once to write;
+once more before that where pairs are sampled. Memory holds different words, pieces and one pair.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from structattn.data.header import SPLIT_NAME
+from structattn.data.parallel.counting import UnitCounts
+from structattn.data.parallel.filters import Filters, Rules
+from structattn.data.parallel.languages import Coding, learn_sides
+from structattn.data.parallel.reading import PairFiles, found_files
+from structattn.data.parallel.splits import EncodedPair, Split
+from structattn.data.parallel.writing import write_parallel
+from structattn.data.text import Notices
+from structattn.data.vocabulary import UNKNOWN_SYMBOL
+from structattn.data.writing import refuse_occupied
+from structattn.support.errors import UsageError
+from structattn.support.progress import progress
+
+TRAIN: Final = "train"
+_CODING: Final = Coding()
+_FILTERS: Final = Filters()
+
+
+def prepare_parallel(
+    folder: Path,
+    splits: Mapping[str, Sequence[Path]],
+    *,
+    coding: Coding = _CODING,
+    filters: Filters = _FILTERS,
+    nfkc: bool = True,
+    max_line_tokens: int = 100_000,
+) -> tuple[str, ...]:
+    """Check parallel text, learn its subwords, number them, and write a prepared folder, whole or not at all.
+
+    Args:
+        folder: the prepared folder; must not exist, or be empty.
+        splits: for each name its files: source and target, line for line, or one TSV, source TAB target; ``-`` is a
+            TSV on standard input. ``.gz`` is decompressed. Subwords and vocabularies are taken from ``train``.
+        coding: what a symbol is.
+        filters: which pairs are dropped, besides those with a blank side.
+        nfkc: put lines into NFKC before anything else.
+        max_line_tokens: a longer line, in words at level ``word`` and in characters else, is refused.
+
+    Returns:
+        What the user should know: marks and CRs that were dropped, pairs that were dropped, symbols that are unknown.
+
+    Raises:
+        DataError: a file is refused; the message gives file, line, byte column and reason. Nothing is left behind.
+        UsageError: an option has an impossible value, or an optional library is missing.
+    """
+    folder, notices = Path(folder), Notices()
+    _check(splits, max_line_tokens)
+    refuse_occupied(folder)
+    rules = Rules(filters, nfkc, False, max_line_tokens, coding.level == "word")
+    with found_files(splits, folder) as files:
+        sources = {name: found.entries(name, folder) for name, found in files.items()}
+        found = [Split(name, files[name], replace(rules, training=name == TRAIN)) for name in splits]
+        source, target = _survey(found, coding, notices)
+        sides = learn_sides(source.counts, target.counts, coding, nfkc)
+        with progress("Writing", sum(split.tally.kept for split in found), "pairs") as advance:
+            write_parallel(
+                folder,
+                sides=sides,
+                joint=coding.joint,
+                tokenizer={**coding.description(), "nfkc": nfkc},
+                splits={
+                    split.name: _unchanged(split.encoded(sides, advance), split.files, sources[split.name])
+                    for split in found
+                },
+                with_texts=[name for name in splits if name != TRAIN],
+                sources=[entry for entries in sources.values() for entry in entries],
+                extra=lambda: _description(found, filters, max_line_tokens),
+            )
+    _say_unknown(found, notices)
+    return notices.messages
+
+
+def _check(splits: Mapping[str, Sequence[Path]], max_line_tokens: int) -> None:
+    if max_line_tokens < 1:
+        raise UsageError(f"max_line_tokens is {max_line_tokens}; expected at least 1")
+    if TRAIN not in splits:
+        raise UsageError(f"there is no split {TRAIN!r}, only {', '.join(splits) or 'none'}")
+    for name in splits:
+        if not re.match(SPLIT_NAME, name):
+            raise UsageError(f"{name!r} cannot name a split; expected letters, digits, '-' and '_'")
+
+
+def _survey(splits: Iterable[Split], coding: Coding, notices: Notices) -> tuple[UnitCounts, UnitCounts]:
+    """The first reading of all splits; the words of both sides of the training text."""
+    counts = UnitCounts(coding.cut), UnitCounts(coding.cut)
+    with progress("Checking pairs", None, "pairs") as advance:
+        for split in splits:
+            split.survey(coding.cut, counts if split.name == TRAIN else None, notices, advance)
+    forgotten = sum(side.forgotten for side in counts)
+    if forgotten:
+        notices.say(f"{forgotten} rare words were not remembered: subwords are learnt from all others")
+    return counts
+
+
+def _unchanged(
+    pairs: Iterator[EncodedPair], files: PairFiles, entries: Sequence[Mapping[str, str]]
+) -> Iterator[EncodedPair]:
+    """The same pairs; what they were read from must still be what was checked when all have come."""
+    yield from pairs
+    files.check_unchanged(entries)
+
+
+def _description(splits: Iterable[Split], filters: Filters, max_line_tokens: int) -> dict[str, Any]:
+    return {
+        "filters": asdict(filters),
+        "max_line_tokens": max_line_tokens,
+        "lines": {split.name: split.tally.lines for split in splits},
+        "dropped": {split.name: dict(sorted(split.tally.dropped.items())) for split in splits},
+        "unknown_tokens": {split.name: dict(zip(("source", "target"), split.unknown, strict=True)) for split in splits},
+    }
+
+
+def _say_unknown(splits: Iterable[Split], notices: Notices) -> None:
+    for split in splits:
+        source, target = split.unknown
+        if source or target:
+            counts = f"{source} source and {target} target symbols"
+            notices.say(f"{split.files.shown}: {counts} of {split.name} are {UNKNOWN_SYMBOL}")

@@ -1,0 +1,168 @@
+"""Pairs of lines, strictly read: pair i is line i of the files, whatever is dropped before it.
+
+| input                                        | outcome                                                    |
+|----------------------------------------------|------------------------------------------------------------|
+| what ``text.py`` refuses                     | refused: file, line, byte column                           |
+| one file has more lines than the other       | refused at the first line without a counterpart            |
+| a line of a TSV without exactly one tab      | refused: line, and the column of the second tab or the end |
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from structattn.data.text import Line, Notices, read_lines
+from structattn.data.writing import STANDARD_INPUT, source_entry
+from structattn.support.errors import DataError, UsageError
+from structattn.support.files import sha256_of_file
+
+_INPUT_NAME: Final = Path("standard input")
+
+
+class Text(NamedTuple):
+    """One side of a pair: its text, and where that stands: file, line from 1, bytes of the line before it."""
+
+    text: str
+    path: Path
+    line: int
+    bytes_before: int
+
+
+class RawPair(NamedTuple):
+    """A pair as it stands in the files; ``number`` is its line, from 1."""
+
+    number: int
+    source: Text
+    target: Text
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Where the pairs of a split are.
+
+    Args:
+        source: a file of source lines; without ``target`` a TSV, source TAB target.
+        target: a file of as many target lines.
+        name: what messages call ``source``, where that is not its path.
+    """
+
+    source: Path
+    target: Path | None = None
+    name: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return (self.source,) if self.target is None else (self.source, self.target)
+
+    @property
+    def shown(self) -> Path:
+        """What messages call the first file."""
+        return self.source if self.name is None else self.name
+
+    def entries(self, split: str, folder: Path) -> list[dict[str, str]]:
+        """What the header keeps of the files.
+
+        Raises:
+            DataError: one cannot be read.
+        """
+        entries = [source_entry(path, split, folder) for path in self.paths]
+        return entries if self.name is None else [{**entries[0], "path": STANDARD_INPUT}]
+
+    def check_unchanged(self, entries: Sequence[Mapping[str, str]]) -> None:
+        """Compare the files with what they were.
+
+        Raises:
+            DataError: one has changed.
+        """
+        for path, entry in zip(self.paths, entries, strict=True):
+            if sha256_of_file(path) != entry["sha256"]:
+                raise DataError(path, "changed while it was being prepared")
+
+
+def read_pairs(files: PairFiles, notices: Notices) -> Iterator[RawPair]:
+    """Read pairs one after the other.
+
+    Cost: time linear in the bytes, memory in the longest pair.
+
+    Raises:
+        DataError: see the table above.
+    """
+    if files.target is None:
+        return _from_table(files.source, files.shown, notices)
+    return _from_two(files.source, files.target, notices)
+
+
+def _from_two(source: Path, target: Path, notices: Notices) -> Iterator[RawPair]:
+    sides = read_lines(source, notices), read_lines(target, notices)
+    while True:
+        left, right = (next(side, None) for side in sides)
+        if left is None and right is None:
+            return
+        if left is None or right is None:
+            _refuse_unequal(source, target, left, right)
+        else:
+            yield RawPair(left.number, _text(left, source), _text(right, target))
+
+
+def _text(line: Line, path: Path) -> Text:
+    return Text(line.text, path, line.number, line.skipped_bytes)
+
+
+def _refuse_unequal(source: Path, target: Path, left: Line | None, right: Line | None) -> None:
+    longer, shorter, line = (source, target, left) if left is not None else (target, source, right)
+    assert line is not None
+    reason = (
+        f"has no counterpart: {shorter} ends after {line.number - 1} lines; nothing says which lines belong together"
+    )
+    raise DataError(longer, reason, line.number, 1)
+
+
+def _from_table(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
+    for line in read_lines(path, notices, shown):
+        source, *rest = line.text.split("\t")
+        if len(rest) != 1:
+            column = line.skipped_bytes + len("\t".join((source, *rest[:1])).encode()) + 1
+            expected = "expected one, between source and target"
+            raise DataError(shown, f"{len(rest)} tabs in a line; {expected}", line.number, column)
+        before = line.skipped_bytes + len(source.encode()) + 1
+        yield RawPair(
+            line.number, Text(source, shown, line.number, line.skipped_bytes), Text(rest[0], shown, line.number, before)
+        )
+
+
+@contextmanager
+def found_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Iterator[dict[str, PairFiles]]:
+    """The files of each split; standard input is copied to a temporary file, since it is read twice.
+
+    Args:
+        splits: for each name two files, source and target, or one TSV; ``-`` is a TSV on standard input.
+        beside: the copy is made in this path's folder, where the prepared folder will need room in any case.
+
+    Raises:
+        UsageError: another number of files, or standard input for two splits.
+    """
+    splits = {name: tuple(map(Path, paths)) for name, paths in splits.items()}
+    for name, paths in splits.items():
+        if len(paths) not in {1, 2}:
+            raise UsageError(f"{name}: {len(paths)} files; expected source and target, or one TSV")
+        if len(paths) == 2 and Path(STANDARD_INPUT) in paths:
+            raise UsageError(f"{name}: standard input holds pairs, source TAB target; it cannot be one side")
+    given = [name for name, paths in splits.items() if paths == (Path(STANDARD_INPUT),)]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: standard input can be one split only")
+    files = {name: PairFiles(*paths) for name, paths in splits.items()}
+    if not given:
+        yield files
+        return
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=beside.parent, prefix=f".{beside.name}.") as folder:
+        copy = Path(folder, "input.tsv")
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield {**files, given[0]: PairFiles(copy, name=_INPUT_NAME)}

@@ -1,0 +1,190 @@
+"""The two languages of parallel text: how the lines of each become ids, and back, and the files that say so."""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, SupportsInt
+
+from structattn.data.header import VOCABULARY_NAME
+from structattn.data.subwords.storing import load_subwords, save_subwords
+from structattn.data.subwords.tokenizer import SubwordTokenizer
+from structattn.data.tokenizers import LEVELS, Tokenizer
+from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
+from structattn.support.errors import DataError
+
+SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
+PARALLEL_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
+KEPT_NAME: Final = "kept.json"
+SOURCE_PREFIX: Final = "source_"
+
+SideName = Literal["source", "target"]
+
+
+class LineTokenizer(Protocol):
+    """Lines to ids and back."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The numbering."""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of all that decides how a line becomes ids."""
+
+    def encode(self, line: str) -> list[int]:
+        """The ids of a line, without ``<bos>`` and ``<eos>``."""
+
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
+        """The line that ids stand for."""
+
+
+def normalized(line: str, nfkc: bool) -> str:
+    """A line in NFKC where that is asked for, with single spaces between its words and none at its ends.
+
+    Spaces and tabs are what parts words; NFKC makes spaces of most others, such as U+00A0 and U+3000.
+    """
+    text = unicodedata.normalize("NFKC", line) if nfkc else line
+    return " ".join(word for word in text.replace("\t", " ").split(" ") if word)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language; ``decode(encode(line))`` is ``normalized(line)`` up to what is ``<unk>``.
+
+    Args:
+        tokenizer: from normalised lines to ids and back.
+        nfkc: whether lines are put into NFKC.
+    """
+
+    tokenizer: LineTokenizer
+    nfkc: bool
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The numbering."""
+        return self.tokenizer.vocabulary
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all that decides how a line becomes ids."""
+        return hashlib.sha256(json.dumps([self.nfkc, self.tokenizer.digest]).encode()).hexdigest()
+
+    def normalized(self, line: str) -> str:
+        """What of a line is encoded; see the function of that name."""
+        return normalized(line, self.nfkc)
+
+    def encode(self, line: str) -> list[int]:
+        """The ids of a line, without ``<bos>`` and ``<eos>``.
+
+        Raises:
+            TextError: a word is spelt like a control symbol, at level ``word``.
+        """
+        return self.tokenizer.encode(self.normalized(line))
+
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
+        """The line that ids stand for; control symbols are left out."""
+        return self.tokenizer.decode(ids)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both languages.
+
+    Args:
+        source: what is translated.
+        target: what it becomes.
+        level: one of ``PARALLEL_LEVELS``.
+    """
+
+    source: Side
+    target: Side
+    level: str
+
+    @property
+    def joint(self) -> bool:
+        """Whether both have one numbering."""
+        return self.source.vocabulary == self.target.vocabulary
+
+    def digests(self) -> dict[str, str]:
+        """What the header keeps of them."""
+        return {"digest": self.target.digest, "source_digest": self.source.digest}
+
+
+def save_sides(sides: Sides, folder: Path, joint: bool) -> None:
+    """Write the files that say how lines become ids: one set where both sides share it, else two."""
+    named = {"": sides.target} if joint else {"": sides.target, SOURCE_PREFIX: sides.source}
+    for prefix, side in named.items():
+        side.vocabulary.save(folder / (prefix + VOCABULARY_NAME))
+        if isinstance(side.tokenizer, SubwordTokenizer):
+            save_subwords(side.tokenizer.subwords, folder, prefix)
+    if sides.level in SUBWORD_LEVELS:
+        kept = {"source": _kept_ids(sides.source), "target": _kept_ids(sides.target)}
+        (folder / KEPT_NAME).write_bytes((json.dumps(kept) + "\n").encode())
+
+
+def load_sides(folder: Path, description: Mapping[str, Any]) -> Sides:
+    """Read what ``save_sides`` wrote.
+
+    Args:
+        folder: the prepared folder.
+        description: ``tokenizer`` of its header.
+
+    Raises:
+        DataError: a file is missing, damaged, or not the one that the header describes.
+    """
+    level, joint, nfkc = (description.get(name) for name in ("level", "joint", "nfkc"))
+    if level not in PARALLEL_LEVELS or not isinstance(joint, bool) or not isinstance(nfkc, bool):
+        raise DataError(folder, f"its header's tokenizer is of no known kind: level {level!r}")
+    kept = _load_kept(folder) if level in SUBWORD_LEVELS else {}
+    target = _load_side(folder, "", level, nfkc, kept.get("target"))
+    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, nfkc, kept.get("source"))
+    sides = Sides(source, target, level)
+    for name, found in sides.digests().items():
+        if found != description.get(name):
+            changed = f"the {name} of its tokenizer was {description.get(name)} and is {found}"
+            raise DataError(folder, f"changed since it was written: {changed}")
+    return sides
+
+
+def _load_side(folder: Path, prefix: str, level: str, nfkc: bool, kept: list[int] | None) -> Side:
+    vocabulary = Vocabulary.load(folder / (prefix + VOCABULARY_NAME))
+    if level not in SUBWORD_LEVELS:
+        return Side(Tokenizer(level, vocabulary), nfkc)
+    subwords = load_subwords(level, folder, prefix)
+    numbers = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
+    if any(not FIRST_SYMBOL < number < vocabulary.size for number in numbers):
+        raise DataError(folder / KEPT_NAME, f"names a piece outside the vocabulary of {vocabulary.size} symbols")
+    return Side(SubwordTokenizer(subwords.restricted(vocabulary.symbols[n] for n in numbers), vocabulary), nfkc)
+
+
+def _kept_ids(side: Side) -> list[int] | None:
+    """The ids that may come out on a side; None where all may."""
+    tokenizer = side.tokenizer
+    assert isinstance(tokenizer, SubwordTokenizer)
+    kept = tokenizer.subwords.kept
+    pieces = side.vocabulary.symbols[FIRST_SYMBOL + 1 :]
+    if kept is None or len(kept) == len(pieces):
+        return None
+    return sorted(side.vocabulary.id_of[piece] for piece in kept)
+
+
+def _load_kept(folder: Path) -> dict[str, list[int] | None]:
+    path = folder / KEPT_NAME
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"not JSON: {error}") from None
+    fits = isinstance(found, dict) and set(found) == {"source", "target"}
+    if not fits or not all(ids is None or _are_numbers(ids) for ids in found.values()):
+        raise DataError(path, "should hold source and target, each null or a list of ids")
+    return dict(found)
+
+
+def _are_numbers(ids: object) -> bool:
+    return isinstance(ids, list) and all(type(number) is int for number in ids)
