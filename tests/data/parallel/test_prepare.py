@@ -234,7 +234,7 @@ def test_impossible_options_are_refused(make):
 def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr("structattn.data.writing._FLUSH_AT", 1000)  # tokens that wait to be written
     peaks = []  # the first includes what is loaded on first use
-    for count in (20, 1_000, 8_000):
+    for count in (20, 6_000, 18_000):
         folder = tmp_path / str(count)
         folder.mkdir()
         table = parallel.write(
@@ -245,7 +245,7 @@ def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(open_prepared(folder / "out").pairs("train")) == count
-    assert peaks[2] - peaks[1] < 100_000  # the longer text has 150 kB more, and as strings several times that
+    assert peaks[2] - peaks[1] < 150_000  # the longer text has 300 kB more, and as strings several times that
 
 
 def test_counting_forgets_rare_words_but_no_character():
