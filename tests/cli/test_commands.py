@@ -1,6 +1,7 @@
 """The small commands: list, doctor, schema, prepare."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -111,3 +112,88 @@ def test_prepare_text(tmp_path):
     assert open_prepared(tmp_path / "data").kind == "sentences"
     assert run(*arguments, "-o", tmp_path / "stream", "--mode", "stream", "--level", "character").exit_code == 0
     assert open_prepared(tmp_path / "stream").tokenizer.level == "character"
+
+
+def pairs(folder):
+    """Six pairs as two files and as a table."""
+    rows = [(f"das {number}. haus", f"the {number}th house") for number in range(6)]
+    for name, text in (
+        ("a.de", "".join(f"{row[0]}\n" for row in rows)),
+        ("a.en", "".join(f"{row[1]}\n" for row in rows)),
+        ("a.tsv", "".join("\t".join(row) + "\n" for row in rows)),
+    ):
+        (folder / name).write_text(text)
+    return [folder / "a.de", folder / "a.en"], folder / "a.tsv"
+
+
+def test_prepare_parallel(tmp_path):
+    two, table = pairs(tmp_path)
+    arguments = ["prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word"]
+    result = run(*arguments, "-o", tmp_path / "data", "--no-joint")
+    assert result.exit_code == 0, result.output
+    told = "parallel, 12 source and 12 target symbols; train 6 pairs of 18 and 18 tokens, valid 6 pairs"
+    assert told in result.output
+    result = run(*arguments, "-o", tmp_path / "joint", "--max-characters", 200, "--max-ratio", 4, "--drop-full-stops")
+    assert result.exit_code == 0, result.output
+    assert "parallel, 20 symbols" in result.output
+    prepared = open_prepared(tmp_path / "joint")
+    assert prepared.header.extra["filters"]["max_ratio"] == 4.0
+    assert prepared.header.tokenizer["level"] == "word"
+    assert prepared.header.tokenizer["nfkc"] is True
+
+
+def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    two, table = pairs(tmp_path)
+    arguments = [
+        "prepare",
+        "parallel",
+        "--train-tsv",
+        "-",
+        "--valid",
+        *two,
+        "--size",
+        9,
+        "--no-nfkc",
+        "--marker",
+        "start",
+    ]
+    arguments += ["--threshold", 2, "--sample", 5, "-o", tmp_path / "data"]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=table.read_text())
+    assert result.exit_code == 0, result.output
+    prepared = open_prepared(tmp_path / "data")
+    assert len(prepared.pairs("train")) == 5
+    described = {"level": "bpe", "joint": True, "size": 9, "threshold": 2, "marker": "start", "nfkc": False}
+    assert described.items() <= prepared.header.tokenizer.items()
+
+
+def test_refused_parallel_text_is_told_with_its_place(tmp_path):
+    two, table = pairs(tmp_path)
+    two[1].write_text(two[1].read_text() + "one more\n")
+    result = run(
+        "prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word", "-o", tmp_path / "data"
+    )
+    assert result.exit_code == 1
+    assert f"{two[1]}:7:1: has no counterpart" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_where_the_pairs_are_is_asked_once(tmp_path):
+    two, table = pairs(tmp_path)
+    for arguments, reason in (
+        (["--train", *two], "neither --valid nor --valid-tsv"),
+        (["--valid", *two], "neither --train nor --train-tsv"),
+        (["--train", *two, "--train-tsv", table, "--valid", *two], "--train and --train-tsv are both given"),
+    ):
+        result = run("prepare", "parallel", *arguments, "-o", tmp_path / "data")
+        assert result.exit_code == 2
+        assert reason in result.stderr
+
+
+def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch):
+    two, _ = pairs(tmp_path)
+    for library, level in (("tokenizers", "bpe"), ("sentencepiece", "sentencepiece-unigram")):
+        monkeypatch.setitem(sys.modules, library, None)
+        result = run("prepare", "parallel", "--train", *two, "--valid", *two, "--level", level, "-o", tmp_path / "data")
+        assert result.exit_code == 2
+        assert "pip install 'structattn[mt]'" in result.stderr

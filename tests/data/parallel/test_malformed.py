@@ -28,8 +28,8 @@ def rows():
     return [[f"s{number} rot ß".encode(), f"t{number} red".encode()] for number in range(1, COUNT + 1)]
 
 
-# A reader takes rows of (source, target) bytes, the ending of each row and what stands before all. It gives the files, what
-# messages call the file of each side, and how many bytes of its line stand before the target.
+# A reader takes rows of (source, target) bytes, the ending of each row and what stands before all. It gives the files,
+# what messages call the file of each side, and how many bytes of its line stand before the target.
 
 
 def two_files(folder, pairs, ending=b"\n", start=b"", suffix=""):

@@ -1,0 +1,75 @@
+"""Europarl, WMT's news tests and the Declaration of Human Rights in 41 languages, where they are at hand."""
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from structattn.data.parallel.filters import Filters, Rules, Tally, filtered_pairs
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.parallel.reading import PairFiles
+from structattn.data.parallel.sides import normalized
+from structattn.data.prepared import open_prepared
+from structattn.data.subwords import BytePairs, learn_byte_pairs, numbered
+from structattn.data.text import Notices
+from structattn.data.vocabulary import UNK
+
+DATA = Path(__file__).resolve().parents[4] / "shared/data"
+EUROPARL, NEWS, RIGHTS = DATA / "europarl-de-en", DATA / "newstest-de-en", DATA / "udhr"
+
+
+def needs(folder):
+    return pytest.mark.skipif(not folder.is_dir(), reason=f"../shared/data/{folder.name} is not there")
+
+
+@needs(EUROPARL)
+def test_the_filters_of_the_published_experiment_keep_what_was_counted_by_hand(tmp_path):
+    for side in ("de", "en"):
+        lines = gzip.decompress((EUROPARL / f"all20k.{side}.gz").read_bytes()).split(b"\n")[:18_000]
+        (tmp_path / side).write_bytes(b"\n".join(lines) + b"\n")
+    rules, tally = Rules(Filters(150, 4.0), True, True, 100_000, False), Tally()
+    for pair in filtered_pairs(PairFiles(tmp_path / "de", tmp_path / "en"), rules, tally, Notices()):
+        assert pair.raw.source.line == pair.raw.target.line == pair.number
+    assert (tally.lines, tally.kept) == (18_000, 8_971)
+
+
+@needs(NEWS)
+@pytest.mark.parametrize("year", [2016, 2017])
+def test_news_tests_cut_to_150_characters(year):
+    rules = Rules(Filters(150, 4.0, full_stops=True), True, False, 100_000, False)
+    files = PairFiles(NEWS / f"newstest{year}.de", NEWS / f"newstest{year}.en")
+    cut = [(NEWS / f"newstest{year}.le150.{side}").read_text("utf-8").split("\n")[:-1] for side in ("de", "en")]
+    kept = [(pair.source, pair.target) for pair in filtered_pairs(files, rules, Tally(), Notices())]
+    assert kept == [(normalized(left, True), normalized(right, True)) for left, right in zip(*cut, strict=True)]
+
+
+@needs(EUROPARL)
+def test_europarl_comes_back(tmp_path):
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    splits = {name: [EUROPARL / f"{name}.{side}" for side in ("de", "en")] for name in ("train", "valid")}
+    coding, filters = Coding("bpe", size=4000), Filters(150, 4.0, full_stops=True)
+    prepare_parallel(tmp_path / "folder", splits, coding=coding, filters=filters)
+    prepared = open_prepared(tmp_path / "folder", verify=True)
+    assert len(prepared.pairs("train")) == 8_936 - prepared.header.extra["dropped"]["train"].get("full_stop", 0)
+    for name, side in (("source", prepared.sides.source), ("target", prepared.sides.target)):
+        sequences = getattr(prepared.pairs("valid"), name)
+        known = [index for index in range(len(sequences)) if UNK not in sequences[index]]
+        assert len(known) > 0.98 * len(sequences)
+        texts = prepared.texts("valid", name)
+        assert [side.decode(sequences[index]) for index in known] == [texts[index] for index in known]
+
+
+@needs(RIGHTS)
+def test_human_rights_in_41_languages_come_back():
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    texts = sorted(RIGHTS.glob("*.txt"))
+    lines = [normalized(line, True) for path in texts for line in path.read_text("utf-8").split("\n")[:25]]
+    units = Counter(unit for line in lines for unit in BytePairs(()).units(line))
+    (tokenizer,) = numbered(learn_byte_pairs(units, 3000), [units], 3)
+    encoded = [tokenizer.encode(line) for line in lines]
+    assert len(texts) >= 40
+    assert not any(UNK in ids for ids in encoded)
+    assert [tokenizer.decode(ids) for ids in encoded] == lines
+    assert sum(map(len, encoded)) < 0.7 * sum(map(len, lines))
