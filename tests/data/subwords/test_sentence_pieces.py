@@ -1,6 +1,7 @@
 """SentencePiece: lines come back, its own restriction of vocabularies, and a missing library."""
 
 import sys
+import tempfile
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structattn.data.subwords import SentencePieces, learn_sentence_pieces, numbered
-from structattn.data.subwords.unused_pieces import with_unused
+from structattn.data.subwords.model_bytes import with_unused
 from structattn.data.vocabulary import UNK
 from structattn.support.errors import UsageError
 
@@ -53,6 +54,13 @@ def test_only_common_pieces_and_characters_come_out(algorithm):
     assert all(len(piece) == 1 or counts[piece] >= 2 for piece in seen)
     assert any(len(piece) > 1 for piece in seen)
     assert tokenizer.vocabulary.size < free.vocabulary.size
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_learning_twice_gives_the_same_bytes(algorithm):
+    first, second = (coded(algorithm).subwords.model for _ in range(2))
+    assert first == second
+    assert tempfile.gettempdir().encode() not in first
 
 
 def test_keeping_all_changes_nothing():

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from structattn.data.subwords.byte_pairs import MARK, BytePairs
+from structattn.data.subwords.model_bytes import without_path
 from structattn.data.subwords.sentence_pieces import SPACE, SentencePieces
 from structattn.support.errors import UsageError
 
@@ -114,4 +115,4 @@ def learn_sentence_pieces(units: Mapping[str, int], size: int, algorithm: str) -
             )
         except (RuntimeError, OSError) as error:
             raise UsageError(f"SentencePiece learns no {size} pieces from this text: {error}") from None
-    return SentencePieces(model.getvalue())
+    return SentencePieces(without_path(model.getvalue(), str(words)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from structattn.data.subwords.unused_pieces import with_unused
+from structattn.data.subwords.model_bytes import with_unused
 from structattn.support.errors import UsageError
 
 SPACE: Final = "▁"

@@ -1,26 +1,44 @@
-"""Marks pieces of a SentencePiece model as unused, as its own vocabulary restriction does.
+"""Two changes to the bytes of a SentencePiece model.
 
 The model is a protocol buffer (sentencepiece_model.proto): field 1, repeated, is a piece, in which field 1 is the text
-and field 3 the type. A field given twice counts as given last, so appending type 5, UNUSED, to a piece is enough.
+and field 3 the type; field 2 says how it was learnt, and begins with the path of the text.
 """
 
 from collections.abc import Container, Iterator
 
-_PIECES, _TEXT, _BYTES = 1, 1, 2
+_PIECES, _LEARNING, _TEXT, _BYTES = 1, 2, 1, 2
 _UNUSED = bytes((3 << 3, 5))
 
 
 def with_unused(model: bytes, kept: Container[str]) -> bytes:
     """The same model; its pieces of more than one character that are not kept can no more come out.
 
+    They get type 5, UNUSED, as by SentencePiece's own vocabulary restriction: a field given twice counts as given last.
+
     Raises:
         ValueError: the bytes are no such model.
     """
-    parts = []
+    changed = bytearray()
     for index, (field, body) in enumerate(_fields(model)):
-        changed = index > 0 and field == _PIECES and _is_unused(body, kept)  # the first piece is <unk>
-        parts += [_number(field << 3 | _BYTES), _number(len(body) + 2 * changed), body, _UNUSED * changed]
-    return b"".join(parts)
+        unused = index > 0 and field == _PIECES and _is_unused(body, kept)  # the first piece is <unk>
+        changed += _field(field, body + _UNUSED if unused else body)
+    return bytes(changed)
+
+
+def without_path(model: bytes, path: str) -> bytes:
+    """The same model without the path of the text that it was learnt from, so that the same text gives the same bytes.
+
+    Raises:
+        ValueError: the bytes are no such model.
+    """
+    found = _field(_TEXT, path.encode())
+    return b"".join(
+        _field(field, body.removeprefix(found) if field == _LEARNING else body) for field, body in _fields(model)
+    )
+
+
+def _field(number: int, body: bytes) -> bytes:
+    return _number(number << 3 | _BYTES) + _number(len(body)) + body
 
 
 def _is_unused(piece: bytes, kept: Container[str]) -> bool:

@@ -1,0 +1,90 @@
+"""Each language of parallel text: any line comes back normalised, and what was stored codes as before."""
+
+import re
+import unicodedata
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from structattn.data.parallel.languages import Coding, learn_sides
+from structattn.data.parallel.sides import load_sides, normalized, save_sides
+from structattn.data.vocabulary import UNK
+
+CODINGS = [
+    *(
+        Coding("bpe", True, 30, threshold, marker)
+        for marker in ("end", "start", "continuation")
+        for threshold in (0, 2)
+    ),
+    *(Coding(level) for level in ("word", "character", "byte")),
+]
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), max_size=40)
+SCRIPTS = (
+    "größte", "жук", "Ελλάδα", "שלום", "עִבְרִית", "العربية", "हिन्दी", "বাংলা", "தமிழ்",
+    "ไทย", "ລາວ", "བོད", "ქართული", "հայերեն", "አማርኛ", "한국어", "日本語", "ｶﾀｶﾅ", "中文", "Tiếng",
+    "Việt", "ﬁn", "Å", "e\u0301", "👩\u200d👩\u200d👧", "\u200e", "𝔘", "1½", "²", "…", "\u00a0",
+    "\u3000", "\t", " ",
+)  # fmt: skip
+MIXTURES = st.lists(st.sampled_from(SCRIPTS), max_size=12).map("".join)
+
+
+def learnt(lines, coding, nfkc=True):
+    counts = Counter(unit for line in lines for unit in coding.cut(normalized(line, nfkc)))
+    return learn_sides(counts, counts, coding, nfkc)
+
+
+def check_that_it_comes_back(line, coding, nfkc):
+    side = learnt([line, *SCRIPTS], coding, nfkc).source
+    ids = side.encode(line)
+    text = (unicodedata.normalize("NFKC", line) if nfkc else line).replace("\t", " ")
+    assert coding.level == "byte" or UNK not in ids
+    assert side.decode(ids) == re.sub(" +", " ", text).strip(" ")
+    assert side.decode(ids) == side.normalized(line)
+    assert side.encode(side.decode(ids)) == ids
+
+
+@pytest.mark.parametrize("coding", CODINGS, ids=str)
+def test_any_line_comes_back_normalised(coding):
+    if coding.level == "bpe":
+        pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+
+    @settings(max_examples=150, deadline=None)
+    @given(LINES | MIXTURES, st.booleans())
+    def check(line, nfkc):
+        check_that_it_comes_back(line, coding, nfkc)
+
+    check()
+
+
+@given(LINES | MIXTURES, st.booleans())
+def test_normalising_is_done_after_once(line, nfkc):
+    once = normalized(line, nfkc)
+    assert normalized(once, nfkc) == once
+    assert once == once.strip(" ")
+    assert "  " not in once
+    assert "\t" not in once
+
+
+@pytest.mark.parametrize("coding", [*CODINGS, Coding("sentencepiece-unigram", size=200)], ids=str)
+@pytest.mark.parametrize("joint", [True, False])
+def test_what_was_stored_codes_as_before(tmp_path, coding, joint):
+    if "bpe" in coding.level or "piece" in coding.level:
+        pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    sides = learnt(SCRIPTS * 2, coding)
+    save_sides(sides, tmp_path, joint)
+    description = {"level": coding.level, "joint": joint, "nfkc": True, **sides.digests()}
+    again = load_sides(tmp_path, description)
+    assert again.digests() == sides.digests()
+    line = " ".join(SCRIPTS)
+    for before, after in ((sides.source, again.source), (sides.target, again.target)):
+        assert after.encode(line) == before.encode(line)
+        assert after.vocabulary == before.vocabulary
+
+
+def test_digests_tell_languages_apart():
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    codings = [*CODINGS, Coding("bpe", size=29), Coding("bpe", size=30, marker="none")]
+    found = [learnt(SCRIPTS, coding, nfkc).source.digest for coding in codings for nfkc in (True, False)]
+    assert len(set(found)) == len(found)
