@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structattn.data.pair_batching import make_pair_batch, pair_token_batches
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.sides import Side, Sides
 from structattn.data.sequences import Pairs, Sequences
 from structattn.data.subword_dropout import SubwordDropout
@@ -105,7 +106,7 @@ def test_pairs_of_unequal_number_are_no_pairs():
 def sides():
     merges = (("a", "b"), ("c", "d"), ("ab", "cd"), ("abcd", " "))
     vocabulary = Vocabulary.of(["a", "b", "c", "d", " ", "ab", "cd", "abcd", "abcd "], unknown=True)
-    side = Side(SubwordTokenizer(BytePairs(merges), vocabulary), nfkc=True)
+    side = Side(SubwordTokenizer(BytePairs(merges), vocabulary), Normalization())
     return Sides(side, side, "bpe")
 
 
@@ -139,7 +140,7 @@ def test_dropout_of_one_side_leaves_the_other(sides):
 
 
 def test_dropout_that_cannot_be_is_refused_at_once(sides):
-    words = Side(Tokenizer("word", Vocabulary.of(["a"])), nfkc=True)
+    words = Side(Tokenizer("word", Vocabulary.of(["a"])), Normalization())
     for rates, reason in (
         ((0.1, 0.0), "needs level bpe"),
         ((0.0, 1.5), "expected 0 to 1"),

@@ -153,6 +153,7 @@ def parallel(
     ] = 0,
     marker: Annotated[Marker, typer.Option(help="How bpe tells where words end.")] = Marker.end,
     nfkc: Annotated[bool, typer.Option(help="Put text into Unicode's NFKC first.")] = True,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Make all letters small.")] = False,
     max_characters: Annotated[int | None, typer.Option(min=1, help="Drop pairs with a longer side.")] = None,
     max_ratio: Annotated[
         float | None, typer.Option(min=1, help="Drop training pairs with a side that many times as long as the other.")
@@ -166,6 +167,7 @@ def parallel(
     """Check parallel text strictly, learn subwords, and number them; a pair is kept or dropped whole."""
     from structattn.data.parallel.filters import Filters
     from structattn.data.parallel.languages import Coding
+    from structattn.data.parallel.normalization import Normalization
     from structattn.data.parallel.prepare import prepare_parallel
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
@@ -174,7 +176,7 @@ def parallel(
         {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))},
         coding=Coding(level.value, joint, size, threshold, marker.value),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
-        nfkc=nfkc,
+        normalization=Normalization(nfkc, lowercase),
     )
     tell(output)
 

@@ -17,7 +17,8 @@ from structattn.support.generators import numpy_generator
 class SubwordDropout:
     """Leaves merges out at random (Provilkov et al. 2020), a pure function of (seed, epoch, pair).
 
-    Cost: about 0.5 ms for a pair of 27 words, both sides together. For text that is to be translated or scored nothing is left out.
+    Cost: about 0.5 ms for a pair of 27 words, both sides together. In text that is translated or scored nothing is left
+    out.
 
     Args:
         sides: of a prepared folder of level ``bpe``.

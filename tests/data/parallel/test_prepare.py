@@ -11,6 +11,7 @@ import pytest
 from structattn.data.parallel.counting import UnitCounts
 from structattn.data.parallel.filters import Filters, Tally, sampled_pairs
 from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.prepared import open_prepared, verify_sources
 from structattn.data.vocabulary import UNK
@@ -91,7 +92,7 @@ def test_nfkc_comes_first_and_can_be_left_out(parallel, tmp_path):
     table = "ﬁne\u00a0ＡＢ\t  x\t\n"[:-2] + "\n"
     prepared, _ = parallel.prepare(tmp_path, table)
     assert parallel.lines(prepared) == [(1, "fine AB", "x")]
-    prepared, _ = parallel.prepare(tmp_path, table, output="raw", nfkc=False)
+    prepared, _ = parallel.prepare(tmp_path, table, output="raw", normalization=Normalization(False))
     assert parallel.lines(prepared) == [(1, "ﬁne\u00a0ＡＢ", "x")]
 
 

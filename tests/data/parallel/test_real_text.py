@@ -8,15 +8,16 @@ import pytest
 
 from structattn.data.parallel.filters import Filters, Rules, Tally, filtered_pairs
 from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.reading import PairFiles
-from structattn.data.parallel.sides import normalized
 from structattn.data.prepared import open_prepared
 from structattn.data.subwords import BytePairs, learn_byte_pairs, numbered
 from structattn.data.text import Notices
 from structattn.data.vocabulary import UNK
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
+PLAIN = Normalization()
 EUROPARL, NEWS, RIGHTS = DATA / "europarl-de-en", DATA / "newstest-de-en", DATA / "udhr"
 
 
@@ -29,7 +30,7 @@ def test_the_filters_of_the_published_experiment_keep_what_was_counted_by_hand(t
     for side in ("de", "en"):
         lines = gzip.decompress((EUROPARL / f"all20k.{side}.gz").read_bytes()).split(b"\n")[:18_000]
         (tmp_path / side).write_bytes(b"\n".join(lines) + b"\n")
-    rules, tally = Rules(Filters(150, 4.0), True, True, 100_000, False), Tally()
+    rules, tally = Rules(Filters(150, 4.0), PLAIN, True, 100_000, False), Tally()
     for pair in filtered_pairs(PairFiles(tmp_path / "de", tmp_path / "en"), rules, tally, Notices()):
         assert pair.raw.source.line == pair.raw.target.line == pair.number
     assert (tally.lines, tally.kept) == (18_000, 8_971)
@@ -38,11 +39,11 @@ def test_the_filters_of_the_published_experiment_keep_what_was_counted_by_hand(t
 @needs(NEWS)
 @pytest.mark.parametrize("year", [2016, 2017])
 def test_news_tests_cut_to_150_characters(year):
-    rules = Rules(Filters(150, 4.0, full_stops=True), True, False, 100_000, False)
+    rules = Rules(Filters(150, 4.0, full_stops=True), PLAIN, False, 100_000, False)
     files = PairFiles(NEWS / f"newstest{year}.de", NEWS / f"newstest{year}.en")
     cut = [(NEWS / f"newstest{year}.le150.{side}").read_text("utf-8").split("\n")[:-1] for side in ("de", "en")]
     kept = [(pair.source, pair.target) for pair in filtered_pairs(files, rules, Tally(), Notices())]
-    assert kept == [(normalized(left, True), normalized(right, True)) for left, right in zip(*cut, strict=True)]
+    assert kept == [(PLAIN(left), PLAIN(right)) for left, right in zip(*cut, strict=True)]
 
 
 @needs(EUROPARL)
@@ -65,7 +66,7 @@ def test_europarl_comes_back(tmp_path):
 def test_human_rights_in_41_languages_come_back():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     texts = sorted(RIGHTS.glob("*.txt"))
-    lines = [normalized(line, True) for path in texts for line in path.read_text("utf-8").split("\n")[:25]]
+    lines = [PLAIN(line) for path in texts for line in path.read_text("utf-8").split("\n")[:25]]
     units = Counter(unit for line in lines for unit in BytePairs(()).units(line))
     (tokenizer,) = numbered(learn_byte_pairs(units, 3000), [units], 3)
     encoded = [tokenizer.encode(line) for line in lines]

@@ -3,14 +3,17 @@
 import re
 import unicodedata
 from collections import Counter
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structattn.data.parallel.languages import Coding, learn_sides
-from structattn.data.parallel.sides import load_sides, normalized, save_sides
+from structattn.data.parallel.normalization import Normalization
+from structattn.data.parallel.sides import load_sides, save_sides
 from structattn.data.vocabulary import UNK
+from structattn.support.errors import DataError
 
 CODINGS = [
     *(
@@ -20,6 +23,7 @@ CODINGS = [
     ),
     *(Coding(level) for level in ("word", "character", "byte")),
 ]
+NFKC = Normalization()
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), max_size=40)
 SCRIPTS = (
     "größte", "жук", "Ελλάδα", "שלום", "עִבְרִית", "العربية", "हिन्दी", "বাংলা", "தமிழ்",
@@ -30,18 +34,18 @@ SCRIPTS = (
 MIXTURES = st.lists(st.sampled_from(SCRIPTS), max_size=12).map("".join)
 
 
-def learnt(lines, coding, nfkc=True):
-    counts = Counter(unit for line in lines for unit in coding.cut(normalized(line, nfkc)))
-    return learn_sides(counts, counts, coding, nfkc)
+def learnt(lines, coding, normalization=NFKC):
+    counts = Counter(unit for line in lines for unit in coding.cut(normalization(line)))
+    return learn_sides(counts, counts, coding, normalization)
 
 
 def check_that_it_comes_back(line, coding, nfkc):
-    side = learnt([line, *SCRIPTS], coding, nfkc).source
+    side = learnt([line, *SCRIPTS], coding, Normalization(nfkc)).source
     ids = side.encode(line)
     text = (unicodedata.normalize("NFKC", line) if nfkc else line).replace("\t", " ")
     assert coding.level == "byte" or UNK not in ids
     assert side.decode(ids) == re.sub(" +", " ", text).strip(" ")
-    assert side.decode(ids) == side.normalized(line)
+    assert side.decode(ids) == side.normalization(line)
     assert side.encode(side.decode(ids)) == ids
 
 
@@ -58,10 +62,11 @@ def test_any_line_comes_back_normalised(coding):
     check()
 
 
-@given(LINES | MIXTURES, st.booleans())
-def test_normalising_is_done_after_once(line, nfkc):
-    once = normalized(line, nfkc)
-    assert normalized(once, nfkc) == once
+@given(LINES | MIXTURES, st.booleans(), st.booleans())
+def test_normalising_is_done_after_once(line, nfkc, lowercase):
+    normalization = Normalization(nfkc, lowercase)
+    once = normalization(line)
+    assert normalization(once) == once
     assert once == once.strip(" ")
     assert "  " not in once
     assert "\t" not in once
@@ -74,7 +79,7 @@ def test_what_was_stored_codes_as_before(tmp_path, coding, joint):
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     sides = learnt(SCRIPTS * 2, coding)
     save_sides(sides, tmp_path, joint)
-    description = {"level": coding.level, "joint": joint, "nfkc": True, **sides.digests()}
+    description = {"level": coding.level, "joint": joint, "nfkc": True, "lowercase": False, **sides.digests()}
     again = load_sides(tmp_path, description)
     assert again.digests() == sides.digests()
     line = " ".join(SCRIPTS)
@@ -86,5 +91,28 @@ def test_what_was_stored_codes_as_before(tmp_path, coding, joint):
 def test_digests_tell_languages_apart():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     codings = [*CODINGS, Coding("bpe", size=29), Coding("bpe", size=30, marker="none")]
-    found = [learnt(SCRIPTS, coding, nfkc).source.digest for coding in codings for nfkc in (True, False)]
+    found = [
+        learnt(SCRIPTS, coding, Normalization(*flags)).source.digest
+        for coding in codings
+        for flags in product((True, False), repeat=2)
+    ]
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("code_point", range(0, 0x110000, 0x10000))
+def test_normalising_any_character_is_done_after_once(code_point):
+    characters = [chr(c) for c in range(code_point, code_point + 0x10000) if not 0xD800 <= c < 0xE000]
+    for normalization in (Normalization(), Normalization(lowercase=True), Normalization(False, True)):
+        once = [normalization(character) for character in characters]
+        assert [normalization(character) for character in once] == once
+
+
+def test_small_letters():
+    assert Normalization(lowercase=True)("  ＡÄ\tẞ \u212b ΟΔΟΣ ") == "aä ß å οδος"
+    assert Normalization(nfkc=False, lowercase=True)("ﬁ\u00a0Ａ") == "ﬁ\u00a0ａ"
+
+
+@pytest.mark.parametrize("description", [{}, {"nfkc": True}, {"nfkc": 1, "lowercase": False}])
+def test_a_damaged_description_is_refused(tmp_path, description):
+    with pytest.raises(DataError, match="expected true or false"):
+        load_sides(tmp_path, {"level": "word", "joint": True, **description})

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, RawPair, Text, read_pairs
-from structattn.data.parallel.sides import normalized
 from structattn.data.text import Notices
 from structattn.support.errors import DataError, UsageError
 from structattn.support.generators import numpy_generator
@@ -92,14 +92,14 @@ class Rules:
 
     Args:
         filters: which are dropped.
-        nfkc: whether lines are put into NFKC before anything else.
+        normalization: how lines are made alike before anything else.
         training: whether the filters of training pairs apply.
         max_line_tokens: a longer line is refused, where no filter has dropped it.
         words: whether its words are counted for that, else its characters.
     """
 
     filters: Filters
-    nfkc: bool
+    normalization: Normalization
     training: bool
     max_line_tokens: int
     words: bool
@@ -113,7 +113,7 @@ def filtered_pairs(files: PairFiles, rules: Rules, tally: Tally, notices: Notice
     """
     for raw in read_pairs(files, notices):
         tally.lines += 1
-        source, target = (normalized(side.text, rules.nfkc) for side in (raw.source, raw.target))
+        source, target = (rules.normalization(side.text) for side in (raw.source, raw.target))
         reason = rules.filters.objection(source, target, rules.training)
         if reason is not None:
             tally.dropped[reason] += 1

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.sides import PARALLEL_LEVELS, SUBWORD_LEVELS, Side, Sides
 from structattn.data.subwords import BytePairs, SentencePieces, Subwords, learn_byte_pairs, learn_sentence_pieces
 from structattn.data.subwords.byte_pairs import MARKERS
@@ -70,7 +71,7 @@ class Coding:
 Counts = Mapping[str, int]
 
 
-def learn_sides(source: Counts, target: Counts, coding: Coding, nfkc: bool) -> Sides:
+def learn_sides(source: Counts, target: Counts, coding: Coding, normalization: Normalization) -> Sides:
     """Learn from how often each of ``coding.cut`` occurs on each side of the training text.
 
     Raises:
@@ -78,13 +79,13 @@ def learn_sides(source: Counts, target: Counts, coding: Coding, nfkc: bool) -> S
     """
     learn = _subword_sides if coding.level in SUBWORD_LEVELS else _symbol_sides
     groups = [[source, target]] if coding.joint else [[source], [target]]
-    found = [side for group in groups for side in learn(group, coding, nfkc)]
+    found = [side for group in groups for side in learn(group, coding, normalization)]
     return Sides(found[0], found[1], coding.level)
 
 
-def _subword_sides(sides: list[Counts], coding: Coding, nfkc: bool) -> list[Side]:
+def _subword_sides(sides: list[Counts], coding: Coding, normalization: Normalization) -> list[Side]:
     subwords = _learnt(_total(sides), coding)
-    return [Side(tokenizer, nfkc) for tokenizer in numbered(subwords, sides, coding.threshold)]
+    return [Side(tokenizer, normalization) for tokenizer in numbered(subwords, sides, coding.threshold)]
 
 
 def _total(sides: list[Counts]) -> Counter[str]:
@@ -100,7 +101,7 @@ def _learnt(units: Counts, coding: Coding) -> Subwords:
     return learn_sentence_pieces(units, coding.size, coding.level.removeprefix(_SENTENCE_PIECE))
 
 
-def _symbol_sides(sides: list[Counts], coding: Coding, nfkc: bool) -> list[Side]:
+def _symbol_sides(sides: list[Counts], coding: Coding, normalization: Normalization) -> list[Side]:
     """Words, characters or bytes: those that occur often enough on a side at least, and ``<unk>`` for new text."""
     if coding.level == "byte":
         vocabulary = Vocabulary.of(BYTE_SYMBOLS)
@@ -109,4 +110,4 @@ def _symbol_sides(sides: list[Counts], coding: Coding, nfkc: bool) -> list[Side]
         common = {symbol for counts in sides for symbol in counts if counts[symbol] >= coding.threshold}
         ranked = sorted(common - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
         vocabulary = Vocabulary.of(ranked, unknown=True)
-    return [Side(Tokenizer(coding.level, vocabulary), nfkc) for _ in sides]
+    return [Side(Tokenizer(coding.level, vocabulary), normalization) for _ in sides]

@@ -14,6 +14,7 @@ from structattn.data.header import SPLIT_NAME
 from structattn.data.parallel.counting import UnitCounts
 from structattn.data.parallel.filters import Filters, Rules
 from structattn.data.parallel.languages import Coding, learn_sides
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, found_files
 from structattn.data.parallel.splits import EncodedPair, Split
 from structattn.data.parallel.writing import write_parallel
@@ -26,6 +27,7 @@ from structattn.support.progress import progress
 TRAIN: Final = "train"
 _CODING: Final = Coding()
 _FILTERS: Final = Filters()
+_NORMALIZATION: Final = Normalization()
 
 
 def prepare_parallel(
@@ -34,7 +36,7 @@ def prepare_parallel(
     *,
     coding: Coding = _CODING,
     filters: Filters = _FILTERS,
-    nfkc: bool = True,
+    normalization: Normalization = _NORMALIZATION,
     max_line_tokens: int = 100_000,
 ) -> tuple[str, ...]:
     """Check parallel text, learn its subwords, number them, and write a prepared folder, whole or not at all.
@@ -45,7 +47,7 @@ def prepare_parallel(
             TSV on standard input. ``.gz`` is decompressed. Subwords and vocabularies are taken from ``train``.
         coding: what a symbol is.
         filters: which pairs are dropped, besides those with a blank side.
-        nfkc: put lines into NFKC before anything else.
+        normalization: how lines are made alike before anything else.
         max_line_tokens: a longer line, in words at level ``word`` and in characters else, is refused.
 
     Returns:
@@ -58,18 +60,18 @@ def prepare_parallel(
     folder, notices = Path(folder), Notices()
     _check(splits, max_line_tokens)
     refuse_occupied(folder)
-    rules = Rules(filters, nfkc, False, max_line_tokens, coding.level == "word")
+    rules = Rules(filters, normalization, False, max_line_tokens, coding.level == "word")
     with found_files(splits, folder) as files:
         sources = {name: found.entries(name, folder) for name, found in files.items()}
         found = [Split(name, files[name], replace(rules, training=name == TRAIN)) for name in splits]
         source, target = _survey(found, coding, notices)
-        sides = learn_sides(source.counts, target.counts, coding, nfkc)
+        sides = learn_sides(source.counts, target.counts, coding, normalization)
         with progress("Writing", sum(split.tally.kept for split in found), "pairs") as advance:
             write_parallel(
                 folder,
                 sides=sides,
                 joint=coding.joint,
-                tokenizer={**coding.description(), "nfkc": nfkc},
+                tokenizer={**coding.description(), **normalization.description()},
                 splits={
                     split.name: _unchanged(split.encoded(sides, advance), split.files, sources[split.name])
                     for split in found

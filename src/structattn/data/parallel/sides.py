@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, SupportsInt
 
 from structattn.data.header import VOCABULARY_NAME
+from structattn.data.parallel.normalization import Normalization
 from structattn.data.subwords.storing import load_subwords, save_subwords
 from structattn.data.subwords.tokenizer import SubwordTokenizer
 from structattn.data.tokenizers import LEVELS, Tokenizer
@@ -42,26 +42,17 @@ class LineTokenizer(Protocol):
         """The line that ids stand for."""
 
 
-def normalized(line: str, nfkc: bool) -> str:
-    """A line in NFKC where that is asked for, with single spaces between its words and none at its ends.
-
-    Spaces and tabs are what parts words; NFKC makes spaces of most others, such as U+00A0 and U+3000.
-    """
-    text = unicodedata.normalize("NFKC", line) if nfkc else line
-    return " ".join(word for word in text.replace("\t", " ").split(" ") if word)
-
-
 @dataclass(frozen=True)
 class Side:
-    """One language; ``decode(encode(line))`` is ``normalized(line)`` up to what is ``<unk>``.
+    """One language; ``decode(encode(line))`` is ``normalization(line)`` up to what is ``<unk>``.
 
     Args:
         tokenizer: from normalised lines to ids and back.
-        nfkc: whether lines are put into NFKC.
+        normalization: how lines are made alike before.
     """
 
     tokenizer: LineTokenizer
-    nfkc: bool
+    normalization: Normalization
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -71,11 +62,9 @@ class Side:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of all that decides how a line becomes ids."""
-        return hashlib.sha256(json.dumps([self.nfkc, self.tokenizer.digest]).encode()).hexdigest()
-
-    def normalized(self, line: str) -> str:
-        """What of a line is encoded; see the function of that name."""
-        return normalized(line, self.nfkc)
+        return hashlib.sha256(
+            json.dumps([self.normalization.description(), self.tokenizer.digest]).encode()
+        ).hexdigest()
 
     def encode(self, line: str) -> list[int]:
         """The ids of a line, without ``<bos>`` and ``<eos>``.
@@ -83,7 +72,7 @@ class Side:
         Raises:
             TextError: a word is spelt like a control symbol, at level ``word``.
         """
-        return self.tokenizer.encode(self.normalized(line))
+        return self.tokenizer.encode(self.normalization(line))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """The line that ids stand for; control symbols are left out."""
@@ -136,12 +125,16 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> Sides:
     Raises:
         DataError: a file is missing, damaged, or not the one that the header describes.
     """
-    level, joint, nfkc = (description.get(name) for name in ("level", "joint", "nfkc"))
-    if level not in PARALLEL_LEVELS or not isinstance(joint, bool) or not isinstance(nfkc, bool):
-        raise DataError(folder, f"its header's tokenizer is of no known kind: level {level!r}")
+    level, joint = description.get("level"), description.get("joint")
+    if level not in PARALLEL_LEVELS or not isinstance(joint, bool):
+        raise DataError(folder, f"its header's tokenizer is of no known kind: level {level!r}, joint {joint!r}")
+    try:
+        normalization = Normalization.described(description)
+    except ValueError as error:
+        raise DataError(folder, f"its header's tokenizer: {error}") from None
     kept = _load_kept(folder) if level in SUBWORD_LEVELS else {}
-    target = _load_side(folder, "", level, nfkc, kept.get("target"))
-    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, nfkc, kept.get("source"))
+    target = _load_side(folder, "", level, normalization, kept.get("target"))
+    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, normalization, kept.get("source"))
     sides = Sides(source, target, level)
     for name, found in sides.digests().items():
         if found != description.get(name):
@@ -150,15 +143,17 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> Sides:
     return sides
 
 
-def _load_side(folder: Path, prefix: str, level: str, nfkc: bool, kept: list[int] | None) -> Side:
+def _load_side(folder: Path, prefix: str, level: str, normalization: Normalization, kept: list[int] | None) -> Side:
     vocabulary = Vocabulary.load(folder / (prefix + VOCABULARY_NAME))
     if level not in SUBWORD_LEVELS:
-        return Side(Tokenizer(level, vocabulary), nfkc)
+        return Side(Tokenizer(level, vocabulary), normalization)
     subwords = load_subwords(level, folder, prefix)
     numbers = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
     if any(not FIRST_SYMBOL < number < vocabulary.size for number in numbers):
         raise DataError(folder / KEPT_NAME, f"names a piece outside the vocabulary of {vocabulary.size} symbols")
-    return Side(SubwordTokenizer(subwords.restricted(vocabulary.symbols[n] for n in numbers), vocabulary), nfkc)
+    return Side(
+        SubwordTokenizer(subwords.restricted(vocabulary.symbols[n] for n in numbers), vocabulary), normalization
+    )
 
 
 def _kept_ids(side: Side) -> list[int] | None:
