@@ -5,6 +5,7 @@
 
 from structattn.data.prepare_text import prepare_language_modeling
 from structattn.data.prepared import (
+    Pairs,
     PreparedFolder,
     Sequences,
     open_prepared,
@@ -16,6 +17,7 @@ from structattn.data.tokenizers import Tokenizer, build_tokenizer
 from structattn.data.vocabulary import Vocabulary
 
 __all__ = [
+    "Pairs",
     "PreparedFolder",
     "Sequences",
     "Tokenizer",

@@ -99,7 +99,7 @@ def test_digests_tell_languages_apart():
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("code_point", range(0, 0x110000, 0x10000))
+@pytest.mark.parametrize("code_point", range(0, 0x30000, 0x10000))
 def test_normalising_any_character_is_done_after_once(code_point):
     characters = [chr(c) for c in range(code_point, code_point + 0x10000) if not 0xD800 <= c < 0xE000]
     for normalization in (Normalization(), Normalization(lowercase=True), Normalization(False, True)):
