@@ -1,0 +1,1 @@
+"""Translation: one sequence read whole, another predicted token by token."""

@@ -1,0 +1,86 @@
+"""Translation's examples: pure functions of their numbers, whatever was asked for before."""
+
+import numpy as np
+import pytest
+
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.prepared import open_prepared
+from structattn.data.vocabulary import EOS, FIRST_SYMBOL
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Thirty pairs, by byte pairs and by words."""
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    place = tmp_path_factory.mktemp("pairs")
+    often = [" schläft" * (n % 4) for n in range(30)]
+    rows = ((f"der {n}. große bär{more}", f"the {n}th great bear{more}") for n, more in enumerate(often))
+    table = place / "pairs.tsv"
+    table.write_text("".join("\t".join(row) + "\n" for row in rows))
+    for name, coding in (("bpe", Coding(size=60)), ("word", Coding("word"))):
+        prepare_parallel(place / name, {"train": [table], "valid": [table]}, coding=coding)
+    return open_prepared(place / "bpe"), open_prepared(place / "word")
+
+
+def rows(batch):
+    """(pair, source, target) of each row."""
+    return [
+        (example, tuple(source[:n].tolist()), tuple(target[:m].tolist()))
+        for example, source, n, target, m in zip(
+            batch.examples, batch.source, batch.source_lengths, batch.targets, batch.lengths, strict=True
+        )
+    ]
+
+
+def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
+    examples = pairs_to_train_on(folders[0], 200, "both", seed=3)
+    for epoch in (0, 2):
+        numbers = np.concatenate(examples.training_order(epoch))
+        assert sorted(numbers.tolist()) == list(range(epoch * 30, epoch * 30 + 30))
+    orders = [[batch.tolist() for batch in examples.training_order(epoch)] for epoch in (0, 1)]
+    assert orders[0] != [[number - 30 for number in batch] for batch in orders[1]]
+
+
+def test_rows_are_the_pairs_and_end(folders):
+    examples, pairs = pairs_to_train_on(folders[0], 200, "sum", seed=3), folders[0].pairs("train")
+    for numbers in examples.training_order(5):
+        for index, source, target in rows(examples.batch(numbers)):
+            assert source == (*pairs.source[index].tolist(), EOS)
+            assert target == (*pairs.target[index].tolist(), EOS)
+
+
+def test_dropout_is_a_function_of_the_numbers_alone(folders):
+    examples, sides = pairs_to_train_on(folders[0], 200, "both", 3, (0.3, 0.3)), folders[0].sides
+    plan = examples.training_order(4)
+    before = [rows(examples.batch(numbers)) for numbers in plan]
+    fresh = pairs_to_train_on(folders[0], 200, "both", 3, (0.3, 0.3))
+    assert [rows(fresh.batch(numbers)) for numbers in reversed(plan)] == before[::-1]  # as after a resume
+    texts = folders[0].texts("valid", "source")
+    seen = {index: source for batch in before for index, source, _ in batch}
+    assert all(sides.source.decode(ids) == texts[index] for index, ids in seen.items())
+    assert all(min(ids[:-1]) >= FIRST_SYMBOL for ids in seen.values())
+    later = {i: source for numbers in examples.training_order(5) for i, source, _ in rows(examples.batch(numbers))}
+    assert sum(later[index] != seen[index] for index in seen) > 15
+
+
+def test_scoring_takes_every_pair_as_it_stands(folders):
+    for prepared in folders:
+        examples = pairs_to_score(prepared, "valid", 100, "target")
+        found = [row for numbers in examples.scoring_order() for row in rows(examples.batch(numbers))]
+        assert sorted(index for index, *_ in found) == list(range(30))
+        lengths = [len(target) for *_, target in found]
+        assert lengths == sorted(lengths)
+
+
+def test_what_cannot_be_is_refused(folders, tmp_path):
+    with pytest.raises(UsageError, match="needs level bpe"):
+        pairs_to_train_on(folders[1], 100, "both", 1, (0.1, 0.0))
+    with pytest.raises(DataError, match="has no split 'test'"):
+        pairs_to_score(folders[0], "test", 100, "both")
+    examples = pairs_to_train_on(folders[0], 100, "both", 1)
+    with pytest.raises(ValueError, match="examples 29 to 30 are not of one epoch"):
+        examples.batch(np.array([29, 30]))
+    assert examples.batch(np.array([], dtype=np.int64)).examples == ()
