@@ -402,5 +402,5 @@ def test_refusals(change, message):
 
 
 def test_an_implementation_that_cannot_run_is_refused():
-    with pytest.raises(ImplementationUnavailableError, match="does not exist"):
+    with pytest.raises(ImplementationUnavailableError, match="it has no kernel for GPUs"):
         gaussian_attention(torch.zeros(2, 1, 4, 3), [0.0], implementation="gpu")
