@@ -404,3 +404,11 @@ def test_refusals(change, message):
 def test_an_implementation_that_cannot_run_is_refused():
     with pytest.raises(ImplementationUnavailableError, match="it has no kernel for GPUs"):
         gaussian_attention(torch.zeros(2, 1, 4, 3), [0.0], implementation="gpu")
+
+
+@pytest.mark.parametrize("implementation", ["reference", "cpu"])
+def test_the_nearest_of_narrow_gaussians_share_what_is_normalised(implementation):
+    """Half way between two keys both have half of the weight, though their densities are far below all numbers."""
+    values = torch.arange(5.0, dtype=torch.float64)[None, None, :, None]
+    y = gaussian_attention(values, [0.5], sigma=0.01, normalize=True, implementation=implementation)
+    torch.testing.assert_close(y.flatten(), torch.tensor([0.5, 1.5, 2.5, 3.5, 4.0], dtype=torch.float64))

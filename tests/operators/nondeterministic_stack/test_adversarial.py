@@ -37,8 +37,8 @@ def test_hostile_logits(case):
         results.append((readings.detach(), torch.autograd.grad(readings, leaves, cotangent, materialize_grads=True)))
     (wanted, wanted_gradients), (readings, gradients) = results
     assert readings.isfinite().all()
-    torch.testing.assert_close(readings, wanted, rtol=0, atol=1e-10)
     size = wanted.numel() ** 0.5
-    for x, r in zip(gradients, wanted_gradients, strict=True):
+    # Log-weights reach 1e5 here, of which the definition keeps 1e-11: single numbers of a reading can be off by more.
+    for x, r in zip((readings, *gradients), (wanted, *wanted_gradients), strict=True):
         assert x.isfinite().all()
         assert float((x - r).norm()) / max(float(r.norm()), size) < 1e-10

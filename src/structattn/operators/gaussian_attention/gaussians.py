@@ -44,10 +44,14 @@ class Gaussians:
         """How far from the middle of its band, round(f(i)), a query of such a head may see a key.
 
         Weights below the smallest normal number of ``dtype`` count as zero: for the full form with sigma = 1, those
-        beyond 13 positions in float32 and 38 in float64.
+        beyond 13 positions in float32 and 38 in float64. Normalised weights are relative to that of the nearest key,
+        which is at most half a position away; where it is farther, at an end of the sequence, others fall off faster.
         """
         if self.kernel != "full":
             return self.window // 2 if self.kernel == "window" else 0
+        if self.normalize:
+            farthest = math.sqrt(0.25 + 2 * self.sigma**2 * -math.log(torch.finfo(dtype).tiny))
+            return math.floor(min(farthest + 0.5, 2.0**52))
         most = -math.log(torch.finfo(dtype).tiny) + max(0.0, -math.log(self.sigma * math.sqrt(2 * math.pi)))
         return math.floor(min(self.sigma * math.sqrt(2 * most) + 0.5, 2.0**52))
 
