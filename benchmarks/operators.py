@@ -23,7 +23,7 @@ import torch
 from every_operator import every_operator
 from rich.console import Console
 from rich.table import Table
-from training_steps import MODELS, training_step
+from training_steps import MODELS, POINTER_MODELS, pointer_step, training_step
 
 import structattn
 from structattn.operators.common.kernels import compiled_kernels
@@ -108,7 +108,11 @@ def training_steps() -> dict[str, Any]:
         folder = Path(name)
         at_60 = median_seconds({model: training_step(model, 60, folder) for model in MODELS}, 41)
         at_80 = median_seconds({model: training_step(model, 80, folder) for model in MODELS}, 41)
+        reversing = median_seconds({model: pointer_step(model, 40, folder) for model in POINTER_MODELS}, 41)
     return {
+        "seconds_reversing_40": reversing,
+        "times_without_stacks_reversing_40": reversing["MLM+stacks"] / reversing["MLM"],
+        "times_lstm_length_60": {model: at_60[model] / at_60["LSTM"] for model in at_60 if model.startswith("LSTM")},
         "seconds_length_60": at_60,
         "seconds_length_80": at_80,
         "times_plain_length_60": {model: s / at_60["Tf"] for model, s in at_60.items()},

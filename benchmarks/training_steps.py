@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.settings.run import resolve_settings
-from structattn.tasks.registry import TASKS
+from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.settings.run import RunSettings, resolve_settings
 from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.run_folder import RunFolder
 from structattn.training.step import Update, take_step
@@ -24,6 +24,33 @@ MODELS = {
 }
 
 
+TASK_TRANSFORMER = {
+    "kind": "masked",
+    "width": 64,
+    "feedforward_width": 256,
+    "heads": 8,
+    "positions": "none",
+    "norm": "post",
+    "bias": False,
+    "attention_dropout": 0,
+    "hidden_dropout": 0,
+}
+POINTER_MODELS = {
+    "MLM": {**TASK_TRANSFORMER, "layers": 5},
+    "MLM+stacks": {**TASK_TRANSFORMER, "layers": "5+stack_pointer"},
+}
+
+
+def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
+    """A step of the task transformer of Li et al. (2024) on 32 strings to reverse."""
+    data = folder / f"reversals-{length}"
+    if not data.exists():
+        prepare_transduction(data, "reverse-string", sizes=TransductionSizes((length, length), (length, length), 1, 1))
+    training = {"batches": {"kind": "sequences", "size": 32}, "loss": "token_mean"}
+    tree = {"task": "masked_transduction", "data": str(data), "model": POINTER_MODELS[model], "training": training}
+    return _step(folder / model, resolve_settings(tree), np.arange(32))
+
+
 def training_step(model: str, length: int, folder: Path) -> Callable[[], object]:
     """A function that takes one step of the named model on ten strings of ``length`` symbols of ww^R."""
     data = folder / f"strings-{length}"
@@ -31,8 +58,11 @@ def training_step(model: str, length: int, folder: Path) -> Callable[[], object]
         sizes = FormalLanguageSizes(10, 10, 1, (length, length), (length, length))
         prepare_formal_language(data, "unmarked-reversal", seed=1, sizes=sizes)
     settings = resolve_settings({"task": "formal_language", "data": str(data), "model": MODELS[model], "seed": 1})
-    plan = make_plan(RunFolder(folder / model), settings)
+    return _step(folder / model, settings, np.arange(10))
+
+
+def _step(folder: Path, settings: RunSettings, examples: np.ndarray) -> Callable[[], object]:
+    plan = make_plan(RunFolder(folder), settings)
     learner = initial_learner(plan)
-    task = TASKS[settings.task].build(plan.prepared, settings.training, settings.seed)
-    update = Update(1, [task.batch(np.arange(10))], 0.001, settings.training.clip_norm)
-    return lambda: take_step(learner, task, update)
+    update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.clip_norm)
+    return lambda: take_step(learner, plan.task, update)
