@@ -10,6 +10,7 @@ from structattn.analysis.receptive_fields import receptive_field_record
 from structattn.analysis.records import records_of, write_record
 from structattn.data.batching import Batch, make_batch, make_stream_batch
 from structattn.evaluation.runs import TrainedRun, open_run
+from structattn.models import EncoderDecoder
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
@@ -39,6 +40,8 @@ def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint
 
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
     """Do what `analyze` does for a run that is open already."""
+    if isinstance(run.model, EncoderDecoder):
+        raise UsageError(f"{run.folder}: examples of translation runs are not explained yet")
     folder = run.folder / "records"
     folder.mkdir(exist_ok=True)
     paths = []

@@ -28,5 +28,6 @@ def evaluate(
         run = open_run(folder, checkpoint, data=data)
         splits = split or [name for name in run.prepared.splits if name != "train"]
         results += [(folder, evaluate_run(run, name)) for name in splits]
-        analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
+        if run.prepared.kind != "parallel":
+            analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
     print_scores(results)

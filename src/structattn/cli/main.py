@@ -12,7 +12,19 @@ import typer
 from typer.core import TyperGroup
 
 from structattn import __version__
-from structattn.cli import demo, doctor, evaluate, listing, prepare, report, schema, sweep, train
+from structattn.cli import (
+    compare,
+    demo,
+    doctor,
+    evaluate,
+    listing,
+    prepare,
+    report,
+    schema,
+    sweep,
+    train,
+    translate,
+)
 from structattn.support.errors import Interrupted, StructattnError
 
 
@@ -35,7 +47,7 @@ def _described(error: OSError) -> str:
     return f"{place}{error.strerror or error}{advice}"
 
 
-_ORDER = ("demo", "prepare", "train", "sweep", "evaluate", "report", "list", "doctor", "schema")
+_ORDER = ("demo", "prepare", "train", "sweep", "evaluate", "translate", "compare", "report", "list", "doctor", "schema")
 
 
 class Commands(TyperGroup):
@@ -93,6 +105,8 @@ app.add_typer(prepare.app, name="prepare")
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
+app.command("translate")(translate.translate)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)

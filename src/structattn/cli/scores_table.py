@@ -17,6 +17,7 @@ def _nats(value: float | None) -> str:
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     """One row for each run and split; bound and difference where a bound is known."""
     bounded = any(scores.lower_bound is not None for _, scores in results)
+    metrics = list(dict.fromkeys(name for _, scores in results for name in scores.translation or {}))
     known = any(scores.dependencies is not None for _, scores in results)
     answers = any(scores.accuracy is not None for _, scores in results)
     table = Table(caption="nats per symbol, the end of each sequence counted", caption_justify="left")
@@ -28,6 +29,7 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         "perplexity",
         *(("accuracy",) if answers else ()),
         *(("precision", "recall") if known else ()),
+        *metrics,
     ):
         table.add_column(heading, justify="right")
     folders = {folder for folder, _ in results}
@@ -42,5 +44,7 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         if known:
             found = scores.dependencies
             cells += ["—", "—"] if found is None else [f"{found.precision:.4f}", f"{found.recall:.4f}"]
+        of_metrics = scores.translation or {}
+        cells += [f"{of_metrics[name].value:.2f}" if name in of_metrics else "—" for name in metrics]
         table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells)
     Console().print(table)

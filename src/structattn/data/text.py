@@ -70,15 +70,24 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
     check_readable(path)
     shown = path if name is None else name
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        for number, raw in enumerate(_raw_lines(file, shown), start=1):
-            skipped = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
-            if skipped:
-                notices.say(f"{shown}: the byte-order mark at the start is dropped")
-                if len(raw) == skipped:
-                    return  # nothing follows: an empty file
-            if raw.endswith(b"\r\n"):
-                notices.say(f"{shown}: lines end in CRLF; the CR is dropped")
-            yield Line(number, _decoded(raw, skipped, shown, number), skipped)
+        yield from lines_of(file, shown, notices)
+
+
+def lines_of(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
+    """What ``read_lines`` gives, of an open file, standard input for instance; ``shown`` is what messages call it.
+
+    Raises:
+        DataError: see the table above.
+    """
+    for number, raw in enumerate(_raw_lines(file, shown), start=1):
+        skipped = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
+        if skipped:
+            notices.say(f"{shown}: the byte-order mark at the start is dropped")
+            if len(raw) == skipped:
+                return  # nothing follows: an empty file
+        if raw.endswith(b"\r\n"):
+            notices.say(f"{shown}: lines end in CRLF; the CR is dropped")
+        yield Line(number, _decoded(raw, skipped, shown, number), skipped)
 
 
 def check_readable(path: Path) -> None:

@@ -13,6 +13,7 @@ from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
+from structattn.evaluation.translation import translation_scores
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.files import write_atomically
@@ -33,7 +34,7 @@ def nats_of_split(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS)
 
 def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
     """What n-gram models reach on a split of text; None elsewhere."""
-    if prepared.kind in ("formal_language", "transduction"):
+    if prepared.kind in ("formal_language", "transduction", "parallel"):
         return None
     found = ngram_baselines(prepared, split)
     return {name: {"cross_entropy": math.log(score["perplexity"]), **score} for name, score in found.items()}
@@ -63,6 +64,8 @@ def evaluate(
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
     if run.prepared.kind == "transduction":
         return transduction_scores(run, split, batch_tokens)
+    if run.prepared.kind == "parallel":
+        return translation_scores(run, split, batch_tokens)
     scores = scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
     return replace(scores, dependencies=dependency_scores(run, split)) if has_dependencies(run.prepared) else scores
 

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from structattn.data.prepared import PreparedFolder, open_prepared
 from structattn.evaluation.checkpoints import checkpoints_of, mean_weights
-from structattn.models import LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.settings.run import RunSettings, load_settings
-from structattn.support.errors import CheckpointError, StructattnError, UsageError
-from structattn.tasks.build import build_model
+from structattn.support.errors import CheckpointError, StructattnError
+from structattn.tasks.build import build_model_for
 from structattn.training.checkpoint import MODEL_NAME
 from structattn.training.run_folder import RunFolder
 from structattn.training.snapshot import MismatchError, put_weights
@@ -24,14 +24,15 @@ class TrainedRun:
         folder: the run folder.
         settings: its resolved settings.
         prepared: the data that it was trained on.
-        model: in evaluation mode, on its device.
+        model: a ``LanguageModel``, ``MaskedLanguageModel``, ``RecurrentLanguageModel`` or ``EncoderDecoder``, in
+            evaluation mode, on its device.
         update: the update after which the weights were saved, of several the last.
     """
 
     folder: Path
     settings: RunSettings
     prepared: PreparedFolder
-    model: LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
+    model: Any
     update: int
 
 
@@ -54,7 +55,6 @@ def open_run(
         StructattnError: the folder is no run folder.
         CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
         DataError: the prepared folder is missing or damaged.
-        UsageError: the model is of a kind that reads more than one sequence.
     """
     if not RunFolder(folder).holds_a_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
@@ -66,9 +66,7 @@ def open_run(
         raise CheckpointError(
             f"{path}: belongs to data with digest {manifest.data_digest}; that of {prepared.path} is {prepared.digest}"
         )
-    model = build_model(settings.model, prepared.vocabulary.size)
-    if not isinstance(model, LanguageModel | MaskedLanguageModel | RecurrentLanguageModel):
-        raise UsageError(f"{folder}: a model of kind {settings.model.kind!r} cannot be scored")
+    model = build_model_for(settings.model, prepared)
     try:
         put_weights(model, weights)
     except MismatchError as error:

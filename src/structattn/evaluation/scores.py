@@ -11,6 +11,7 @@ from structattn.data.prepared import PreparedFolder, Sequences
 from structattn.evaluation.by_length import LengthScore, scores_by_length
 from structattn.evaluation.cross_entropy import Nats
 from structattn.evaluation.dependencies import DependencyScores
+from structattn.evaluation.translation_metrics import MetricScore
 from structattn.tasks.scoring import perplexity
 
 
@@ -29,6 +30,7 @@ class SplitScores:
         by_length: the same for each length; empty for a stream, whose lines are not read one by one.
         accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
         accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
+        translation: BLEU, chrF2 and TER, where lines are translated.
         dependencies: how well receptive fields agree with what each symbol depends on, where that is known.
     """
 
@@ -43,6 +45,7 @@ class SplitScores:
     accuracy: float | None = None
     accuracy_greedy: float | None = None
     dependencies: DependencyScores | None = None
+    translation: dict[str, MetricScore] | None = None
 
 
 def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:

@@ -17,7 +17,9 @@ from structattn.support.errors import SettingsError
 class RunSettings(Settings):
     """Everything that decides a training run: its data, its model, its training, its seed."""
 
-    task: Literal["formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction"]
+    task: Literal[
+        "formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction", "translation"
+    ]
     data: Path = Field(description="a prepared folder")
     model: ModelSettings = LanguageModelSettings()
     training: TrainingSettings = TrainingSettings()

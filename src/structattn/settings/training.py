@@ -29,8 +29,21 @@ class StreamBatches(Settings):
     size: int = Field(default=16, ge=1)
 
 
+class PairBatches(Settings):
+    """Batches of pairs of similar lengths, at most ``tokens`` tokens with padding, for translation."""
+
+    kind: Literal["pairs"]
+    tokens: int = Field(default=2048, ge=1)
+    limited: Literal["source", "target", "both", "sum"] = Field(
+        default="both", description="the side that must not pass the limit: one, each of both, or their sum"
+    )
+    source_dropout: float = Field(default=0.0, ge=0, lt=1, description="part of the merges left out at each encoding")
+    target_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for the target (BPE-dropout)")
+
+
 Batches = Annotated[
     Annotated[SequenceBatches, Tag("sequences")]
+    | Annotated[PairBatches, Tag("pairs")]
     | Annotated[TokenBatches, Tag("tokens")]
     | Annotated[StreamBatches, Tag("stream")],
     told_apart_by("kind", default="sequences"),

@@ -4,6 +4,7 @@ from typing import TypeVar, assert_never
 
 from torch import nn
 
+from structattn.data.prepared import PreparedFolder
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.mechanisms import Softmax
@@ -37,6 +38,20 @@ def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
             return build_encoder_decoder(settings, vocabulary_size, vocabulary_size)
     assert_never(settings)
+
+
+def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
+    """The model for data: ``build_model`` with the sizes of their vocabularies.
+
+    Raises:
+        SettingsError: the source is to share the target's embeddings, and the data number each language by itself.
+    """
+    if prepared.languages is None or not isinstance(settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings):
+        return build_model(settings, prepared.vocabulary.size)
+    sides = prepared.sides
+    if settings.tied == "three-way" and not sides.joint:
+        raise SettingsError(f"model.tied: three-way needs one vocabulary, and {prepared.path} has one for each side")
+    return build_encoder_decoder(settings, sides.source.vocabulary.size, sides.target.vocabulary.size)
 
 
 def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, vocabulary_size: int) -> LanguageModel:

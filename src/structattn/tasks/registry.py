@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from structattn.data.prepared import PreparedFolder
 from structattn.settings.training import TrainingSettings
@@ -13,6 +14,7 @@ from structattn.tasks.language_modeling.scores import split_lower_bound as text_
 from structattn.tasks.language_modeling.task import language_modeling_task
 from structattn.tasks.task import Task
 from structattn.tasks.transduction.task import autoregressive_transduction_task, masked_transduction_task
+from structattn.tasks.translation.task import translation_task
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class TaskKind:
         description: one line.
     """
 
-    build: Callable[[PreparedFolder, TrainingSettings, int], Task]
+    build: Callable[[PreparedFolder, TrainingSettings, int], Task[Any]]
     lower_bound: Callable[[PreparedFolder, str], float | None]
     models: tuple[str, ...]
     description: str
@@ -36,6 +38,7 @@ def _no_bound(prepared: PreparedFolder, split: str) -> None:
     """Answers are determined by what is asked: nothing to bound."""
 
 
+_TRANSLATING = ("encoder_decoder", "two_stream_encoder_decoder")
 _CAUSAL = ("transformer", "two_stream", "lstm", "rnn")  # kinds of models that predict the next token
 
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
@@ -55,6 +58,7 @@ TASKS: Mapping[str, TaskKind] = MappingProxyType(
         "autoregressive_transduction": TaskKind(
             autoregressive_transduction_task, _no_bound, _CAUSAL, "turn a string into another, symbol by symbol"
         ),
+        "translation": TaskKind(translation_task, _no_bound, _TRANSLATING, "turn lines of one language into another"),
     }
 )
 

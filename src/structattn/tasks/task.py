@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from structattn.data.batching import Batch, Indices
+from structattn.data.pair_batching import PairBatch
+
+AnyBatch = TypeVar("AnyBatch", bound=Batch | PairBatch)
 
 
 @dataclass(frozen=True)
@@ -37,22 +40,22 @@ class Scores:
         return None if self.lower_bound is None else self.cross_entropy - self.lower_bound
 
 
-class Task(Protocol):
+class Task(Protocol[AnyBatch]):
     """A task on one prepared folder. All of it is a pure function of the folder, the settings and the seed."""
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The batches of an epoch in their order, each as the numbers of its examples."""
 
-    def batch(self, indices: Indices) -> Batch:
+    def batch(self, indices: Indices) -> AnyBatch:
         """The training examples of these numbers, as tensors."""
 
-    def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+    def nats(self, model: torch.nn.Module, batch: AnyBatch) -> Float[Tensor, ""]:
         """-log p(batch), and what is kept small beside it; the loss is its sum over an update by that of `divisor`."""
 
-    def divisor(self, batch: Batch) -> int:
+    def divisor(self, batch: AnyBatch) -> int:
         """What the batch counts in the mean that the loss is: its sequences, or its symbols."""
 
-    def symbols(self, batch: Batch) -> int:
+    def symbols(self, batch: AnyBatch) -> int:
         """The number of symbols that the batch asks to predict."""
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from structattn.data.prepared import PreparedFolder, open_prepared, verify_sourc
 from structattn.settings.run import RunSettings
 from structattn.support.generators import derived_seed
 from structattn.support.progress import progress as progress_bar
-from structattn.tasks.build import build_model
+from structattn.tasks.build import build_model_for
 from structattn.tasks.registry import TASKS, require_suited
 from structattn.tasks.task import Task
 from structattn.training.checkpoint import Identity
@@ -40,7 +41,7 @@ class Plan:
     folder: RunFolder
     settings: RunSettings
     prepared: PreparedFolder
-    task: Task
+    task: Task[Any]
     identity: Identity
 
 
@@ -62,7 +63,7 @@ def initial_learner(plan: Plan) -> Learner:
     """The model as the seed draws it; after that, dropout draws from a seed of its own."""
     seed = plan.settings.seed
     torch.manual_seed(derived_seed(seed, "initialisation"))
-    model = build_model(plan.settings.model, plan.prepared.vocabulary.size)
+    model = build_model_for(plan.settings.model, plan.prepared)
     torch.manual_seed(derived_seed(seed, "dropout"))
     return build_learner(model, plan.settings.training)
 

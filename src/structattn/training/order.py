@@ -1,6 +1,7 @@
 """The order of the data: which batches the next update consumes, as a pure function of epoch and position."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from structattn.data.batching import Indices
 from structattn.tasks.task import Task
@@ -15,7 +16,7 @@ class DataOrder:
         accumulate: batches in an update; the last update of an epoch may have fewer.
     """
 
-    task: Task
+    task: Task[Any]
     accumulate: int
     _epoch: int | None = None
     _batches: list[Indices] = field(default_factory=list)

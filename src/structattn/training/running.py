@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import CheckpointError
@@ -36,7 +37,7 @@ class Run:
     """
 
     settings: TrainingSettings
-    task: Task
+    task: Task[Any]
     learner: Learner
     order: DataOrder
     events: EventLog

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from structattn.data.batching import Batch
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import Task
 from structattn.training.diagnosis import first_not_finite
@@ -29,12 +29,12 @@ class Update:
     """
 
     number: int
-    batches: Sequence[Batch]
+    batches: Sequence[Any]
     learning_rate: float
     clip_norm: float | None
 
 
-def take_step(learner: Learner, task: Task, update: Update) -> float:
+def take_step(learner: Learner, task: Task[Any], update: Update) -> float:
     """Move the parameters along the gradient of Σ nats / Σ divisor over the update's batches.
 
     Returns:
@@ -59,7 +59,7 @@ def take_step(learner: Learner, task: Task, update: Update) -> float:
     return float(total)
 
 
-def accumulate_gradients(learner: Learner, task: Task, batches: Sequence[Batch]) -> Tensor:
+def accumulate_gradients(learner: Learner, task: Task[Any], batches: Sequence[Any]) -> Tensor:
     """Add the gradients of the batches' share of the loss; return Σ nats without them."""
     divisor = sum(task.divisor(batch) for batch in batches)
     sums = []
@@ -70,7 +70,9 @@ def accumulate_gradients(learner: Learner, task: Task, batches: Sequence[Batch])
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
 
 
-def _undone(learner: Learner, task: Task, update: Update, generators: dict[str, Tensor], what: str) -> NonFiniteError:
+def _undone(
+    learner: Learner, task: Task[Any], update: Update, generators: dict[str, Tensor], what: str
+) -> NonFiniteError:
     """Leave no trace of the step, and say where it went wrong."""
     put_generator_states(generators, learner.device)
     learner.optimizer.zero_grad()
@@ -85,5 +87,5 @@ def _undone(learner: Learner, task: Task, update: Update, generators: dict[str, 
     )
 
 
-def _repeat(learner: Learner, task: Task, batches: Sequence[Batch]) -> None:
+def _repeat(learner: Learner, task: Task[Any], batches: Sequence[Any]) -> None:
     accumulate_gradients(learner, task, batches)

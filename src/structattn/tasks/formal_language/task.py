@@ -3,7 +3,7 @@
 from structattn.data.prepared import PreparedFolder
 from structattn.settings.training import TrainingSettings
 from structattn.tasks.examples import examples_of
-from structattn.tasks.formal_language.batches import check_batches
+from structattn.tasks.formal_language.batches import checked_batches
 from structattn.tasks.formal_language.scores import split_lower_bound
 from structattn.tasks.next_token import NextTokenTask
 from structattn.tasks.objective import Objective
@@ -15,10 +15,10 @@ def formal_language_task(prepared: PreparedFolder, training: TrainingSettings, s
     Raises:
         DataError, SettingsError: the folder or the batches do not suit.
     """
-    check_batches(prepared, training.batches)
+    batches = checked_batches(prepared, training.batches)
     return NextTokenTask(
-        train=examples_of(prepared, "train", training.batches, seed),
-        valid=examples_of(prepared, "valid", training.batches),
+        train=examples_of(prepared, "train", batches, seed),
+        valid=examples_of(prepared, "valid", batches),
         loss=training.loss,
         lower_bound=split_lower_bound(prepared, "valid"),
         objective=Objective.of(training),

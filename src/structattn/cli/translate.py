@@ -1,0 +1,54 @@
+"""``structattn translate``: lines from standard input to standard output."""
+
+import sys
+from io import BufferedIOBase
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+LINES_AT_ONCE = 4096  # sorted and decoded together; what comes out does not depend on it
+
+
+def translate(
+    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several whose models translate as one.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+    ] = "best",
+    search: Annotated[
+        str, typer.Option(help="fairseq, you-2020 or dusell-chiang-2024: how hypotheses are pruned and ranked.")
+    ] = "fairseq",
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept; 1 is greedy.")] = 4,
+    extra: Annotated[int, typer.Option(min=0, help="Tokens that a translation may have more than its source.")] = 50,
+    n_best: Annotated[int, typer.Option(min=1, help="Write so many for each line, with number and score.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+) -> None:
+    """Translate lines from standard input to standard output, in their order."""
+    from structattn.data.text import Notices, lines_of
+    from structattn.evaluation.runs import open_run
+    from structattn.evaluation.translating import Translation
+    from structattn.evaluation.translation import translator_of
+    from structattn.support.errors import UsageError
+    from structattn.support.progress import progress
+
+    if n_best > beam:
+        raise UsageError(f"--n-best {n_best} is more than --beam {beam}")
+    translator = translator_of([open_run(run, checkpoint, data=data) for run in runs], search, beam, extra)
+
+    def shown(number: int, found: list[Translation]) -> str:
+        if n_best == 1:
+            return (found[0].text if found else "") + "\n"
+        return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
+
+    lines, done = (
+        (line.text for line in lines_of(cast(BufferedIOBase, sys.stdin.buffer), Path("standard input"), Notices())),
+        0,
+    )
+    with progress("Translating", None, "lines") as advance:
+        while chunk := list(islice(lines, LINES_AT_ONCE)):
+            found = translator(chunk, n_best, advance)
+            for number, translations in enumerate(found, start=done + 1):
+                sys.stdout.write(shown(number, translations))
+            sys.stdout.flush()
+            done += len(chunk)

@@ -1,0 +1,63 @@
+"""Scores of a translation run: perplexity, and BLEU, chrF and TER of what its beam search finds."""
+
+from pathlib import Path
+
+from structattn.evaluation.runs import TrainedRun
+from structattn.evaluation.scores import SplitScores
+from structattn.evaluation.translating import SEARCHES, Translator
+from structattn.evaluation.translation_metrics import corpus_scores
+from structattn.models import EncoderDecoder
+from structattn.support.errors import UsageError
+from structattn.support.files import write_atomically
+from structattn.support.progress import progress
+from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.scores import pair_scores
+
+BEAM, SEARCH = 4, "fairseq"
+
+
+def translator_of(runs: list[TrainedRun], search: str = SEARCH, beam: int = BEAM, extra: int = 50) -> Translator:
+    """What translates with the model of a run, or with those of several as one.
+
+    Raises:
+        UsageError: a run is no translation run, or was trained on other subwords than the first; or no search has that
+            name.
+    """
+    if search not in SEARCHES:
+        raise UsageError(f"search {search!r} is not one of {', '.join(SEARCHES)}")
+    models, sides = [], runs[0].prepared.sides
+    for run in runs:
+        if not isinstance(run.model, EncoderDecoder):
+            raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} does not translate")
+        if run.prepared.sides.digests() != sides.digests():
+            raise UsageError(f"{run.folder}: was trained on other subwords than {runs[0].folder}")
+        models.append(run.model)
+    return Translator(tuple(models), sides, SEARCHES[search](beam), extra)
+
+
+def hypotheses_path(folder: Path, split: str) -> Path:
+    """Where a run folder keeps its translations of a split, one a line."""
+    return folder / "scores" / f"{split}.translations.txt"
+
+
+def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+    """Score a run on a split, translate the split, and keep the translations beside the scores."""
+    scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
+    sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
+    with progress(f"Translating {split}", len(sources), "lines") as advance:
+        found = translator_of([run])(sources, advance=advance)
+    hypotheses = [best[0].text if best else "" for best in found]
+    target = hypotheses_path(run.folder, split)
+    target.parent.mkdir(exist_ok=True)
+    write_atomically(target, "".join(line + "\n" for line in hypotheses))
+    return SplitScores(
+        split=split,
+        sequences=scores.sequences,
+        symbols=scores.symbols,
+        cross_entropy=scores.cross_entropy,
+        perplexity=scores.perplexity,
+        lower_bound=None,
+        cross_entropy_difference=None,
+        by_length=(),
+        translation=corpus_scores(hypotheses, references),
+    )

@@ -1,0 +1,107 @@
+"""BLEU, chrF and TER as sacrebleu computes them, with its signatures, and the comparison of two systems."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structattn.support.errors import UsageError
+
+METRICS = ("BLEU", "chrF2", "TER")
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """A score of a corpus.
+
+    Args:
+        value: from 0 to 100; of TER, errors for 100 words, the fewer the better.
+        signature: sacrebleu's, which says how it was computed.
+    """
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two systems differ on one metric, by paired bootstrap resampling (Koehn 2004).
+
+    Args:
+        first: the first system's score.
+        second: the second system's.
+        first_interval: half of the first one's 95 % interval.
+        second_interval: half of the second one's.
+        p: the probability of such a difference, or a greater one, if the systems were equally good.
+        signature: sacrebleu's.
+    """
+
+    first: float
+    second: float
+    first_interval: float
+    second_interval: float
+    p: float
+    signature: str
+
+
+def _sacrebleu(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"sacrebleu is not there ({error}); pip install 'structattn[mt]'") from None
+
+
+def _metrics() -> dict[str, Any]:
+    found = _sacrebleu("sacrebleu.metrics")
+    return {"BLEU": found.BLEU(), "chrF2": found.CHRF(), "TER": found.TER()}
+
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, MetricScore]:
+    """All metrics of a corpus with one reference for each line.
+
+    Raises:
+        UsageError: sacrebleu is not installed, or there is not one reference for each hypothesis.
+    """
+    _require_as_many(hypotheses, references)
+    scores = {}
+    for name, metric in _metrics().items():
+        value = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+        scores[name] = MetricScore(value, str(metric.get_signature()))
+    return scores
+
+
+def compared(
+    first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000
+) -> Mapping[str, Difference]:
+    """How two systems' translations of the same lines differ.
+
+    Args:
+        first: one system's.
+        second: the other's.
+        references: one for each line.
+        samples: resampled corpora; sacrebleu draws them from a fixed seed.
+
+    Raises:
+        UsageError: sacrebleu is not installed, or there are not as many of each.
+    """
+    for hypotheses in (first, second):
+        _require_as_many(hypotheses, references)
+    test = _sacrebleu("sacrebleu.significance").PairedTest(
+        [("first", list(first)), ("second", list(second))],
+        _metrics(),
+        references=[list(references)],
+        test_type="bs",
+        n_samples=samples,
+    )
+    signatures, results = test()
+    found = {}
+    for name, (one, other) in ((name, values) for name, values in results.items() if name != "System"):
+        found[name] = Difference(
+            one.score, other.score, one.ci or 0.0, other.ci or 0.0, other.p_value, str(signatures[name])
+        )
+    return found
+
+
+def _require_as_many(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise UsageError(f"{len(hypotheses)} translations for {len(references)} references; expected as many")

@@ -1,0 +1,85 @@
+"""The task of translating: predict each target token from the source and from what stands before it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from structattn.data.batching import Indices
+from structattn.data.pair_batching import PairBatch
+from structattn.data.prepared import PreparedFolder
+from structattn.settings.training import LabelSmoothing, PairBatches, TrainingSettings
+from structattn.support.errors import SettingsError
+from structattn.tasks.sequence_loss import PADDING_CLASS, nats_of
+from structattn.tasks.smoothing import smoothed_nats
+from structattn.tasks.task import Scores
+from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
+from structattn.tasks.translation.scores import pair_logits, pair_scores
+
+
+@dataclass(frozen=True)
+class TranslationTask:
+    """Translate; see `structattn.tasks.task.Task`.
+
+    Args:
+        train: what is learnt from.
+        valid: what is scored during training.
+        loss: what the summed nats of an update are divided by: its pairs, or its target tokens.
+        label_smoothing: of the targets, in training.
+    """
+
+    train: PairExamples
+    valid: PairExamples
+    loss: Literal["sequence_sum", "token_mean"]
+    label_smoothing: LabelSmoothing | None = None
+
+    def training_batches(self, epoch: int) -> list[Indices]:
+        """The shuffled batches of an epoch."""
+        return self.train.training_order(epoch)
+
+    def batch(self, indices: Indices) -> PairBatch:
+        """The training pairs of these numbers."""
+        return self.train.batch(indices)
+
+    def nats(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
+        """-log p(targets given their sources), smoothed where that is asked for."""
+        logits, classes = pair_logits(model, batch)
+        if self.label_smoothing is None:
+            return nats_of(logits, classes)
+        return smoothed_nats(logits.flatten(0, 1), classes.flatten(), self.label_smoothing, PADDING_CLASS)
+
+    def divisor(self, batch: PairBatch) -> int:
+        """The batch's pairs or target tokens."""
+        return self.symbols(batch) if self.loss == "token_mean" else len(batch.lengths)
+
+    def symbols(self, batch: PairBatch) -> int:
+        """The batch's target tokens, ``<eos>`` counted."""
+        return int(batch.lengths.sum())
+
+    def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
+        """Score the validation pairs, each target given its own past."""
+        return pair_scores(model, self.valid, after_batch)
+
+
+def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> TranslationTask:
+    """The task of a prepared folder of parallel text.
+
+    Raises:
+        DataError: the folder holds something else.
+        SettingsError: the batches are not of pairs, or receptive fields are to be weighed.
+    """
+    batches = training.batches
+    if not isinstance(batches, PairBatches):
+        raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit translation; expected 'pairs'")
+    if training.receptive_field_weight:
+        raise SettingsError("training.receptive_field_weight: translation does not weigh receptive fields; expected 0")
+    dropout = (batches.source_dropout, batches.target_dropout)
+    return TranslationTask(
+        train=pairs_to_train_on(prepared, batches.tokens, batches.limited, seed, dropout),
+        valid=pairs_to_score(prepared, "valid", batches.tokens, batches.limited),
+        loss=training.loss,
+        label_smoothing=training.label_smoothing,
+    )

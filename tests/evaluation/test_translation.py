@@ -1,0 +1,147 @@
+"""From two text files to a scored translation, on a language that is another one backwards."""
+
+import json
+import random
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.decoding import score_pairs
+from structattn.evaluation.comparing import compared_runs
+from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.runs import open_run
+from structattn.evaluation.translation import translator_of
+from structattn.evaluation.translation_metrics import compared, corpus_scores
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError, StructattnError, UsageError
+from structattn.training.train import train
+
+WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
+
+
+def pairs(count, seed):
+    generator = random.Random(seed)
+    sources = [generator.choices(list(WORDS), k=generator.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in reversed(words))) for words in sources]
+
+
+def tree(data, **training):
+    sizes = {"width": 32, "heads": 2, "feedforward_width": 64, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    start = {"initial_weights": "xavier", "initial_embedding": "scaled_normal"}
+    model = {"kind": "encoder_decoder", "dropout": 0.0, "tied": "three-way", **sizes, **start}
+    settings = {"batches": {"kind": "pairs", "tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}
+    return {"task": "translation", "data": str(data), "model": model, "training": settings}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Prepared pairs and a run that has learnt them for some updates."""
+    place = tmp_path_factory.mktemp("translation")
+    for name, (count, seed) in {"train": (300, 1), "valid": (30, 2), "test": (40, 3)}.items():
+        for side, lines in zip(("de", "en"), zip(*pairs(count, seed), strict=True), strict=True):
+            (place / f"{name}.{side}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    runner = CliRunner()
+    splits = [part for name in ("train", "valid", "test") for part in
+              (f"--{name}", str(place / f"{name}.de"), str(place / f"{name}.en"))]  # fmt: skip
+    made = runner.invoke(app, ["prepare", "parallel", *splits, "--level", "word", "-o", str(place / "data")])
+    assert made.exit_code == 0, made.output
+    training = {"max_updates": 250, "optimizer": {"learning_rate": 0.01}, "label_smoothing": {"epsilon": 0.1}}
+    train(resolve_settings(tree(place / "data", **training)), place / "run")
+    return place
+
+
+@pytest.fixture
+def run(place):
+    return open_run(place / "run", "last")
+
+
+def lines_of(place, name):
+    return (place / name).read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_a_run_is_scored_with_signatures_and_keeps_its_translations(place):
+    scores = evaluate(place / "run", "test")
+    stored = json.loads((place / "run/scores/test.json").read_text())
+    kept = lines_of(place, "run/scores/test.translations.txt")
+    assert len(kept) == 40
+    assert scores.translation == corpus_scores(kept, lines_of(place, "test.en"))
+    assert stored["translation"]["BLEU"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert scores.translation["BLEU"].value > 50, "so little is learnt at once"
+    assert scores.symbols == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
+
+
+def test_cross_entropy_is_that_of_the_texts(place, run):
+    sides, total, symbols = run.prepared.sides, 0.0, 0
+    for source, target in pairs(40, 3):
+        text = [*sides.target.encode(target), 2]
+        source_ids = torch.tensor([[*sides.source.encode(source), 2]])
+        total -= score_pairs(run.model, source_ids, [text]).log_probabilities.double().item()
+        symbols += len(text)
+    assert evaluate(place / "run", "test", "last").cross_entropy == pytest.approx(total / symbols, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
+def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_tokens):
+    lines = [*lines_of(place, "test.de"), "", "  ", "unbekannt eins"]
+    whole = translator_of([run])(lines)
+    translator = translator_of([run])
+    object.__setattr__(translator, "batch_tokens", batch_tokens)
+    order = list(range(len(lines)))
+    random.Random(1).shuffle(order)
+    found = translator([lines[index] for index in order])
+    assert [found[order.index(index)][0].text for index in range(len(lines))] == [best[0].text for best in whole]
+    assert whole[len(lines) - 3][0].text == "", "an empty line stays one"
+
+
+def test_several_runs_translate_as_one(place, run):
+    line = "eins zwei drei"
+    alone, twice = translator_of([run])([line])[0][0], translator_of([run, run])([line])[0][0]
+    assert alone.text == twice.text
+    assert alone.log_probability == pytest.approx(twice.log_probability, rel=1e-4)
+
+
+def test_the_commands_translate_and_compare(place):
+    runner, run = CliRunner(), str(place / "run")
+    found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
+    assert found.exit_code == 0, found.output
+    translator = translator_of([open_run(place / "run")], beam=2)
+    assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
+    several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
+    assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
+    evaluate(place / "run", "test")
+    shown = runner.invoke(app, ["compare", run, run, "--samples", "20"])
+    assert shown.exit_code == 0, shown.output
+    assert "BLEU" in shown.output
+    assert "+0.00" in shown.output
+
+
+def test_bootstrap_tells_a_better_system_from_a_worse_one():
+    references = [target for _, target in pairs(60, 5)]
+    worse = [" ".join(reversed(line.split())) for line in references]
+    found = compared(worse, references, references, samples=100)
+    assert found["BLEU"].second == pytest.approx(100)
+    assert found["BLEU"].p < 0.05
+    assert found["TER"].first > 0 == found["TER"].second
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batches": {"kind": "tokens"}}, "'tokens' does not suit translation; expected 'pairs'"),
+        ({"receptive_field_weight": 0.1}, "does not weigh receptive fields"),
+    ],
+)
+def test_settings_that_do_not_suit_are_refused(place, tmp_path, change, message):
+    with pytest.raises(SettingsError, match=message):
+        train(resolve_settings(tree(place / "data", max_updates=1, **change)), tmp_path / "run")
+
+
+def test_other_models_and_data_are_refused(place, run, tmp_path):
+    with pytest.raises(UsageError, match="search 'widest' is not one of fairseq"):
+        translator_of([run], "widest")
+    with pytest.raises(SettingsError, match="the task 'translation' trains 'encoder_decoder'"):
+        train(resolve_settings({**tree(place / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
+    with pytest.raises(StructattnError, match="structattn evaluate"):
+        compared_runs(place / "run", place / "run", "valid")
