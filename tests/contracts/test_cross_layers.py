@@ -17,9 +17,9 @@ from structattn.attention import (
 
 WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {
-    "gaussian": lambda: CrossGaussianAttention(WIDTH, [-1, 0, 1], ratio=1.4),
+    "gaussian": lambda: CrossGaussianAttention(WIDTH, [-1.0, 0.0, 1.0], ratio=1.4),
     "gaussian, learned head": lambda: CrossGaussianAttention(
-        WIDTH, [-1, 1], learned_heads=1, ratio=0.7, floor=False, kernel="window"
+        WIDTH, [-1.0, 1.0], learned_heads=1, ratio=0.7, floor=False, kernel="window"
     ),
     "hard": lambda: CrossHardAttention(WIDTH, heads=3),
     "hard, no bias": lambda: CrossHardAttention(WIDTH, heads=2, bias=False),

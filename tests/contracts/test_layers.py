@@ -28,11 +28,11 @@ POSITIONS = {
     "relative": lambda: RelativePositions(WIDTH, heads=3),
 }
 LAYERS = {
-    "gaussian": lambda: GaussianAttention(WIDTH, [-1, 0, 0.5]),
+    "gaussian": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
-        WIDTH, [-1], learned_heads=2, kernel="window", positions=RotaryPositions(2)
+        WIDTH, [-1.0], learned_heads=2, kernel="window", positions=RotaryPositions(2)
     ),
-    "gaussian, index": lambda: GaussianAttention(WIDTH, [-1, 1], learned_heads=1, kernel="index"),
+    "gaussian, index": lambda: GaussianAttention(WIDTH, [-1.0, 1.0], learned_heads=1, kernel="index"),
     "hard": lambda: HardAttention(WIDTH, heads=3),
     "hard, no bias": lambda: HardAttention(WIDTH, heads=3, bias=False),
     **{
