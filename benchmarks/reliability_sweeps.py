@@ -117,7 +117,7 @@ def main() -> None:
     """Run all sweeps, compare them, print and keep what came out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--updates", type=int, default=1200, help="of a trial, some three seconds' worth")
     parser.add_argument("--worker-kills", type=int, default=40)
     parser.add_argument("--controller-kills", type=int, default=5)
     parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
@@ -132,7 +132,7 @@ def main() -> None:
         expected = outcome(place / "one")
         trials = len(expected["runs"])
         result: dict[str, Any] = {
-            "command": "python benchmarks/reliability_sweeps.py",
+            "command": f"python benchmarks/reliability_sweeps.py --updates {arguments.updates}",
             "date": datetime.now(UTC).date().isoformat(),
             "trials": trials,
             "seconds_one_worker": one,

@@ -134,10 +134,26 @@ def seeds(results: dict[str, Any]) -> str:
     return table(("model", "embeddings begin as", *(f"seed {seed}" for seed in columns)), body)
 
 
+def sweeps(found: dict[str, Any]) -> str:
+    """Sweeps whose workers and controllers were killed, and what a second worker gives."""
+    words = {True: "the same run folders and table", False: "DIFFERENT results"}
+    rows = [
+        (engine, str(hits["worker"]), str(hits["controller"]), words[found[engine]["equal"]])
+        for engine in ("pool", "ray")
+        for hits in (found[engine]["kills_that_hit"],)
+    ]
+    return (
+        f"`{found['command']}`: sweeps of {found['trials']} trials against a quiet one.\n\n"
+        + table(("engine", "workers killed", "controllers killed", "came to"), rows)
+        + f"\nTwo workers end {found['throughput_ratio']:.2f} times as many trials an hour as one "
+        + f"({found['trials_per_hour_two_workers']:,.0f} against {found['trials_per_hour_one_worker']:,.0f}).\n"
+    )
+
+
 def page() -> str:
     """The whole page."""
     cpu, kills = figures("two-core-cpu"), figures("reliability_kills")
-    text = figures("wikitext-2")
+    text, plain, sampling = figures("wikitext-2"), figures("plain_eager"), figures("sampling")
     machine = cpu["machine"]
     count = kills["kills"]
     same = "the same digests" if kills["identical"] else "DIFFERENT digests"
@@ -205,6 +221,17 @@ WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer bet
 `python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run (dropout on, killed mid-epoch) that
 received {count} SIGKILLs at random moments ended with {same} of weights, optimizer state and event log
 as an undisturbed one.
+
+{sweeps(figures("reliability_sweeps"))}
+## The plain training loop
+
+`python benchmarks/plain_eager.py`, one thread, ten strings of 60: our step takes {
+        plain["ours_as_part_of_plain"]:.2f} of the time of the same step
+in plain eager PyTorch ({milliseconds(plain["seconds"]["ours"])} against {milliseconds(plain["seconds"]["plain"])}).
+
+`python benchmarks/sampling.py`: the slowest language gives {
+        min(sampling["strings a second"].values()):,.0f} strings a second, the
+slowest transduction {min(sampling["pairs a second"].values()):,.0f} pairs; training takes some 500 on a core.
 """
 
 
