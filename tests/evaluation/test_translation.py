@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -86,8 +87,7 @@ def test_cross_entropy_is_that_of_the_texts(place, run):
 def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_tokens):
     lines = [*lines_of(place, "test.de"), "", "  ", "unbekannt eins"]
     whole = translator_of([run])(lines)
-    translator = translator_of([run])
-    object.__setattr__(translator, "batch_tokens", batch_tokens)
+    translator = replace(translator_of([run]), batch_tokens=batch_tokens)
     order = list(range(len(lines)))
     random.Random(1).shuffle(order)
     found = translator([lines[index] for index in order])

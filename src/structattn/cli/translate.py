@@ -41,10 +41,8 @@ def translate(
             return (found[0].text if found else "") + "\n"
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
 
-    lines, done = (
-        (line.text for line in lines_of(cast(BufferedIOBase, sys.stdin.buffer), Path("standard input"), Notices())),
-        0,
-    )
+    source = cast(BufferedIOBase, sys.stdin.buffer)  # which it is, whatever the annotations say
+    lines, done = (line.text for line in lines_of(source, Path("standard input"), Notices())), 0
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             found = translator(chunk, n_best, advance)

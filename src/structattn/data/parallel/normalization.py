@@ -45,4 +45,4 @@ class Normalization:
         for name, value in values.items():
             if not isinstance(value, bool):
                 raise ValueError(f"{name} is {value!r}; expected true or false")
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]  # checked just before

@@ -48,7 +48,7 @@ def chosen_implementation(
     return choice
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch does not annotate it
 def _extension_missing() -> bool:
     return compiled_kernels() is None
 
