@@ -1,6 +1,6 @@
-"""Data that are made, not read, as settings: what a sweep prepares for its trials."""
+"""Data that are made or coded, as settings: what a sweep prepares for its trials."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag
 
@@ -9,7 +9,17 @@ from structattn.settings.base import Settings, told_apart_by
 Lengths = tuple[int, int]
 
 
-class FormalLanguageData(Settings):
+class Drawn(Settings):
+    """Data that are drawn at random."""
+
+    seed: int | None = Field(default=None, ge=0, description="of what is drawn; None: that of the trial")
+
+    def seeded(self, trial_seed: int) -> Self:
+        """The same, with a seed in any case."""
+        return self.model_copy(update={"seed": trial_seed}) if self.seed is None else self
+
+
+class FormalLanguageData(Drawn):
     """Strings of a formal language; the defaults are the sizes of DuSell & Chiang (2024, section 6)."""
 
     kind: Literal["formal_language"] = "formal_language"
@@ -21,10 +31,9 @@ class FormalLanguageData(Settings):
     train_lengths: Lengths = Field(default=(40, 80), description="least and greatest length of training strings")
     test_lengths: Lengths = Field(default=(40, 100), description="least and greatest length of test strings")
     group: int = Field(default=10, ge=1, description="neighbouring strings of one length, so that batches need no pads")
-    seed: int | None = Field(default=None, ge=0, description="of training and validation; None: that of the trial")
 
 
-class TransductionPairs(Settings):
+class TransductionPairs(Drawn):
     """Pairs of a transduction; the defaults are the sizes of Li et al. (2024, section 4.2)."""
 
     kind: Literal["transduction"]
@@ -33,10 +42,44 @@ class TransductionPairs(Settings):
     test_lengths: Lengths = Field(default=(41, 100), description="least and greatest length of x in the test set")
     valid_per_length: int = Field(default=16, ge=1, description="validation pairs of each length")
     test_per_length: int = Field(default=512, ge=1, description="test pairs of each length")
-    seed: int | None = Field(default=None, ge=0, description="of the validation pairs; None: that of the trial")
+
+
+TextFiles = Annotated[
+    tuple[str, ...], Field(min_length=1, max_length=2, description="source and target, line for line; or one TSV")
+]
+
+
+class ParallelText(Settings):
+    """Text in two languages, as `structattn prepare parallel` codes it; with its defaults."""
+
+    kind: Literal["parallel"]
+    train: TextFiles
+    valid: TextFiles
+    test: TextFiles | None = None
+    level: Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"] = "bpe"
+    joint: bool = Field(default=True, description="one set of subwords and one vocabulary for both sides")
+    size: int = Field(default=32_000, ge=0, description="merges to learn (bpe), or pieces (sentencepiece)")
+    threshold: int = Field(default=0, ge=0, description="subwords rarer than this on a side are parted there")
+    marker: Literal["end", "start", "continuation", "none"] = Field(default="end", description="of words, for bpe")
+    nfkc: bool = True
+    lowercase: bool = False
+    max_characters: int | None = Field(default=None, ge=1, description="drop pairs with a longer side")
+    max_ratio: float | None = Field(
+        default=None, ge=1, description="drop training pairs with a side so many times longer"
+    )
+    drop_full_stops: bool = Field(default=False, description="drop pairs of which a side is a full stop alone")
+    sample: int | None = Field(default=None, ge=1, description="keep so many training pairs, drawn at random")
+    sample_seed: int = Field(default=123, ge=0)
+
+    @property
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        """Split -> its files."""
+        return {"train": self.train, "valid": self.valid} | ({} if self.test is None else {"test": self.test})
 
 
 Prepare = Annotated[
-    Annotated[FormalLanguageData, Tag("formal_language")] | Annotated[TransductionPairs, Tag("transduction")],
+    Annotated[FormalLanguageData, Tag("formal_language")]
+    | Annotated[TransductionPairs, Tag("transduction")]
+    | Annotated[ParallelText, Tag("parallel")],
     told_apart_by("kind", default="formal_language"),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from structattn.settings.prepare import Prepare
+from structattn.settings.prepare import Drawn, Prepare
 from structattn.settings.run import RunSettings, described, resolve_settings, set_path
 from structattn.settings.sweep import Draw, LogUniform, SweepSettings, Uniform
 from structattn.support.errors import SettingsError
@@ -104,10 +104,10 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     if "data" in tree:
         raise SettingsError(f"{source}: has both `data` and `prepare`; expected one of them")
     try:
-        made: Prepare = _PREPARE.validate_python({"seed": tree["seed"], **given})
+        made: Prepare = _PREPARE.validate_python(given)
     except ValidationError as error:
         raise SettingsError(described(error, given, f"{source}: prepare")) from None
-    return made
+    return made.seeded(tree["seed"]) if isinstance(made, Drawn) else made
 
 
 def _drawn(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:

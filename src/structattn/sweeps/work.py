@@ -7,12 +7,10 @@ from typing import Literal
 
 import torch
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.evaluate import evaluate
-from structattn.settings.prepare import Prepare, TransductionPairs
 from structattn.support.errors import Interrupted, LockedError, StructattnError
 from structattn.support.locks import exclusive_lock
+from structattn.sweeps.making import make_data
 from structattn.sweeps.trials import Trial
 from structattn.training.train import train
 
@@ -74,16 +72,4 @@ def _make_data(trial: Trial) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(folder.with_suffix(".lock"), "preparation"):
         if not folder.exists():
-            _prepare(folder, trial.prepare, trial.settings.seed)
-
-
-def _prepare(folder: Path, data: Prepare, trial_seed: int) -> None:
-    seed = trial_seed if data.seed is None else data.seed
-    if isinstance(data, TransductionPairs):
-        pairs = TransductionSizes(data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length)
-        prepare_transduction(folder, data.transduction, seed=seed, sizes=pairs)
-        return
-    strings = FormalLanguageSizes(
-        data.train, data.valid, data.test_per_length, data.train_lengths, data.test_lengths, data.group
-    )
-    prepare_formal_language(folder, data.language, data.reading, seed=seed, sizes=strings)
+            make_data(folder, trial.prepare)
