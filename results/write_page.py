@@ -96,6 +96,12 @@ def claims(result: dict[str, Any]) -> str:
     return "\n" + table(["claim", *found[0]["cell"], "ours", "against", ""], rows)
 
 
+def signatures(result: dict[str, Any]) -> str:
+    """How translations were scored."""
+    found = result.get("signatures", [])
+    return "".join(f"- `{signature}`\n" for signature in found) + ("\n" if found else "")
+
+
 def section(path: Path) -> str:
     """One result."""
     result = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +113,7 @@ def section(path: Path) -> str:
 `structattn sweep {result["recipe"]}`: {ended}.
 Settings, seeds and all numbers: [`results/{path.relative_to(HERE)}`](../results/{path.relative_to(HERE)}).
 {words}
-{scores(result)}{comparisons(result)}{claims(result)}"""
+{signatures(result)}{scores(result)}{comparisons(result)}{claims(result)}"""
 
 
 def page() -> str:

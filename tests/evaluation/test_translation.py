@@ -15,8 +15,13 @@ from structattn.evaluation.evaluate import evaluate
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translation import translator_of
 from structattn.evaluation.translation_metrics import compared, corpus_scores
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
-from structattn.support.errors import SettingsError, StructattnError, UsageError
+from structattn.settings.sweep import SweepSettings
+from structattn.support.errors import SettingsError, StructattnError
+from structattn.sweeps.pool import Pool
+from structattn.sweeps.results import read_sweep
+from structattn.sweeps.sweep import run_sweep
 from structattn.training.train import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
@@ -68,7 +73,7 @@ def test_a_run_is_scored_with_signatures_and_keeps_its_translations(place):
     kept = lines_of(place, "run/scores/test.translations.txt")
     assert len(kept) == 40
     assert scores.translation == corpus_scores(kept, lines_of(place, "test.en"))
-    assert stored["translation"]["BLEU"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert stored["translation"]["BLEU"]["signature"].startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a")
     assert scores.translation["BLEU"].value > 50, "so little is learnt at once"
     assert scores.symbols == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
 
@@ -106,7 +111,7 @@ def test_the_commands_translate_and_compare(place):
     runner, run = CliRunner(), str(place / "run")
     found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
     assert found.exit_code == 0, found.output
-    translator = translator_of([open_run(place / "run")], beam=2)
+    translator = translator_of([open_run(place / "run")], EvaluationSettings(beam=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
     several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
@@ -138,9 +143,38 @@ def test_settings_that_do_not_suit_are_refused(place, tmp_path, change, message)
         train(resolve_settings(tree(place / "data", max_updates=1, **change)), tmp_path / "run")
 
 
+def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_path):
+    files = {name: [str(place / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
+    base = tree("", max_updates=40, keep_checkpoints=2, checkpoint_every=20, optimizer={"learning_rate": 0.01})
+    del base["data"]
+    base |= {
+        "prepare": {"kind": "parallel", "level": "word", **files},
+        "evaluation": {"checkpoint": "last-2", "beam": 2},
+    }
+    models = {"two layers": {"model.encoder.layers": 2}, "hc-sa": {"model.encoder.layers": "gaussian"}}
+    sweep = SweepSettings.model_validate({"base": base, "grid": {"model": models}, "evaluate": {"test": "all"}})
+    run_sweep(sweep, tmp_path, lambda: Pool(1), lambda standing: None)
+    assert len(list((tmp_path / "data").glob("*/header.json"))) == 1
+    results = read_sweep(sweep, tmp_path)
+    assert len(results.signatures) == 3
+    for row in results.rows:
+        folder = tmp_path / "runs" / row.selected
+        stored = json.loads((folder / "scores/test.json").read_text())["translation"]["BLEU"]
+        assert row.splits["test"]["BLEU"] == stored["value"]
+        assert row.splits["test"]["BLEU ±"] == stored["interval"]
+        lines = [best[0].text for best in translator_of([open_run(folder, "last-2")], EvaluationSettings(beam=2))(
+            lines_of(place, "test.de"))]  # fmt: skip
+        assert lines_of(folder, "scores/test.translations.txt") == lines
+
+
+def test_an_interval_narrows_with_more_lines():
+    hypotheses, references = ["a b c d e", "a b x d e"], ["a b c d e", "a b c d e"]
+    few, many = (corpus_scores(hypotheses * n, references * n, samples=200)["BLEU"] for n in (5, 500))
+    assert 0 < many.interval < few.interval / 5
+    assert many.value == pytest.approx(few.value)
+
+
 def test_other_models_and_data_are_refused(place, run, tmp_path):
-    with pytest.raises(UsageError, match="search 'widest' is not one of fairseq"):
-        translator_of([run], "widest")
     with pytest.raises(SettingsError, match="the task 'translation' trains 'encoder_decoder'"):
         train(resolve_settings({**tree(place / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
     with pytest.raises(StructattnError, match="structattn evaluate"):

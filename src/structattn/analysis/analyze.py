@@ -19,14 +19,15 @@ LONGEST = 400  # tokens; a map has the square of that many numbers
 SHORTEST_SHOWN, LONGEST_SHOWN = 10, 120  # tokens of an example that nobody chose: enough to see, and legible
 
 
-def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: str = "best") -> list[Path]:
+def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: str | None = None) -> list[Path]:
     """Explain every layer of a run's model on examples of a split; write ``records/*.json`` into its folder.
 
     Args:
         folder: a run folder.
         split: a split of its prepared folder.
         examples: numbers of sequences in file order; of windows, where the data are a stream.
-        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them; what the
+            run's settings say, if left out.
 
     Returns:
         The files, one for each layer, or for each sublayer, or each head, of a layer that has several.

@@ -12,8 +12,9 @@ def evaluate(
         list[str] | None, typer.Option(help="A split to score, repeatable; all but train if left out.")
     ] = None,
     checkpoint: Annotated[
-        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
-    ] = "best",
+        str | None,
+        typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.  [default: the run's own]"),
+    ] = None,
     explain: Annotated[int, typer.Option(min=0, help="Explain so many examples of the last split.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:

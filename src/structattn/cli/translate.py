@@ -1,6 +1,7 @@
 """``structattn translate``: lines from standard input to standard output."""
 
 import sys
+from enum import StrEnum
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
@@ -11,20 +12,31 @@ import typer
 LINES_AT_ONCE = 4096  # sorted and decoded together; what comes out does not depend on it
 
 
+class Search(StrEnum):
+    """Ways to search by name."""
+
+    fairseq = "fairseq"
+    you_2020 = "you-2020"
+    dusell_chiang_2024 = "dusell-chiang-2024"
+
+
 def translate(
     runs: Annotated[list[Path], typer.Argument(help="A run folder, or several whose models translate as one.")],
     checkpoint: Annotated[
-        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
-    ] = "best",
-    search: Annotated[
-        str, typer.Option(help="fairseq, you-2020 or dusell-chiang-2024: how hypotheses are pruned and ranked.")
-    ] = "fairseq",
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept; 1 is greedy.")] = 4,
-    extra: Annotated[int, typer.Option(min=0, help="Tokens that a translation may have more than its source.")] = 50,
+        str | None, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+    ] = None,
+    search: Annotated[Search | None, typer.Option(help="How hypotheses are pruned and ranked.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy.")] = None,
+    extra: Annotated[
+        int | None, typer.Option(min=0, help="Tokens that a translation may have more than its source.")
+    ] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Write so many for each line, with number and score.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
-    """Translate lines from standard input to standard output, in their order."""
+    """Translate lines from standard input to standard output, in their order.
+
+    What is left out of the options is as the settings of the first run say under `evaluation`.
+    """
     from structattn.data.text import Notices, lines_of
     from structattn.evaluation.runs import open_run
     from structattn.evaluation.translating import Translation
@@ -32,9 +44,12 @@ def translate(
     from structattn.support.errors import UsageError
     from structattn.support.progress import progress
 
-    if n_best > beam:
-        raise UsageError(f"--n-best {n_best} is more than --beam {beam}")
-    translator = translator_of([open_run(run, checkpoint, data=data) for run in runs], search, beam, extra)
+    opened = [open_run(run, checkpoint, data=data) for run in runs]
+    given = {"search": None if search is None else search.value, "beam": beam, "length_extra": extra}
+    how = opened[0].settings.evaluation.model_copy(update={name: v for name, v in given.items() if v is not None})
+    if n_best > how.beam:
+        raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
+    translator = translator_of(opened, how)
 
     def shown(number: int, found: list[Translation]) -> str:
         if n_best == 1:

@@ -41,7 +41,7 @@ def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, An
 
 
 def evaluate(
-    folder: Path, split: str, checkpoint: str = "best", *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
+    folder: Path, split: str, checkpoint: str | None = None, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
     """Score a run on a split and write ``scores/SPLIT.json`` into its folder, whole or not at all.
 
@@ -51,7 +51,7 @@ def evaluate(
         folder: a run folder.
         split: a split of its prepared folder.
         checkpoint: ``best`` (least validation cross-entropy), ``last``, or ``best-K`` or ``last-K`` for the mean of the
-            weights of K of them.
+            weights of K of them; what the run's settings say, if left out.
         batch_tokens: the largest padded size of a batch.
         baselines: whether n-gram models are counted beside it, for text.
 

@@ -41,13 +41,14 @@ def _device() -> torch.device:
 
 
 def open_run(
-    folder: Path, checkpoint: str = "best", *, data: Path | None = None, device: torch.device | None = None
+    folder: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
 ) -> TrainedRun:
     """Load what a run has learnt. Every byte of the weights is verified, and so is that the data are still the same.
 
     Args:
         folder: the run folder.
-        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them; what the
+            run's settings say, if left out.
         data: where the prepared folder is now; the path in the settings, if left out.
         device: where the model is to be; a GPU where there is one, if left out.
 
@@ -59,7 +60,7 @@ def open_run(
     if not RunFolder(folder).holds_a_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
     settings = load_settings(RunFolder(folder).settings)
-    path, *others = checkpoints_of(folder, checkpoint)
+    path, *others = checkpoints_of(folder, checkpoint or settings.evaluation.checkpoint)
     weights, manifest = mean_weights([path, *others])
     prepared = open_prepared(data or settings.data)
     if manifest.data_digest != prepared.digest:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import torch
+from torch import Tensor
 
 from structattn.data.parallel.sides import Sides
 from structattn.data.vocabulary import EOS
@@ -54,14 +54,14 @@ class Translator:
         models: in evaluation mode; several predict as one, by the mean of their probabilities.
         sides: how lines become ids, and back.
         search: how to look for the best.
-        extra: how many tokens longer than its source a target may be.
+        limits: how many tokens a target may have, <eos> counted, from the number of those of its source.
         batch_tokens: padded source tokens decoded at once, which bounds the memory.
     """
 
     models: tuple[EncoderDecoder, ...]
     sides: Sides
     search: BeamSearch
-    extra: int = 50
+    limits: Callable[[Tensor], Tensor] = length_limits
     batch_tokens: int = 2048
 
     def __call__(
@@ -90,12 +90,12 @@ class Translator:
             device = next(self.models[0].parameters()).device
             ids, lengths = padded([[*sources[index], EOS] for index in there], device)
             model, start = self._start(ids, lengths)
-            limits = length_limits(lengths - 1, extra=self.extra)
+            limits = self.limits(lengths - 1)
             for index, found in zip(there, beam_search(model, start, limits, self.search, n_best), strict=True):
                 results[index] = [self._translation(hypothesis) for hypothesis in found]
         return results
 
-    def _start(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[Stepper, Start]:
+    def _start(self, ids: Tensor, lengths: Tensor) -> tuple[Stepper, Start]:
         starts = [translation(model, ids, lengths) for model in self.models]
         if len(starts) == 1:
             return self.models[0], starts[0]

@@ -1,30 +1,33 @@
 """Scores of a translation run: perplexity, and BLEU, chrF and TER of what its beam search finds."""
 
+from functools import partial
 from pathlib import Path
 
+from structattn.decoding import length_limits
 from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
 from structattn.evaluation.translating import SEARCHES, Translator
 from structattn.evaluation.translation_metrics import corpus_scores
 from structattn.models import EncoderDecoder
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.scores import pair_scores
 
-BEAM, SEARCH = 4, "fairseq"
 
-
-def translator_of(runs: list[TrainedRun], search: str = SEARCH, beam: int = BEAM, extra: int = 50) -> Translator:
+def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:
     """What translates with the model of a run, or with those of several as one.
 
+    Args:
+        runs: of translation.
+        how: beam search and limits; what the settings of the first run say, if left out.
+
     Raises:
-        UsageError: a run is no translation run, or was trained on other subwords than the first; or no search has that
-            name.
+        UsageError: a run is no translation run, or was trained on other subwords than the first.
     """
-    if search not in SEARCHES:
-        raise UsageError(f"search {search!r} is not one of {', '.join(SEARCHES)}")
+    how = how or runs[0].settings.evaluation
     models, sides = [], runs[0].prepared.sides
     for run in runs:
         if not isinstance(run.model, EncoderDecoder):
@@ -32,7 +35,8 @@ def translator_of(runs: list[TrainedRun], search: str = SEARCH, beam: int = BEAM
         if run.prepared.sides.digests() != sides.digests():
             raise UsageError(f"{run.folder}: was trained on other subwords than {runs[0].folder}")
         models.append(run.model)
-    return Translator(tuple(models), sides, SEARCHES[search](beam), extra)
+    limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
+    return Translator(tuple(models), sides, SEARCHES[how.search](how.beam), limits)
 
 
 def hypotheses_path(folder: Path, split: str) -> Path:

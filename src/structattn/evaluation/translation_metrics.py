@@ -16,10 +16,12 @@ class MetricScore:
 
     Args:
         value: from 0 to 100; of TER, errors for 100 words, the fewer the better.
+        interval: half of the 95 % interval, by bootstrap resampling of the lines (Koehn 2004).
         signature: sacrebleu's, which says how it was computed.
     """
 
     value: float
+    interval: float
     signature: str
 
 
@@ -56,8 +58,13 @@ def _metrics() -> dict[str, Any]:
     return {"BLEU": found.BLEU(), "chrF2": found.CHRF(), "TER": found.TER()}
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, MetricScore]:
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, MetricScore]:
     """All metrics of a corpus with one reference for each line.
+
+    Args:
+        hypotheses: translations, one a line.
+        references: one for each.
+        samples: resampled corpora, at least 2; sacrebleu draws them from a fixed seed.
 
     Raises:
         UsageError: sacrebleu is not installed, or there is not one reference for each hypothesis.
@@ -65,8 +72,9 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     _require_as_many(hypotheses, references)
     scores = {}
     for name, metric in _metrics().items():
-        value = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
-        scores[name] = MetricScore(value, str(metric.get_signature()))
+        found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+        interval = float(found._ci)  # sacrebleu shows it in texts only
+        scores[name] = MetricScore(float(found.score), interval, str(metric.get_signature()))
     return scores
 
 

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from structattn.settings.base import Settings
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.training import TrainingSettings
@@ -15,7 +16,7 @@ from structattn.support.errors import SettingsError
 
 
 class RunSettings(Settings):
-    """Everything that decides a training run: its data, its model, its training, its seed."""
+    """Everything that decides a training run: its data, its model, its training, its seed; and how it is used."""
 
     task: Literal[
         "formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction", "translation"
@@ -23,6 +24,7 @@ class RunSettings(Settings):
     data: Path = Field(description="a prepared folder")
     model: ModelSettings = LanguageModelSettings()
     training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = Field(default=1, ge=0)
 
     def to_yaml(self) -> str:

@@ -11,7 +11,7 @@ from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
 from structattn.sweeps.comparison import Comparison, Verdict, comparisons_of, verdicts_of
 from structattn.sweeps.sweep import SweepFolder, results_of
-from structattn.sweeps.table import Result, Row, rows_of, rows_to_json
+from structattn.sweeps.table import Result, Row, rows_of, rows_to_json, signatures_of
 from structattn.sweeps.trials import trials_of
 
 
@@ -23,6 +23,7 @@ class SweepResults:
         ended: the trials that have ended; others do not count.
         trials: how many there are to be.
         rows: one for each cell with a trial that has ended.
+        signatures: sacrebleu's, where there are translations.
         comparisons: published numbers beside ours.
         verdicts: what became of the claims.
     """
@@ -30,6 +31,7 @@ class SweepResults:
     ended: Sequence[Result]
     trials: int
     rows: Sequence[Row]
+    signatures: Sequence[str]
     comparisons: Sequence[Comparison]
     verdicts: Sequence[Verdict]
 
@@ -48,7 +50,8 @@ def read_sweep(sweep: SweepSettings, path: Path) -> SweepResults:
     rows = rows_of(results, folder.runs)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = comparisons_of(sweep.published, rows)
-    return SweepResults(results, len(trials), rows, comparisons, verdicts_of(sweep.claims, cells, rows))
+    signatures = signatures_of(folder.runs / result.trial.name for result in results)
+    return SweepResults(results, len(trials), rows, signatures, comparisons, verdicts_of(sweep.claims, cells, rows))
 
 
 def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: SweepResults) -> None:
@@ -59,6 +62,7 @@ def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: Sweep
         "trials_ended": len(results.ended),
         "trials": results.trials,
         "rows": rows_to_json(results.rows),
+        "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
         "claims": [asdict(verdict) for verdict in results.verdicts],
         "runs": [

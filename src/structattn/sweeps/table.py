@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,8 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     for path in sorted((folder / "scores").glob("*.json")):
         scores = json.loads(path.read_bytes())
         found[path.stem] = {name: scores[name] for name in wanted if scores.get(name) is not None}
+        for name, metric in (scores.get("translation") or {}).items():
+            found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
         dependencies = scores.get("dependencies") or {}
         found[path.stem] |= {name: dependencies[name] for name in ("precision", "recall") if name in dependencies}
     return found
@@ -141,6 +143,17 @@ def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dic
         of_split = [each[split] for each in scores if split in each]
         found[split] = {name: spread_of([score[name] for score in of_split]) for name in of_split[0]}
     return found
+
+
+def signatures_of(runs: Iterable[Path]) -> list[str]:
+    """How sacrebleu computed the scores of some run folders; empty where nothing was translated."""
+    found = set()
+    for folder in runs:
+        for path in (folder / "scores").glob("*.json"):
+            found |= {
+                metric["signature"] for metric in (json.loads(path.read_bytes()).get("translation") or {}).values()
+            }
+    return sorted(found)
 
 
 def rows_to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
