@@ -34,6 +34,19 @@ def test_the_others_put_their_mass_where_they_say(rows, formula, others):
             expected -= (0.9 if c == target else 0.1 / others) * row[c]
     found = smoothed_nats(logits, classes, LabelSmoothing(formula=formula), IGNORED)
     torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(2 * found, logits), torch.autograd.grad(2 * expected, logits))
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 65, 200])
+def test_any_number_of_rows_has_torchs_sum_and_gradient(count):
+    generator = torch.Generator().manual_seed(count)
+    logits = (1e4 + 50 * torch.randn(count, COUNT, generator=generator)).requires_grad_()
+    classes = torch.randint(0, COUNT, (count,), generator=generator)
+    classes[::3] = IGNORED
+    ours = smoothed_nats(logits, classes, LabelSmoothing(), IGNORED)
+    theirs = F.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, logits), torch.autograd.grad(theirs, logits))
 
 
 @pytest.mark.parametrize("formula", ["torch", "you", "annotated", "fairseq"])
@@ -54,5 +67,10 @@ def test_padded_rows_have_no_part(rows):
 
 def test_half_precision_is_computed_in_float32(rows):
     logits, classes = rows
-    low = smoothed_nats(logits.bfloat16(), classes, LabelSmoothing(), IGNORED)
+    rounded = logits.bfloat16()
+    low = smoothed_nats(rounded, classes, LabelSmoothing(), IGNORED)
     assert low.dtype == torch.float32
+    exact = smoothed_nats(rounded.double(), classes, LabelSmoothing(), IGNORED)
+    torch.testing.assert_close(low.double(), exact, rtol=1e-6, atol=0)
+    slope, exact_slope = (torch.autograd.grad(loss, rounded)[0] for loss in (low, exact))
+    torch.testing.assert_close(slope, exact_slope, rtol=0.01, atol=1e-6)
