@@ -18,7 +18,7 @@ def test_its_trials_fit(path, tmp_path):
     sweep = load_sweep(path)
     trials = trials_of(sweep, tmp_path)
     cells = [trial.cell for trial in trials if trial.restart == 0]
-    assert len(trials) == len(cells) * sweep.restarts
+    assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
     assert len(comparisons_of(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
         assert verdicts_of([claim], cells, []), f"{claim.says!r} speaks of no cell"

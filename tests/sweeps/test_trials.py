@@ -39,6 +39,20 @@ def test_models_of_one_language_share_their_data(sweep, tmp_path):
     assert len(set.union(*folders.values())) == 4
 
 
+def test_some_cells_may_have_more_restarts_than_others(tree, tmp_path):
+    before = {trial.title: trial.name for trial in trials(tree, tmp_path)}
+    tree["restarts"] = 1
+    tree["where"] = [
+        {"match": {"model": "Tf+Sup"}, "restarts": 3},
+        {"match": {"language": "Dyck", "model": "Tf+Sup"}, "restarts": 2},
+    ]
+    after = {trial.title: trial.name for trial in trials(tree, tmp_path)}
+    assert sorted(after) == sorted(
+        ["w#w^R Tf #0", "Dyck Tf #0", "Dyck Tf+Sup #0", "Dyck Tf+Sup #1", *(f"w#w^R Tf+Sup #{r}" for r in range(3))]
+    )
+    assert all(before[title] == name for title, name in after.items() if title in before)
+
+
 def test_names_do_not_depend_on_the_place(sweep, tmp_path):
     assert [t.name for t in trials_of(sweep, tmp_path)] == [t.name for t in trials_of(sweep, tmp_path / "else")]
 

@@ -56,7 +56,8 @@ class Where(Settings):
     """Changes for the cells that match: on each axis named, one of the values named."""
 
     match: CellPattern = Field(description="axis -> value, or a list of values")
-    set: Changes = Field(description="path.to.field -> value")
+    set: Changes = Field(default={}, description="path.to.field -> value")
+    restarts: int | None = Field(default=None, ge=1, description="trials of each; None: as many as elsewhere")
 
     def fits(self, cell: dict[str, str]) -> bool:
         """Whether a cell matches."""
@@ -82,6 +83,11 @@ class SweepSettings(Settings):
 
     published: tuple[Published, ...] = Field(default=(), description="numbers in print to hold the results against")
     claims: tuple[Claim, ...] = Field(default=(), description="what is expected of the results")
+
+    def restarts_of(self, cell: dict[str, str]) -> int:
+        """How many trials a cell has."""
+        told = [where.restarts for where in self.where if where.restarts is not None and where.fits(cell)]
+        return told[-1] if told else self.restarts
 
     @model_validator(mode="after")
     def _cells_are_in_the_grid(self) -> Self:

@@ -64,7 +64,8 @@ def trials_of(sweep: SweepSettings, folder: Path) -> list[Trial]:
         SettingsError: the settings of a trial do not fit; the message names its cell.
     """
     cells = [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
-    trials = [_trial(sweep, folder, cell, restart) for restart in range(sweep.restarts) for cell in cells]
+    rounds = range(max(map(sweep.restarts_of, cells)))
+    trials = [_trial(sweep, folder, cell, r) for r in rounds for cell in cells if r < sweep.restarts_of(cell)]
     seen: dict[str, Trial] = {}
     for trial in trials:
         if trial.name in seen:
