@@ -1,0 +1,145 @@
+"""What translation systems cost: sentences per second, and the largest batch to train on (You et al. 2020, section 5).
+
+    python benchmarks/translation_efficiency.py RUN ... [--sentences 1000] [--memory 3] [--output FILE.json]
+
+Speed: the test set is translated as the run's settings say (beam 4 in the paper's recipes), in batches of 256, once
+untimed and then five times; the systems take turns, and the mean counts, as in the paper.
+
+Largest batch: source and target tokens of a batch together, padding counted, found by bisection to one part in fifty. A
+batch fits if a whole update, forward, backward and optimiser, stays within the memory: of the process at its greatest
+on a CPU, what torch reserves on a GPU. The batch that is tried is made of the longest training pairs.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from structattn.evaluation.runs import TrainedRun, open_run
+from structattn.evaluation.translating import Translator
+from structattn.evaluation.translation import translator_of
+from structattn.training.assembly import initial_learner, make_plan
+from structattn.training.run_folder import RunFolder
+from structattn.training.step import Update, take_step
+
+GIB = 2**30
+SENTENCES_AT_ONCE, TIMED = 256, 5
+LEAST, MOST, PRECISE = 256, 2**20, 1.02
+
+
+def seconds_to_translate(translator: Translator, lines: Sequence[str]) -> float:
+    start = time.perf_counter()
+    for first in range(0, len(lines), SENTENCES_AT_ONCE):
+        translator(lines[first : first + SENTENCES_AT_ONCE])
+    return time.perf_counter() - start
+
+
+def speeds(runs: list[TrainedRun], count: int) -> list[dict[str, Any]]:
+    """Sentences per second of each run."""
+    lines = [run.prepared.texts("test", "source")[:count] for run in runs]
+    translators = [replace(translator_of([run]), batch_tokens=2**30) for run in runs]
+    taken: list[list[float]] = [[] for _ in runs]
+    for _ in track(range(TIMED + 1), "Translating"):
+        for times, translator, text in zip(taken, translators, lines, strict=True):
+            times.append(seconds_to_translate(translator, text))
+    each = [[len(text) / seconds for seconds in times[1:]] for times, text in zip(taken, lines, strict=True)]
+    return [{"sentences/s": statistics.mean(found), "deviation": statistics.stdev(found)} for found in each]
+
+
+def memory_of_update(folder: Path, tokens: int) -> float:
+    """GiB that one update on a batch of so many tokens needs; infinite where a GPU has not so many."""
+    settings = open_run(folder).settings
+    plan = make_plan(RunFolder(folder), settings)
+    learner, pairs = initial_learner(plan), plan.prepared.pairs("train")
+    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1
+    longest = np.argsort(-(source + target), kind="stable")
+    sizes = np.arange(1, len(longest) + 1) * (
+        np.maximum.accumulate(source[longest]) + np.maximum.accumulate(target[longest])
+    )
+    batch = plan.task.batch(longest[: max(int((sizes <= tokens).sum()), 1)])
+    try:
+        take_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
+    except torch.cuda.OutOfMemoryError:
+        return float("inf")
+    if learner.device.type == "cuda":
+        return torch.cuda.max_memory_reserved() / GIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+
+
+def fits(folder: Path, tokens: int, memory: float) -> bool:
+    """Whether it does, seen in a process of its own."""
+    command = [sys.executable, __file__, str(folder), "--update-of", str(tokens)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout) <= memory
+
+
+def largest(fit: Callable[[int], bool]) -> int:
+    """The greatest number of tokens that fits: doubled until it does not, then bisected. 0 where none does."""
+    if not fit(LEAST):
+        return 0
+    low, high = LEAST, 2 * LEAST
+    while high <= MOST and fit(high):
+        low, high = high, 2 * high
+    while high / low > PRECISE:
+        middle = round((low * high) ** 0.5)
+        low, high = (middle, high) if fit(middle) else (low, middle)
+    return low
+
+
+def named(folder: Path) -> str:
+    """A run's name: its cell, where a sweep made it."""
+    index = folder.parent.parent / "trials.json"
+    if index.exists():
+        return " ".join(json.loads(index.read_bytes())[folder.name]["cell"].values())
+    return folder.name
+
+
+def report(rows: list[dict[str, Any]], memory: float) -> None:
+    table = Table("system", "sentences/s", "of the first", "±", f"tokens in {memory:g} GiB", "of the first")
+    for row in rows:
+        ratios = [f"{row[name] / rows[0][name]:.2f}" if rows[0][name] else "" for name in ("sentences/s", "tokens")]
+        speed, deviation = f"{row['sentences/s']:.1f}", f"{row['deviation']:.1f}"
+        table.add_row(row["system"], speed, ratios[0], deviation, f"{row['tokens']:,}", ratios[1])
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--memory", type=float, default=3.0, help="GiB")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--update-of", type=int, help=argparse.SUPPRESS)  # what `fits` asks of another process
+    arguments = parser.parse_args()
+    if arguments.update_of:
+        print(memory_of_update(arguments.runs[0], arguments.update_of))
+        return
+    runs = [open_run(folder) for folder in arguments.runs]
+    rows = speeds(runs, arguments.sentences)
+    for folder, row in zip(track(arguments.runs, "Looking for the largest batch"), rows, strict=True):
+        tokens = largest(lambda count, folder=folder: fits(folder, count, arguments.memory))
+        row |= {"system": named(folder), "tokens": tokens, "precision": runs[0].settings.training.precision}
+    report(rows, arguments.memory)
+    if arguments.output:
+        about = {"sentences": arguments.sentences, "memory_gib": arguments.memory, "timed": TIMED}
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+        about |= {"torch": torch.__version__, "device": device, "threads": torch.get_num_threads()}
+        arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
