@@ -3,9 +3,13 @@
     python benchmarks/decoding.py [--systems base hc-sa sh-x] [--sentences 1000] [--repeats 5] [--output FILE.json]
 
 Random weights, random sentences, lengths like those of translated talks (about 28 tokens on average). Target lengths
-are given: <eos> is forbidden before them and forced at them, so that all ways do the same number of steps. The ways
-take turns; medians are reported, after one round that is not timed. The naive way is the same beam search over the same
-batches, sources encoded once, but at each step the decoder reads the whole prefix of each hypothesis.
+are given: <eos> is forbidden before them and forced at them, so that all ways do the same number of steps.
+
+- states: batched beam search over the one-step door. The systems take turns; medians, after a round that is not timed.
+- naive: the same search over the same batches, but at each step the decoder reads the whole prefix of each hypothesis.
+- loop: as naive, one sentence after the other.
+
+The last two encode a source once, as states does. They are slow: once, and for the first system only.
 """
 
 import argparse
@@ -21,6 +25,7 @@ from typing import Any
 import torch
 import yaml
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from structattn.decoding import BeamSearch, Hypothesis, Start, beam_search, in_batches, padded, translation
@@ -96,16 +101,16 @@ def with_prefixes(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Te
     return Naive(model), PrefixState(model.encode(source, lengths), lengths, nothing)
 
 
-WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {"states": with_states, "naive": with_prefixes}
+Way = Callable[..., tuple[Any, Any]]
 
 
-def translate(model: EncoderDecoder, pairs: list[Pair], way: str, beam: int, tokens: int) -> list[Hypothesis]:
+def translate(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tokens: int) -> list[Hypothesis]:
     """The best hypothesis of each sentence."""
 
     def decode(batch: list[Pair]) -> list[Hypothesis]:
         source, lengths = padded([ids for ids, _ in batch])
         targets = torch.tensor([length for _, length in batch])
-        stepper, state = WAYS[way](model, source, lengths)
+        stepper, state = way(model, source, lengths)
         start = Start(TimedState(state, 0, targets), torch.ones_like(targets))
         return [best for (best,) in beam_search(OfGivenLengths(stepper), start, targets, BeamSearch(beam))]
 
@@ -131,20 +136,33 @@ def built(name: str, vocabulary: int) -> EncoderDecoder:
     return build_encoder_decoder(settings, vocabulary, vocabulary).eval()
 
 
-def measured(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Sentences per second of each way."""
-    model, pairs = built(name, arguments.vocabulary), sentences(arguments.sentences, arguments.vocabulary)
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    texts = {}
-    for _ in range(arguments.repeats + 1):
-        for way, taken in seconds.items():
-            start = time.perf_counter()
-            texts[way] = translate(model, pairs, way, arguments.beam, arguments.tokens)
-            taken.append(time.perf_counter() - start)
-    assert all(len(text.tokens) == target for text, (_, target) in zip(texts["states"], pairs, strict=True))
-    same = sum(a.tokens == b.tokens for a, b in zip(texts["states"], texts["naive"], strict=True))
-    speeds = {way: len(pairs) / statistics.median(taken[1:]) for way, taken in seconds.items()}
-    return {"system": name, **speeds, "ratio": speeds["states"] / speeds["naive"], "same texts": same / len(pairs)}
+def timed(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tokens: int) -> tuple[float, list[list[int]]]:
+    """Sentences per second, and the texts."""
+    start = time.perf_counter()
+    found = translate(model, pairs, way, beam, tokens)
+    seconds = time.perf_counter() - start
+    assert all(len(text.tokens) == target for text, (_, target) in zip(found, pairs, strict=True))
+    return len(pairs) / seconds, [list(text.tokens) for text in found]
+
+
+def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Sentences per second of each system, and of the slow ways for the first."""
+    models = [built(name, arguments.vocabulary) for name in arguments.systems]
+    pairs = sentences(arguments.sentences, arguments.vocabulary)
+    speeds: list[list[float]] = [[] for _ in models]
+    for _ in track(range(arguments.repeats + 1), "states"):
+        for model, found in zip(models, speeds, strict=True):
+            found.append(timed(model, pairs, with_states, arguments.beam, arguments.tokens)[0])
+    rows = [
+        {"system": name, "way": "states", "sentences/s": statistics.median(found[1:]), "all": found[1:]}
+        for name, found in zip(arguments.systems, speeds, strict=True)
+    ]
+    reference = timed(models[0], pairs, with_states, arguments.beam, arguments.tokens)[1]
+    for way, tokens in track([("naive", arguments.tokens), ("loop", 1)], "slow ways"):
+        speed, texts = timed(models[0], pairs, with_prefixes, arguments.beam, tokens)
+        same = sum(a == b for a, b in zip(texts, reference, strict=True)) / len(pairs)
+        rows.append({"system": arguments.systems[0], "way": way, "sentences/s": speed, "same texts": same})
+    return rows
 
 
 def main() -> None:
@@ -157,11 +175,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048, help="padded size of a batch, beam not counted")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    rows = [measured(name, arguments) for name in arguments.systems]
-    table = Table("system", "sentences/s", "naive", "ratio", "same texts")
+    rows = measured(arguments)
+    table = Table("system", "way", "sentences/s", "first / this", "same texts")
     for row in rows:
-        figures = (f"{row['states']:.2f}", f"{row['naive']:.2f}", f"{row['ratio']:.1f}", f"{row['same texts']:.1%}")
-        table.add_row(row["system"], *figures)
+        speed, same = row["sentences/s"], row.get("same texts")
+        ratio = rows[0]["sentences/s"] / speed
+        table.add_row(row["system"], row["way"], f"{speed:.2f}", f"{ratio:.2f}", "" if same is None else f"{same:.1%}")
     Console().print(table)
     if arguments.output:
         about = {key: value for key, value in vars(arguments).items() if key != "output"}
