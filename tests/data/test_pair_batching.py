@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structattn.data.pair_batching import make_pair_batch, pair_token_batches
+from structattn.data.pairs import Pairs
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.sides import Side, Sides
-from structattn.data.sequences import Pairs, Sequences
+from structattn.data.sequences import Sequences
 from structattn.data.subword_dropout import SubwordDropout
 from structattn.data.subwords import BytePairs, SubwordTokenizer
 from structattn.data.tokenizers import Tokenizer

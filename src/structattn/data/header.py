@@ -14,6 +14,7 @@ from structattn.support.errors import DataError
 
 FORMAT_VERSION: Final = 1
 HEADER_NAME, VOCABULARY_NAME = "header.json", "vocabulary.txt"
+CHARACTERS_NAME, RARE_WORDS_NAME = "characters.txt", "rare_words.txt"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ TOKENS = StoredArray("tokens.bin", np.dtype("<i4"))
 OFFSETS = StoredArray("offsets.bin", np.dtype("<i8"))
 LOG_PROBABILITIES = StoredArray("log_probabilities.bin", np.dtype("<f8"))
 LINES = StoredArray("lines.bin", np.dtype("<i8"))
+RARE = StoredArray("rare.bin", np.dtype("<i4"))
 
 Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.data.batching import Indices, check_positive, shuffled
-from structattn.data.sequences import Pairs
+from structattn.data.pairs import Pairs
+from structattn.data.rare_words import RareWords
+from structattn.data.spelling import Spelt, spelt
 from structattn.data.subword_dropout import SubwordDropout
 from structattn.data.vocabulary import BOS, EOS, PAD
 from structattn.support.generators import numpy_generator
@@ -30,6 +32,8 @@ class PairBatch:
         targets: ``t1 .. tm <eos>``; then ``<pad>``.
         lengths: m + 1 for each row.
         examples: the index of each row's pair.
+        source_words: the words of ``source`` that are ``<unk>`` and have a spelling, where the data keep spellings.
+        target_words: those of ``targets``.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -38,11 +42,18 @@ class PairBatch:
     targets: Int64[Tensor, "batch time"]
     lengths: Int64[Tensor, " batch"]
     examples: tuple[int, ...]
+    source_words: Spelt | None = None
+    target_words: Spelt | None = None
 
     def to(self, device: torch.device | str) -> "PairBatch":
         """The same batch on another device."""
         names = ("source", "source_lengths", "inputs", "targets", "lengths")
-        return PairBatch(**{name: getattr(self, name).to(device) for name in names}, examples=self.examples)
+        return PairBatch(
+            **{name: getattr(self, name).to(device) for name in names},
+            examples=self.examples,
+            source_words=None if self.source_words is None else self.source_words.to(device),
+            target_words=None if self.target_words is None else self.target_words.to(device),
+        )
 
 
 def pair_token_batches(
@@ -124,7 +135,17 @@ def make_pair_batch(
     source, source_lengths = _padded([np.concatenate((row, [EOS])) for row, _ in rows])
     inputs, lengths = _padded([np.concatenate(([BOS], row)) for _, row in rows])
     targets, _ = _padded([np.concatenate((row, [EOS])) for _, row in rows])
-    return PairBatch(source, source_lengths, inputs, targets, lengths, examples)
+    rare = pairs.rare if isinstance(pairs, Pairs) else None
+    words = (
+        []
+        if rare is None
+        else [_spelt(side, examples, width.shape[1]) for side, width in zip(rare, (source, targets), strict=True)]
+    )
+    return PairBatch(source, source_lengths, inputs, targets, lengths, examples, *words)
+
+
+def _spelt(rare: RareWords, examples: Iterable[int], width: int) -> Spelt:
+    return spelt([rare.placed(index) for index in examples], width, rare.spelling)
 
 
 def _padded(rows: list[NDArray[Any]]) -> tuple[Int64[Tensor, "batch time"], Int64[Tensor, " batch"]]:

@@ -1,4 +1,4 @@
-"""The arrays of a prepared folder: memory-mapped sequences, and pairs of them."""
+"""The arrays of a prepared folder: memory-mapped sequences."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,32 +67,6 @@ class Sequences:
         is_token[self._ends[first:last] - start] = False
         window[is_token] = self.tokens[start - first : max(start, stop) - last]
         return window
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The pairs of one split; ``pairs[i]`` is the i-th as (source ids, target ids).
-
-    Args:
-        source: the source sides.
-        target: the target sides; as many.
-        lines: the line, from 1, that each pair had in the files it was read from: dropped pairs leave gaps.
-    """
-
-    source: Sequences
-    target: Sequences
-    lines: Int64[np.ndarray, " pairs"]
-
-    def __post_init__(self) -> None:
-        if not len(self.source) == len(self.target) == len(self.lines):
-            sizes = f"{len(self.source)} source sides, {len(self.target)} target sides, {len(self.lines)} lines"
-            raise ValueError(f"pairs need as many of each: {sizes}")
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, index: int) -> tuple[Int32[np.ndarray, " source"], Int32[np.ndarray, " target"]]:
-        return self.source[index], self.target[index]
 
 
 def mapped_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:

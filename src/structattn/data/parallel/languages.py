@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.sides import PARALLEL_LEVELS, SUBWORD_LEVELS, Side, Sides
+from structattn.data.spelling import speller_of
 from structattn.data.subwords import BytePairs, SentencePieces, Subwords, learn_byte_pairs, learn_sentence_pieces
 from structattn.data.subwords.byte_pairs import MARKERS
 from structattn.data.subwords.vocabularies import numbered
@@ -103,11 +104,12 @@ def _learnt(units: Counts, coding: Coding) -> Subwords:
 
 def _symbol_sides(sides: list[Counts], coding: Coding, normalization: Normalization) -> list[Side]:
     """Words, characters or bytes: those that occur often enough on a side at least, and ``<unk>`` for new text."""
+    total = _total(sides)
     if coding.level == "byte":
         vocabulary = Vocabulary.of(BYTE_SYMBOLS)
     else:
-        total = _total(sides)
         common = {symbol for counts in sides for symbol in counts if counts[symbol] >= coding.threshold}
         ranked = sorted(common - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
         vocabulary = Vocabulary.of(ranked, unknown=True)
-    return [Side(Tokenizer(coding.level, vocabulary), normalization) for _ in sides]
+    speller = speller_of(total) if coding.level == "word" else None
+    return [Side(Tokenizer(coding.level, vocabulary), normalization, speller) for _ in sides]

@@ -17,7 +17,7 @@ from structattn.data.parallel.languages import Coding, learn_sides
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, found_files
 from structattn.data.parallel.splits import EncodedPair, Split
-from structattn.data.parallel.writing import write_parallel
+from structattn.data.parallel.writing import rare_word_collectors, write_parallel
 from structattn.data.text import Notices
 from structattn.data.vocabulary import UNKNOWN_SYMBOL
 from structattn.data.writing import refuse_occupied
@@ -66,14 +66,16 @@ def prepare_parallel(
         found = [Split(name, files[name], replace(rules, training=name == TRAIN)) for name in splits]
         source, target = _survey(found, coding, notices)
         sides = learn_sides(source.counts, target.counts, coding, normalization)
+        rare = rare_word_collectors(sides, coding.joint)
         with progress("Writing", sum(split.tally.kept for split in found), "pairs") as advance:
             write_parallel(
                 folder,
                 sides=sides,
                 joint=coding.joint,
+                rare=rare,
                 tokenizer={**coding.description(), **normalization.description()},
                 splits={
-                    split.name: _unchanged(split.encoded(sides, advance), split.files, sources[split.name])
+                    split.name: _unchanged(split.encoded(sides, rare, advance), split.files, sources[split.name])
                     for split in found
                 },
                 with_texts=[name for name in splits if name != TRAIN],

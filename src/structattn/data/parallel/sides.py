@@ -8,18 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, SupportsInt
 
-from structattn.data.header import VOCABULARY_NAME
+from structattn.data.header import CHARACTERS_NAME, VOCABULARY_NAME
 from structattn.data.parallel.normalization import Normalization
+from structattn.data.spelling import Speller
 from structattn.data.subwords.storing import load_subwords, save_subwords
 from structattn.data.subwords.tokenizer import SubwordTokenizer
 from structattn.data.tokenizers import LEVELS, Tokenizer
-from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
+from structattn.data.vocabulary import FIRST_SYMBOL, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import DataError
 
 SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
 PARALLEL_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
 KEPT_NAME: Final = "kept.json"
 SOURCE_PREFIX: Final = "source_"
+CHARACTERS_DIGEST: Final = "characters_digest"  # not there in folders of an earlier release
 
 SideName = Literal["source", "target"]
 
@@ -49,10 +51,12 @@ class Side:
     Args:
         tokenizer: from normalised lines to ids and back.
         normalization: how lines are made alike before.
+        speller: how words are spelt, at level ``word``.
     """
 
     tokenizer: LineTokenizer
     normalization: Normalization
+    speller: Speller | None = None
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -100,7 +104,11 @@ class Sides:
 
     def digests(self) -> dict[str, str]:
         """What the header keeps of them."""
-        return {"digest": self.target.digest, "source_digest": self.source.digest}
+        found = {"digest": self.target.digest, "source_digest": self.source.digest}
+        for prefix, side in (("", self.target), (SOURCE_PREFIX, self.source)):
+            if side.speller is not None:
+                found[prefix + CHARACTERS_DIGEST] = side.speller.digest
+        return found
 
 
 def save_sides(sides: Sides, folder: Path, joint: bool) -> None:
@@ -108,6 +116,8 @@ def save_sides(sides: Sides, folder: Path, joint: bool) -> None:
     named = {"": sides.target} if joint else {"": sides.target, SOURCE_PREFIX: sides.source}
     for prefix, side in named.items():
         side.vocabulary.save(folder / (prefix + VOCABULARY_NAME))
+        if side.speller is not None:
+            side.speller.characters.save(folder / (prefix + CHARACTERS_NAME))
         if isinstance(side.tokenizer, SubwordTokenizer):
             save_subwords(side.tokenizer.subwords, folder, prefix)
     if sides.level in SUBWORD_LEVELS:
@@ -133,8 +143,9 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> Sides:
     except ValueError as error:
         raise DataError(folder, f"its header's tokenizer: {error}") from None
     kept = _load_kept(folder) if level in SUBWORD_LEVELS else {}
-    target = _load_side(folder, "", level, normalization, kept.get("target"))
-    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, normalization, kept.get("source"))
+    spelt = CHARACTERS_DIGEST in description
+    target = _load_side(folder, "", level, normalization, kept.get("target"), spelt)
+    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, normalization, kept.get("source"), spelt)
     sides = Sides(source, target, level)
     for name, found in sides.digests().items():
         if found != description.get(name):
@@ -143,10 +154,13 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> Sides:
     return sides
 
 
-def _load_side(folder: Path, prefix: str, level: str, normalization: Normalization, kept: list[int] | None) -> Side:
+def _load_side(
+    folder: Path, prefix: str, level: str, normalization: Normalization, kept: list[int] | None, spelt: bool
+) -> Side:
     vocabulary = Vocabulary.load(folder / (prefix + VOCABULARY_NAME))
     if level not in SUBWORD_LEVELS:
-        return Side(Tokenizer(level, vocabulary), normalization)
+        speller = Speller(_loaded_characters(folder / (prefix + CHARACTERS_NAME))) if spelt else None
+        return Side(Tokenizer(level, vocabulary), normalization, speller)
     subwords = load_subwords(level, folder, prefix)
     numbers = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
     if any(not FIRST_SYMBOL < number < vocabulary.size for number in numbers):
@@ -154,6 +168,13 @@ def _load_side(folder: Path, prefix: str, level: str, normalization: Normalizati
     return Side(
         SubwordTokenizer(subwords.restricted(vocabulary.symbols[n] for n in numbers), vocabulary), normalization
     )
+
+
+def _loaded_characters(path: Path) -> Vocabulary:
+    characters = Vocabulary.load(path)
+    if not characters.has_unknown:
+        raise DataError(path, f"has no {UNKNOWN_SYMBOL} for characters that are new")
+    return characters
 
 
 def _kept_ids(side: Side) -> list[int] | None:

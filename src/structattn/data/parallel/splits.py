@@ -1,6 +1,6 @@
 """A split of parallel text while it is prepared: it can be read again with the same outcome."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,8 +9,9 @@ from structattn.data.parallel.counting import UnitCounts
 from structattn.data.parallel.filters import Pair, Rules, Tally, filtered_pairs, sampled_pairs
 from structattn.data.parallel.reading import PairFiles, Text
 from structattn.data.parallel.sides import Sides
+from structattn.data.rare_words import RareWordCollector
 from structattn.data.text import Notices
-from structattn.data.tokenizers import TextError
+from structattn.data.tokenizers import TextError, split_line
 from structattn.data.vocabulary import UNK
 from structattn.support.errors import DataError
 
@@ -19,12 +20,13 @@ _SILENT = Notices(log=False)  # for all readings but the first, which has said e
 
 
 class EncodedPair(NamedTuple):
-    """A pair as ids, with its line and its normalised texts."""
+    """A pair as ids, with its line, its normalised texts, and the numbers of its rare words where they are kept."""
 
     number: int
     source: list[int]
     target: list[int]
     texts: tuple[str, str]
+    rare: tuple[list[int], list[int]] | None = None
 
 
 @dataclass
@@ -68,13 +70,16 @@ class Split:
             told = f"{sum(self.tally.dropped.values())} of {self.tally.lines} pairs of {self.name} are dropped"
             notices.say(f"{self.files.shown}: {told}: {self.tally.told()}")
 
-    def encoded(self, sides: Sides, advance: Callable[..., None]) -> Iterator[EncodedPair]:
-        """Read again, and encode."""
+    def encoded(
+        self, sides: Sides, rare: Sequence[RareWordCollector] | None, advance: Callable[..., None]
+    ) -> Iterator[EncodedPair]:
+        """Read again, and encode; at level ``word`` the rare words of both sides are collected."""
         for pair in advancing(self._pairs(Tally(), _SILENT), advance):
             ids = sides.source.tokenizer.encode(pair.source), sides.target.tokenizer.encode(pair.target)
             for index, (side, numbers) in enumerate(zip((sides.source, sides.target), ids, strict=True)):
                 self.unknown[index] += numbers.count(UNK) if side.vocabulary.has_unknown else 0
-            yield EncodedPair(pair.number, *ids, (pair.source, pair.target))
+            texts = pair.source, pair.target
+            yield EncodedPair(pair.number, *ids, texts, None if rare is None else _rare_numbers(rare, texts, ids))
 
     @property
     def _samples(self) -> bool:
@@ -89,6 +94,15 @@ class Split:
             raise DataError(self.files.shown, "holds no lines")
         if not self.tally.kept:
             raise DataError(self.files.shown, f"all of its {self.tally.lines} pairs are dropped: {self.tally.told()}")
+
+
+def _rare_numbers(
+    rare: Sequence[RareWordCollector], texts: tuple[str, str], ids: tuple[list[int], list[int]]
+) -> tuple[list[int], list[int]]:
+    source, target = (
+        side.numbers(split_line("word", text), numbers) for side, text, numbers in zip(rare, texts, ids, strict=True)
+    )
+    return source, target
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from structattn.data.header import HEADER_NAME, LINES, Counts, Header, Source
-from structattn.data.parallel.sides import Sides, save_sides
+from structattn.data.header import HEADER_NAME, LINES, RARE, Counts, Header, Source
+from structattn.data.parallel.sides import SOURCE_PREFIX, Sides, save_sides
 from structattn.data.parallel.splits import EncodedPair
+from structattn.data.rare_words import RareWordCollector
 from structattn.data.writing import SequenceWriter, digests_of, refuse_occupied
 from structattn.support.errors import DataError
 from structattn.support.files import folder_written_whole
@@ -17,11 +18,23 @@ from structattn.support.files import folder_written_whole
 KIND: Final = "parallel"
 
 
+def rare_word_collectors(sides: Sides, joint: bool) -> tuple[RareWordCollector, RareWordCollector] | None:
+    """Where the rare words of the source and of the target are numbered, one place where both sides share it.
+
+    None where symbols are not words.
+    """
+    if sides.target.speller is None:
+        return None
+    target = RareWordCollector()
+    return (target if joint else RareWordCollector()), target
+
+
 def write_parallel(
     folder: Path,
     *,
     sides: Sides,
     joint: bool,
+    rare: tuple[RareWordCollector, RareWordCollector] | None,
     tokenizer: Mapping[str, Any],
     splits: Mapping[str, Iterable[EncodedPair]],
     with_texts: Sequence[str],
@@ -34,6 +47,7 @@ def write_parallel(
         folder: must not exist, or be empty.
         sides: how lines become ids.
         joint: whether both sides share one vocabulary.
+        rare: the words without a number, complete when all pairs have come; None: they are not kept.
         tokenizer: JSON; the digests are added.
         splits: for each name its pairs, each walked through once.
         with_texts: the splits of which the normalised lines are kept, too.
@@ -51,6 +65,8 @@ def write_parallel(
                 name: _write_split(temporary / name, name, pairs, sides, name in with_texts)
                 for name, pairs in splits.items()
             }
+            if rare is not None:
+                _save_rare_words(rare, temporary, joint)
             header = Header(
                 kind=KIND,
                 tokenizer={**tokenizer, **sides.digests()},
@@ -65,6 +81,13 @@ def write_parallel(
         raise DataError(folder, f"cannot be written, nothing was kept: {error.strerror or error}") from error
 
 
+def _save_rare_words(rare: tuple[RareWordCollector, RareWordCollector], folder: Path, joint: bool) -> None:
+    source, target = rare
+    target.save(folder, "")
+    if not joint:
+        source.save(folder, SOURCE_PREFIX)
+
+
 def _write_split(
     folder: Path, name: str, pairs: Iterable[EncodedPair], sides: Sides, with_texts: bool
 ) -> tuple[Counts, Counts]:
@@ -77,9 +100,13 @@ def _write_split(
         lines = stack.enter_context((folder / LINES.name).open("wb"))
         names = ("source.txt", "target.txt") if with_texts else ()
         texts = [stack.enter_context((folder / text).open("wb")) for text in names]
+        places = (folder / "source", folder) if sides.target.speller is not None else ()
+        rare = [stack.enter_context((place / RARE.name).open("wb")) for place in places]
         for pair in pairs:
             source.add(pair.source)
             target.add(pair.target)
+            for file, numbers in zip(rare, pair.rare or (), strict=True):
+                file.write(np.array(numbers, RARE.dtype).tobytes())
             lines.write(np.array([pair.number], LINES.dtype).tobytes())
             for file, text in zip(texts, pair.texts, strict=False):
                 file.write((text + "\n").encode())
