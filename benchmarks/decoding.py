@@ -32,6 +32,7 @@ from structattn.decoding import BeamSearch, Hypothesis, Start, beam_search, in_b
 from structattn.models import EncoderDecoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.tasks.build import build_encoder_decoder
+from structattn.tasks.build_words import Words
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"
 Pair = tuple[list[int], int]  # a source with its <eos>, and the length of its target
@@ -133,7 +134,7 @@ def sentences(count: int, vocabulary: int) -> list[Pair]:
 def built(name: str, vocabulary: int) -> EncoderDecoder:
     torch.manual_seed(0)
     settings = EncoderDecoderSettings.model_validate(yaml.safe_load(SYSTEMS.read_text())[name])
-    return build_encoder_decoder(settings, vocabulary, vocabulary).eval()
+    return build_encoder_decoder(settings, Words(vocabulary), Words(vocabulary)).eval()
 
 
 def timed(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tokens: int) -> tuple[float, list[list[int]]]:

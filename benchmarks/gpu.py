@@ -25,6 +25,7 @@ from structattn.cli.self_check import all_outcomes
 from structattn.operators.common.gpu import interpreted
 from structattn.settings.model import LanguageModelSettings
 from structattn.tasks.build import build_language_model
+from structattn.tasks.build_words import Words
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (64, 128, 256, 512)
@@ -64,7 +65,7 @@ def operators() -> dict[str, dict[str, dict[str, float]]]:
 def training_step(layers: str, length: int) -> Callable[[], object]:
     """One update of a language model on a batch of sentences of one length."""
     sizes = {"width": 256, "feedforward_width": 1024, "heads": 8, "layers": layers, "tied": True}
-    model = build_language_model(LanguageModelSettings.model_validate(sizes), CLASSES + 2).cuda().train()
+    model = build_language_model(LanguageModelSettings.model_validate(sizes), Words(CLASSES + 2)).cuda().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     tokens = torch.randint(3, CLASSES + 2, (SENTENCES, length + 1), device="cuda")
 

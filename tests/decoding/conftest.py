@@ -9,6 +9,7 @@ from structattn.decoding import Start
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 from structattn.tasks.build import build_encoder_decoder
+from structattn.tasks.build_words import Words
 
 SIZES = {"width": 8, "feedforward_width": 12, "heads": 2, "initial_scale": 1.0}
 DECODERS = {
@@ -33,7 +34,7 @@ def translator():
         else:
             parts = {"encoder": {"layers": "1"}, "decoder": DECODERS[mechanism]}
             settings = EncoderDecoderSettings.model_validate({"kind": "encoder_decoder"} | SIZES | parts)
-        model = build_encoder_decoder(settings, 9, 3 + symbols).double().eval()
+        model = build_encoder_decoder(settings, Words(9), Words(3 + symbols)).double().eval()
         model.output.weight.data *= 3  # or sources would hardly matter
         model.output.bias.data[0] += 1  # or hardly any text would end
         return model

@@ -17,6 +17,7 @@ from structattn.decoding import (
 )
 from structattn.settings.model import LanguageModelSettings
 from structattn.tasks.build import build_language_model
+from structattn.tasks.build_words import Words
 
 TEXTS = [(3, 4, 2), (2,), (), (5, 5, 5, 5), (4, 3, 2)]
 
@@ -26,7 +27,7 @@ def language_model():
     def build(seed=0, layers="1.superposition-3"):
         torch.manual_seed(seed)
         settings = LanguageModelSettings(layers=layers, width=8, feedforward_width=12, heads=2, initial_scale=1.0)
-        return build_language_model(settings, 7).double().eval()
+        return build_language_model(settings, Words(7)).double().eval()
 
     return build
 

@@ -6,6 +6,7 @@ import torch
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.build import build_encoder_decoder
+from structattn.tasks.build_words import Words
 
 SOURCE, TARGET = 9, 7
 MIXED = {
@@ -22,7 +23,7 @@ SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 1, 3]), torch.tensor([6, 4, 2]
 def model(source=SOURCE, target=TARGET, **settings):
     torch.manual_seed(3)
     chosen = EncoderDecoderSettings.model_validate(MIXED | settings)
-    return build_encoder_decoder(chosen, source, target).double().eval()
+    return build_encoder_decoder(chosen, Words(source), Words(target)).double().eval()
 
 
 def drawn(size, time, lengths=None):

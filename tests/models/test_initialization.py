@@ -7,6 +7,7 @@ import torch
 
 from structattn.settings.model import LanguageModelSettings
 from structattn.tasks.build import build_language_model
+from structattn.tasks.build_words import Words
 
 SCALE = 0.1
 
@@ -14,7 +15,7 @@ SCALE = 0.1
 def built(**settings):
     torch.manual_seed(0)
     chosen = {"width": 64, "feedforward_width": 128, "layers": "1.nondeterministic-2-3-5.1", "initial_scale": SCALE}
-    return build_language_model(LanguageModelSettings.model_validate(chosen | settings), vocabulary_size=200)
+    return build_language_model(LanguageModelSettings.model_validate(chosen | settings), Words(200))
 
 
 def assert_uniform(weights, bound):

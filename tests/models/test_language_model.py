@@ -10,6 +10,7 @@ from structattn.attention import NondeterministicStackAttention, SoftmaxAttentio
 from structattn.models import Block, Embedding, FeedForward
 from structattn.settings.model import LanguageModelSettings
 from structattn.tasks.build import build_language_model
+from structattn.tasks.build_words import Words
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "width": 8, "feedforward_width": 12, "heads": 2}
@@ -17,7 +18,7 @@ MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "width": 8, "fe
 
 def model(**settings):
     torch.manual_seed(3)
-    return build_language_model(LanguageModelSettings(**(MIXED | settings)), VOCABULARY).double().eval()
+    return build_language_model(LanguageModelSettings(**(MIXED | settings)), Words(VOCABULARY)).double().eval()
 
 
 def tokens(batch=3, time=6):

@@ -5,7 +5,8 @@ import torch
 
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_model
+from structattn.tasks.build import build_language_model, build_model
+from structattn.tasks.build_words import Words
 
 SPECIAL = 3  # <pad>, <bos>, <eos>
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
@@ -66,3 +67,17 @@ def test_translation(width, plain, superposition, nondeterministic):
     assert translators("5") == plain
     assert translators(f"2.superposition-{width}.2") == superposition
     assert translators("2.nondeterministic-3-3-5.2") == nondeterministic
+
+
+def test_characters_need_no_parameter_for_a_word():
+    """C2W with the character vectors and LSTMs of Ling et al. (2015), beside a table of the same width."""
+    sizes = {"layers": "1", "width": 48}
+
+    def of_embedding(vocabulary_size, embedding):
+        words = Words(vocabulary_size, 100, torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))
+        model = build_language_model(LanguageModelSettings(embedding=embedding, **sizes), words)
+        return sum(parameter.numel() for parameter in model.embedding.parameters())
+
+    assert of_embedding(5_000, "table") == (5_000 - 2) * 48
+    c2w = 2 * 48 + 100 * 50 + 2 * 4 * 150 * (50 + 150 + 2) + 300 * 48 + 48
+    assert of_embedding(5_000, "c2w") == of_embedding(50_000, "c2w") == c2w

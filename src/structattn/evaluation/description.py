@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any, assert_never
 
 from structattn.data.prepared import PreparedFolder
+from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.layers import AddedStack, Cross, Layer
 from structattn.settings.mechanisms import (
@@ -25,7 +26,7 @@ def describe_model(settings: ModelSettings) -> str:
     """For example ``d 28: 2 softmax, nondeterministic 2-3-5, 2 softmax``."""
     match settings:
         case LanguageModelSettings():
-            return f"d {settings.width}: {_layers_in_words(settings.layers)}"
+            return f"d {settings.width}: {_embedding_in_words(settings.embedding)}{_layers_in_words(settings.layers)}"
         case MaskedLanguageModelSettings():
             return f"d {settings.width}, masked: {_layers_in_words(settings.layers)}"
         case EncoderDecoderSettings():
@@ -46,10 +47,24 @@ def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
 
 
 def _sides_in_words(settings: EncoderDecoderSettings) -> str:
-    encoder, decoder = _layers_in_words(settings.encoder.layers), _layers_in_words(settings.decoder.layers)
+    encoder, decoder = (
+        _embedding_in_words(side.embedding) + _layers_in_words(side.layers)
+        for side in (settings.encoder, settings.decoder)
+    )
     cross = settings.decoder.cross
     across = "" if cross is None else f"; across {_in_runs(_mechanism_in_words(each) for each in cross)}"
-    return f"encoder {encoder}; decoder {decoder}{across}"
+    spelling = "" if settings.decoder.spelling is None else "; <unk> spelt"
+    return f"encoder {encoder}; decoder {decoder}{across}{spelling}"
+
+
+def _embedding_in_words(embedding: WordEmbedding) -> str:
+    match embedding:
+        case TableEmbedding():
+            return ""
+        case C2wEmbedding(words=words) | CharacterLstmEmbedding(words=words):
+            name = embedding.kind.replace("_", " ")
+            return f"{name} for {words} words, "
+    assert_never(embedding)
 
 
 def _layers_in_words(layers: Sequence[Layer]) -> str:

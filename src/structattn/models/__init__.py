@@ -1,6 +1,14 @@
 """Models made of layers; they see numbers, never text."""
 
 from structattn.models.block import Block, BlockState
+from structattn.models.characters import (
+    BidirectionalComposition,
+    Composition,
+    ForwardComposition,
+    SpelledEmbedding,
+    SpellingDecoder,
+    SpellingState,
+)
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
 from structattn.models.feedforward import FeedForward
@@ -14,13 +22,16 @@ from structattn.models.streams import EachStream, SemanticStream
 from structattn.models.two_stream import SimplifiedTwoStreamBlock
 
 __all__ = [
+    "BidirectionalComposition",
     "Block",
     "BlockState",
+    "Composition",
     "EachStream",
     "Embedding",
     "EncoderDecoder",
     "EncoderDecoderExplanation",
     "FeedForward",
+    "ForwardComposition",
     "LanguageModel",
     "Layers",
     "LayersState",
@@ -29,6 +40,9 @@ __all__ = [
     "Residual",
     "SemanticStream",
     "SimplifiedTwoStreamBlock",
+    "SpelledEmbedding",
+    "SpellingDecoder",
+    "SpellingState",
     "TwoStreamEmbedding",
     "initialize_recurrent",
     "initialize_transformer",

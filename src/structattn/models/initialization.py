@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from structattn.models.block import Block
+from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
 from structattn.models.feedforward import FeedForward
 
@@ -45,7 +46,7 @@ def initialize_transformer(
         for module in model.modules():
             _draw_maps_of(module, weights)
     for module in model.modules():
-        if isinstance(module, Embedding) and (weights, embedding) != ("uniform", "uniform"):
+        if isinstance(module, Embedding | SpelledEmbedding) and (weights, embedding) != ("uniform", "uniform"):
             _draw_table(module.table.weight, embedding, scale)
     if weights == "uniform" and isinstance(model.output, nn.Linear):
         _draw_map(model.output)

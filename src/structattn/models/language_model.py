@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
+from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.layers import Layers, LayersState
 
@@ -19,12 +20,20 @@ class LanguageModel(nn.Module):
         embedding: of the tokens that are read.
         layers: causal ones. Of two streams, the semantic one alone must come out of them.
         output: from vectors to logits; None takes the rows of the embedding's table, without bias.
+
+    Raises:
+        ValueError: the embedding's table is to be the output matrix, and its words are spelt.
     """
 
     def __init__(
-        self, embedding: Embedding | TwoStreamEmbedding, layers: Layers, output: nn.Linear | None = None
+        self,
+        embedding: Embedding | SpelledEmbedding | TwoStreamEmbedding,
+        layers: Layers,
+        output: nn.Linear | None = None,
     ) -> None:
         super().__init__()
+        if output is None and isinstance(embedding, SpelledEmbedding):
+            raise ValueError("words that are spelt have no table for an output matrix; expected an output")
         self.embedding, self.layers, self.output = embedding, layers, output
 
     def forward(
@@ -67,4 +76,8 @@ class LanguageModel(nn.Module):
         return self.layers.explain(self.embedding(tokens), lengths)
 
     def _logits(self, x: Any) -> Tensor:
-        return F.linear(x, self.embedding.class_rows()) if self.output is None else self.output(x)
+        if self.output is not None:
+            logits: Tensor = self.output(x)
+            return logits
+        assert not isinstance(self.embedding, SpelledEmbedding)
+        return F.linear(x, self.embedding.class_rows())

@@ -5,6 +5,13 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from structattn.settings.base import Settings
+from structattn.settings.embeddings import (
+    C2wEmbedding,
+    CharacterLstmEmbedding,
+    SpellingSettings,
+    TableEmbedding,
+    WordEmbedding,
+)
 from structattn.settings.layers import CrossLayers, Layers, SoftmaxLayer
 from structattn.settings.transformer import TransformerSettings, require_heads_that_fit
 
@@ -15,6 +22,9 @@ class EncoderSettings(Settings):
     """The side that reads the source whole; its stacks go from left to right."""
 
     layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(), description="table, c2w or character_lstm, by name or with its fields"
+    )
 
 
 class DecoderSettings(Settings):
@@ -26,6 +36,19 @@ class DecoderSettings(Settings):
         description="attention to the source in each layer, a list or its short form, with none where a layer has "
         "none; left out: softmax in every layer",
     )
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="of what it reads: table, c2w or character_lstm, by name or with its fields",
+    )
+    spelling: SpellingSettings | None = Field(
+        default=None, description="what spells the words that are predicted as <unk>; null: nothing does"
+    )
+
+    @model_validator(mode="after")
+    def _target_words_have_numbers(self) -> Self:
+        if isinstance(self.embedding, C2wEmbedding | CharacterLstmEmbedding) and self.embedding.words == "rare":
+            raise ValueError("a decoder reads rare words as <unk>: words: rare leaves it nothing to spell")
+        return self
 
     @model_validator(mode="after")
     def _cross_fits(self) -> Self:
@@ -50,4 +73,12 @@ class EncoderDecoderSettings(TransformerSettings):
         require_heads_that_fit(self, "encoder layer", self.encoder.layers)
         require_heads_that_fit(self, "decoder layer", self.decoder.layers)
         require_heads_that_fit(self, "cross-attention of decoder layer", self.decoder.cross or ())
+        return self
+
+    @model_validator(mode="after")
+    def _tables_can_be_tied(self) -> Self:
+        spelt = {"three-way": (self.encoder, self.decoder), "two-way": (self.decoder,), "none": ()}[self.tied]
+        for side in spelt:
+            if not isinstance(side.embedding, TableEmbedding):
+                raise ValueError(f"tied {self.tied} shares a table, and {side.embedding.kind} has none to share")
         return self

@@ -17,6 +17,7 @@ from structattn.support.errors import SettingsError
 from structattn.tasks.build_layers import build_embedding, build_layers, build_output
 from structattn.tasks.build_recurrent import build_recurrent
 from structattn.tasks.build_two_stream import two_stream_encoder_decoder, two_stream_language_model
+from structattn.tasks.build_words import Words, build_spelling, build_word_embedding, words_of_side, words_of_text
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -30,13 +31,13 @@ def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
     """
     match settings:
         case LanguageModelSettings() | TwoStreamSettings():
-            return build_language_model(settings, vocabulary_size)
+            return build_language_model(settings, Words(vocabulary_size))
         case MaskedLanguageModelSettings():
             return build_masked_language_model(settings, vocabulary_size)
         case LstmSettings() | ElmanSettings():
             return build_recurrent(settings, vocabulary_size)
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
-            return build_encoder_decoder(settings, vocabulary_size, vocabulary_size)
+            return build_encoder_decoder(settings, Words(vocabulary_size), Words(vocabulary_size))
     assert_never(settings)
 
 
@@ -44,23 +45,30 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
     """The model for data: ``build_model`` with the sizes of their vocabularies.
 
     Raises:
-        SettingsError: the source is to share the target's embeddings, and the data number each language by itself.
+        SettingsError: the source is to share the target's embeddings, and the data number each language by itself; or
+            words are to be spelt, and the data do not say how.
     """
+    if isinstance(settings, LanguageModelSettings) and prepared.languages is None:
+        return build_language_model(settings, words_of_text(prepared))
     if prepared.languages is None or not isinstance(settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings):
         return build_model(settings, prepared.vocabulary.size)
     sides = prepared.sides
     if settings.tied == "three-way" and not sides.joint:
         raise SettingsError(f"model.tied: three-way needs one vocabulary, and {prepared.path} has one for each side")
-    return build_encoder_decoder(settings, sides.source.vocabulary.size, sides.target.vocabulary.size)
+    return build_encoder_decoder(settings, words_of_side(sides.source), words_of_side(sides.target))
 
 
-def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
-    """A causal language model with initial weights."""
+def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, words: Words) -> LanguageModel:
+    """A causal language model with initial weights.
+
+    Raises:
+        SettingsError: words are to be spelt, and the data do not say how.
+    """
     if isinstance(settings, TwoStreamSettings):
-        return _initialized(two_stream_language_model(settings, vocabulary_size), settings)
-    embedding = build_embedding(settings, vocabulary_size, whole=settings.tied)
+        return _initialized(two_stream_language_model(settings, words.size), settings)
+    embedding = build_word_embedding(settings, settings.embedding, words, settings.tied, "model.embedding")
     layers = build_layers(settings, settings.layers, causal=True)
-    model = LanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied))
+    model = LanguageModel(embedding, layers, build_output(settings, words.size, settings.tied))
     return _initialized(model, settings)
 
 
@@ -73,36 +81,42 @@ def build_masked_language_model(settings: MaskedLanguageModelSettings, vocabular
 
 
 def build_encoder_decoder(
-    settings: EncoderDecoderSettings | TwoStreamEncoderDecoderSettings, source_size: int, target_size: int
+    settings: EncoderDecoderSettings | TwoStreamEncoderDecoderSettings, source: Words, target: Words
 ) -> EncoderDecoder:
     """An encoder-decoder with initial weights.
 
     Args:
         settings: its layers and sizes.
-        source_size: all ids of the source vocabulary.
-        target_size: all ids of the target vocabulary.
+        source: the source vocabulary.
+        target: the target vocabulary.
 
     Raises:
-        SettingsError: the source is to share the target's embeddings, and their vocabularies differ in size.
+        SettingsError: the source is to share the target's embeddings, and their vocabularies differ in size; or words
+            are to be spelt, and nobody knows how.
     """
-    if settings.tied == "three-way" and source_size != target_size:
+    if settings.tied == "three-way" and source.size != target.size:
         raise SettingsError(
-            f"model.tied: three-way needs one vocabulary, got {source_size} source and {target_size} target tokens"
+            f"model.tied: three-way needs one vocabulary, got {source.size} source and {target.size} target tokens"
         )
     if isinstance(settings, TwoStreamEncoderDecoderSettings):
-        return _initialized(two_stream_encoder_decoder(settings, source_size, target_size), settings)
-    return _initialized(_encoder_decoder(settings, source_size, target_size), settings)
+        return _initialized(two_stream_encoder_decoder(settings, source.size, target.size), settings)
+    return _initialized(_encoder_decoder(settings, source, target), settings)
 
 
-def _encoder_decoder(settings: EncoderDecoderSettings, source_size: int, target_size: int) -> EncoderDecoder:
-    tied, decoder = settings.tied != "none", settings.decoder
+def _encoder_decoder(settings: EncoderDecoderSettings, source: Words, target: Words) -> EncoderDecoder:
+    tied, encoder, decoder = settings.tied != "none", settings.encoder, settings.decoder
     cross = (Softmax(),) * len(decoder.layers) if decoder.cross is None else decoder.cross
+    read = None if settings.tied == "three-way" else (encoder.embedding, source, tied, "model.encoder.embedding")
+    spelling = decoder.spelling
     return EncoderDecoder(
-        build_embedding(settings, target_size, whole=tied),
-        build_layers(settings, settings.encoder.layers, causal=False),
+        build_word_embedding(settings, decoder.embedding, target, tied, "model.decoder.embedding"),
+        build_layers(settings, encoder.layers, causal=False),
         build_layers(settings, decoder.layers, causal=True, cross=cross),
-        source=None if settings.tied == "three-way" else build_embedding(settings, source_size, whole=tied),
-        output=build_output(settings, target_size, tied),
+        source=None if read is None else build_word_embedding(settings, *read),
+        output=build_output(settings, target.size, tied),
+        spelling=None
+        if spelling is None
+        else build_spelling(spelling, settings.width, target, "model.decoder.spelling"),
     )
 
 

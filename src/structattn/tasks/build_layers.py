@@ -57,7 +57,7 @@ def build_embedding(
     settings: TransformerSettings, vocabulary_size: int, whole: bool, masks: int = 0, placed: bool = True
 ) -> Embedding:
     """Embeddings with the positions that are added to them, unless they are not to be ``placed``."""
-    positions = _added_positions(settings) if placed else None
+    positions = added_positions(settings) if placed else None
     rate = dropout_rate(settings, settings.embedding_dropout)
     return Embedding(vocabulary_size, settings.width, positions, rate, whole, masks)
 
@@ -85,7 +85,8 @@ def dropout_rate(settings: TransformerSettings, rate: float | None) -> float:
     return settings.dropout if rate is None else rate
 
 
-def _added_positions(settings: TransformerSettings) -> nn.Module | None:
+def added_positions(settings: TransformerSettings) -> nn.Module | None:
+    """Positions that are added to embeddings; None where they act elsewhere, or there are none."""
     match settings.positions:
         case Sinusoidal() as sines:
             return SinusoidalPositions(settings.width, sines.layout, sines.base, sines.denominator, sines.direction)

@@ -1,0 +1,41 @@
+"""The LSTM of the C2W paper: peepholes, and a forget gate that is what the input gate leaves."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class CoupledLstm(nn.Module):
+    """An LSTM with peepholes and coupled gates (Ling et al. 2015), called as torch's is, batch first, one layer.
+
+        i_t = sigmoid(W_i x_t + U_i h_{t-1} + p_i * c_{t-1} + b_i)
+        c_t = (1 - i_t) * c_{t-1} + i_t * tanh(W_c x_t + U_c h_{t-1} + b_c)
+        o_t = sigmoid(W_o x_t + U_o h_{t-1} + p_o * c_t + b_o)
+        h_t = o_t * tanh(c_t)
+
+    Peepholes are diagonal: a number for each unit.
+
+    Args:
+        inputs: of each step.
+        units: of the state.
+    """
+
+    def __init__(self, inputs: int, units: int) -> None:
+        super().__init__()
+        self.read, self.recurrent = nn.Linear(inputs, 3 * units), nn.Linear(units, 3 * units, bias=False)
+        self.peepholes = nn.Parameter(torch.zeros(2, units))
+
+    def forward(
+        self, x: Float[Tensor, "batch time inputs"]
+    ) -> tuple[Float[Tensor, "batch time units"], Float[Tensor, "batch units"]]:
+        """The states h of all steps, and the last c; from zeros."""
+        input_peephole, output_peephole = self.peepholes
+        hidden = cell = x.new_zeros(x.shape[0], self.recurrent.in_features)
+        states = []
+        for gates in self.read(x).unbind(1):
+            for_input, for_cell, for_output = (gates + self.recurrent(hidden)).chunk(3, dim=1)
+            opened = torch.sigmoid(for_input + input_peephole * cell)
+            cell = cell + opened * (torch.tanh(for_cell) - cell)
+            hidden = torch.sigmoid(for_output + output_peephole * cell) * torch.tanh(cell)
+            states.append(hidden)
+        return torch.stack(states, dim=1), cell

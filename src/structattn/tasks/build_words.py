@@ -1,0 +1,130 @@
+"""Models of words that are spelt, from their settings."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from jaxtyping import Int64
+from torch import Tensor
+
+from structattn.data.parallel.sides import Side
+from structattn.data.prepared import PreparedFolder
+from structattn.data.spelling import Speller, speller_of
+from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
+from structattn.models import (
+    BidirectionalComposition,
+    Composition,
+    Embedding,
+    ForwardComposition,
+    SpelledEmbedding,
+    SpellingDecoder,
+)
+from structattn.settings.embeddings import (
+    C2wEmbedding,
+    CharacterLstmEmbedding,
+    SpellingSettings,
+    TableEmbedding,
+    WordEmbedding,
+)
+from structattn.settings.transformer import TransformerSettings
+from structattn.support.errors import SettingsError
+from structattn.tasks.build_layers import added_positions, build_embedding, dropout_rate
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a model needs to know of a vocabulary.
+
+    Args:
+        size: all ids.
+        characters: the size of the vocabulary of characters; 0 where symbols are not words, or nobody knows how words
+            without a number are spelt.
+        spellings: of all symbols but the special ones, in the order of their ids; None with ``characters`` 0.
+    """
+
+    size: int
+    characters: int = 0
+    spellings: Int64[Tensor, "words characters"] | None = None
+
+
+def words_of_side(side: Side) -> Words:
+    """The words of one side of parallel text."""
+    return _words(side.vocabulary, side.speller)
+
+
+def words_of_text(prepared: PreparedFolder) -> Words:
+    """The words of a text; their characters are those of the vocabulary."""
+    vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return _words(vocabulary, speller_of(dict.fromkeys(spelt, 1)) if level == "word" else None)
+
+
+def _words(vocabulary: Vocabulary, speller: Speller | None) -> Words:
+    if speller is None:
+        return Words(vocabulary.size)
+    spellings = speller.table(vocabulary.symbols[_first_word(vocabulary) :])
+    return Words(vocabulary.size, speller.characters.size, spellings)
+
+
+def _first_word(vocabulary: Vocabulary) -> int:
+    return FIRST_SYMBOL + vocabulary.has_unknown
+
+
+def build_word_embedding(
+    settings: TransformerSettings, kind: WordEmbedding, words: Words, whole: bool, place: str
+) -> Embedding | SpelledEmbedding:
+    """The embedding of words, by a table or by their characters.
+
+    Args:
+        settings: of the model.
+        kind: which.
+        words: the vocabulary.
+        whole: of a table, see ``Embedding``.
+        place: the path of ``kind`` in the settings, for messages.
+
+    Raises:
+        SettingsError: words are to be spelt, and the data do not say how.
+    """
+    if isinstance(kind, TableEmbedding):
+        return build_embedding(settings, words.size, whole)
+    spellings = _known_spellings(words, place)
+    return SpelledEmbedding(
+        words.size,
+        settings.width,
+        _composition(kind, words.characters, settings.width),
+        spellings if kind.words == "all" else spellings[:0],
+        added_positions(settings),
+        dropout_rate(settings, settings.embedding_dropout),
+    )
+
+
+def build_spelling(settings: SpellingSettings, width: int, words: Words, place: str) -> SpellingDecoder:
+    """What spells unknown words.
+
+    Raises:
+        SettingsError: the data do not say how words are spelt, or the path does not fit the units.
+    """
+    _known_spellings(words, place)
+    units = width if settings.units is None else settings.units
+    if settings.path == "same" and units != width:
+        raise SettingsError(f"{place}.units: the path 'same' needs as many as the model is wide, {width}; got {units}")
+    return SpellingDecoder(
+        words.characters, width, settings.characters, units, settings.layers, settings.path == "separate"
+    )
+
+
+def _known_spellings(words: Words, place: str) -> Tensor:
+    if words.spellings is None:
+        raise SettingsError(
+            f"{place}: the data do not say how words are spelt; prepare them with --level word, and anew if an earlier "
+            "release did"
+        )
+    return words.spellings
+
+
+def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, characters: int, width: int) -> Composition:
+    match kind:
+        case C2wEmbedding():
+            return BidirectionalComposition(characters, width, kind.characters, kind.units, kind.coupled)
+        case CharacterLstmEmbedding():
+            return ForwardComposition(characters, width, kind.characters, kind.layers)
+    assert_never(kind)

@@ -1,0 +1,159 @@
+"""Tokens by their number or by their spelling, and what a translator makes of them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from structattn.models import BidirectionalComposition, SpelledEmbedding
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.model import LanguageModelSettings
+from structattn.support.errors import SettingsError
+from structattn.tasks.build import build_encoder_decoder, build_language_model
+from structattn.tasks.build_words import Words
+
+SIZE, CHARACTERS, WIDTH = 8, 7, 4
+SPELLINGS = torch.tensor([[1, 4, 2, 0], [1, 5, 2, 0], [1, 4, 5, 2], [1, 6, 2, 0]])  # of the words 4 to 7
+RARE = torch.tensor([[1, 6, 6, 6, 4, 2], [1, 4, 5, 2, 0, 0]])
+WORDS = Words(SIZE, CHARACTERS, SPELLINGS)
+
+
+class Counting(nn.Module):
+    """A composition that remembers what it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.composition, self.asked = BidirectionalComposition(CHARACTERS, WIDTH, 3, 5), []
+
+    def forward(self, spellings):
+        self.asked.append(spellings.tolist())
+        return self.composition(spellings)
+
+
+def embedding(spelt=SPELLINGS):
+    torch.manual_seed(1)
+    return SpelledEmbedding(SIZE, WIDTH, Counting(), spelt).double()
+
+
+def close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_special_tokens_have_rows_and_words_are_spelt():
+    spelled = embedding()
+    found = spelled(torch.tensor([[1, 2, 3, 4, 7]]))[0] / math.sqrt(WIDTH)
+    assert spelled.table.num_embeddings == 2
+    close(found[:3], spelled.table.weight[[0, 0, 1]])  # <bos> takes the row of <eos>
+    close(found[3:], spelled.composition.composition(SPELLINGS[[0, 3]]))
+
+
+def test_rare_words_are_ids_past_the_vocabulary():
+    for spelled in (embedding(), embedding(SPELLINGS[:0])):
+        found = spelled(torch.tensor([[9, 4], [6, 8]]), rare=RARE) / math.sqrt(WIDTH)
+        close(found[[0, 1], [0, 1]], spelled.composition.composition(RARE[[1, 0]]))
+    by_row = embedding(SPELLINGS[:0])
+    close(by_row(torch.tensor([[6]]))[0, 0], by_row.table.weight[4] * 2)
+
+
+def test_a_rare_word_spelt_like_a_common_one_has_its_vector():
+    found = embedding()(torch.tensor([[6, 9]]), rare=RARE)
+    close(found[0, 0], found[0, 1])
+
+
+def test_each_different_word_is_composed_once():
+    spelled = embedding()
+    spelled(torch.tensor([[4, 4, 6, 8], [6, 4, 1, 8]]), rare=RARE)
+    assert spelled.composition.asked == [[[1, 4, 2, 0, 0, 0], [1, 4, 5, 2, 0, 0], [1, 6, 6, 6, 4, 2]]]
+    spelled(torch.tensor([[4, 5, 4]]))
+    assert spelled.composition.asked[1] == [[1, 4, 2], [1, 5, 2]], "no longer than the longest that is there"
+
+
+def test_checkpoints_hold_no_spellings():
+    assert not any("spellings" in name for name in embedding().state_dict())
+
+
+SIZES = {"width": 8, "feedforward_width": 12, "heads": 2}
+KINDS = {
+    "c2w": {"encoder": {"layers": 1, "embedding": "c2w"}, "decoder": {"layers": 1, "embedding": "c2w"}},
+    "coupled": {"encoder": {"layers": 1, "embedding": {"kind": "c2w", "coupled": True}}, "decoder": {"layers": 1}},
+    "hybrid": {
+        "encoder": {"layers": 1, "embedding": {"kind": "character_lstm", "words": "rare"}},
+        "decoder": {"layers": 1, "spelling": {"layers": 2}},
+        "tied": "two-way",
+    },
+}
+
+
+def translator(kind, **changes):
+    torch.manual_seed(3)
+    settings = EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | KINDS[kind] | changes))
+    return build_encoder_decoder(settings, WORDS, WORDS).double().eval()
+
+
+SOURCE, LENGTHS = torch.tensor([[4, 8, 9, 2], [6, 2, 0, 0]]), torch.tensor([4, 2])
+TARGET = torch.tensor([[1, 3, 4, 7, 3], [1, 5, 5, 6, 4]])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_by_step_equals_the_whole(kind):
+    model = translator(kind)
+    whole, state = model(SOURCE, TARGET, LENGTHS, rare=RARE), model.initial_state(SOURCE, LENGTHS, RARE)
+    assert whole.shape == (2, 5, SIZE - 2)
+    for t in range(5):
+        logits, state = model.step(TARGET[:, t], state)
+        close(logits, whole[:, t])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_does_not_matter_and_spellings_do(kind):
+    model = translator(kind)
+    together = model(SOURCE, TARGET, LENGTHS, rare=RARE)
+    close(together[1:], model(SOURCE[1:, :2], TARGET[1:]))
+    other = model(SOURCE, TARGET, LENGTHS, rare=RARE.flip(0))
+    assert not torch.allclose(other[0], together[0])
+    close(other[1], together[1])
+
+
+def test_every_parameter_learns_even_where_no_word_is_rare():
+    for source in (SOURCE, SOURCE.clamp(max=7)):
+        model = translator("hybrid")
+        unknown = torch.zeros(TARGET.shape, dtype=torch.bool)
+        logits, characters = model.with_spellings(source, TARGET, unknown, RARE[:0, :-1], LENGTHS, None, RARE)
+        assert characters.shape == (0, 5, CHARACTERS - 2)
+        (logits.sum() + characters.sum()).backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_language_models_read_words_by_their_characters():
+    settings = LanguageModelSettings(layers="2", embedding="c2w", **SIZES)
+    model = build_language_model(settings, WORDS).double().eval()
+    whole, state = model(TARGET), model.initial_state(2)
+    for t in range(5):
+        logits, state = model.step(TARGET[:, t], state)
+        close(logits, whole[:, t])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tied": "three-way", "encoder": {"embedding": "c2w"}}, "three-way shares a table, and c2w has none"),
+        ({"tied": "two-way", "decoder": {"embedding": "c2w"}}, "two-way shares a table, and c2w has none"),
+        ({"decoder": {"embedding": {"kind": "c2w", "words": "rare"}}}, "reads rare words as <unk>"),
+        ({"encoder": {"embedding": "c3w"}}, "'c3w'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | settings))
+
+
+def test_data_that_do_not_say_how_words_are_spelt_are_refused():
+    for kind, place in (("c2w", r"decoder\.embedding"), ("coupled", r"encoder\.embedding"), ("hybrid", "encoder")):
+        settings = EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | KINDS[kind]))
+        with pytest.raises(SettingsError, match=rf"model\.{place}.*do not say how words are spelt"):
+            build_encoder_decoder(settings, Words(SIZE), Words(SIZE))
+    same = {"decoder": {"layers": 1, "spelling": {"path": "same", "units": 9}}}
+    with pytest.raises(SettingsError, match="as many as the model is wide, 8; got 9"):
+        translator("hybrid", **same)
