@@ -9,6 +9,15 @@ from typing import Annotated, cast
 
 import typer
 
+
+class Unknown(StrEnum):
+    """What stands for words that the vocabulary lacks."""
+
+    keep = "keep"
+    copy = "copy"
+    spell = "spell"
+
+
 LINES_AT_ONCE = 4096  # sorted and decoded together; what comes out does not depend on it
 
 
@@ -31,6 +40,13 @@ def translate(
         int | None, typer.Option(min=0, help="Tokens that a translation may have more than its source.")
     ] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Write so many for each line, with number and score.")] = 1,
+    unknown: Annotated[
+        Unknown | None,
+        typer.Option(
+            help="What stands for words that the vocabulary lacks: <unk> (keep), the attended source word (copy), or a "
+            "spelling (spell). If left out: a spelling where the model has learnt to spell, else <unk>."
+        ),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
     """Translate lines from standard input to standard output, in their order.
@@ -45,7 +61,12 @@ def translate(
     from structattn.support.progress import progress
 
     opened = [open_run(run, checkpoint, data=data) for run in runs]
-    given = {"search": None if search is None else search.value, "beam": beam, "length_extra": extra}
+    given = {
+        "search": None if search is None else search.value,
+        "beam": beam,
+        "length_extra": extra,
+        "unknown": None if unknown is None else unknown.value,
+    }
     how = opened[0].settings.evaluation.model_copy(update={name: v for name, v in given.items() if v is not None})
     if n_best > how.beam:
         raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")

@@ -10,6 +10,7 @@ from structattn.decoding.limits import length_limits
 from structattn.decoding.procedures import BeamSearch, dusell_chiang_2024, fairseq, you_2020
 from structattn.decoding.sampling import Sampling, sample
 from structattn.decoding.scoring import TextScores, score_pairs, score_texts
+from structattn.decoding.spelling import WholeWords, spellings, with_spellings
 from structattn.decoding.stepper import DecoderState, Start, Stepper, continuation, padded, translation
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Stepper",
     "TextScores",
     "Unnormalized",
+    "WholeWords",
     "batches_by_length",
     "beam_search",
     "continuation",
@@ -38,6 +40,8 @@ __all__ = [
     "sample",
     "score_pairs",
     "score_texts",
+    "spellings",
     "translation",
+    "with_spellings",
     "you_2020",
 ]

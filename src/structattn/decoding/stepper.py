@@ -48,7 +48,10 @@ class Start:
 
 @torch.no_grad()
 def translation(
-    model: EncoderDecoder, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"] | None = None
+    model: EncoderDecoder,
+    source: Int[Tensor, "batch source"],
+    source_lengths: Int[Tensor, " batch"] | None = None,
+    rare: Int[Tensor, "rare characters"] | None = None,
 ) -> Start:
     """Targets of these sources, from <bos> on. The sources are encoded here, once.
 
@@ -56,8 +59,9 @@ def translation(
         model: what translates.
         source: ids that end with <eos>; <pad> from each length on.
         source_lengths: how many tokens of each source count; all where None.
+        rare: spellings of ids past the source's vocabulary, for a model that spells its source.
     """
-    return Start(model.initial_state(source, source_lengths), source.new_full((source.shape[0],), BOS))
+    return Start(model.initial_state(source, source_lengths, rare), source.new_full((source.shape[0],), BOS))
 
 
 @torch.no_grad()

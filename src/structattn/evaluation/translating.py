@@ -7,7 +7,9 @@ from types import MappingProxyType
 from torch import Tensor
 
 from structattn.data.parallel.sides import Sides
-from structattn.data.vocabulary import EOS
+from structattn.data.spelling import Spelt, spelt
+from structattn.data.tokenizers import split_line
+from structattn.data.vocabulary import EOS, UNK, UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
     Ensemble,
@@ -21,9 +23,12 @@ from structattn.decoding import (
     length_limits,
     padded,
     translation,
+    with_spellings,
     you_2020,
 )
+from structattn.evaluation.unknown_words import Incomplete, Sources, Unknown
 from structattn.models import EncoderDecoder
+from structattn.tasks.translation.predictions import spelt_source
 
 SEARCHES: Mapping[str, Callable[[int], BeamSearch]] = MappingProxyType(
     {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}
@@ -56,6 +61,9 @@ class Translator:
         search: how to look for the best.
         limits: how many tokens a target may have, <eos> counted, from the number of those of its source.
         batch_tokens: padded source tokens decoded at once, which bounds the memory.
+        unknown: what stands where a model predicts <unk>: that, the attended source word, or, of models that spell, a
+            spelling. Spelling is a second stage: all hypotheses in the beam are spelt, and ranked by what their words
+            and their characters come to (Luong & Manning 2016).
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -63,6 +71,7 @@ class Translator:
     search: BeamSearch
     limits: Callable[[Tensor], Tensor] = length_limits
     batch_tokens: int = 2048
+    unknown: Unknown = "keep"
 
     def __call__(
         self, lines: Sequence[str], n_best: int = 1, advance: Callable[[int], object] = lambda count: None
@@ -74,33 +83,86 @@ class Translator:
             n_best: how many.
             advance: told how many lines more are done.
         """
-        sources = [self.sides.source.encode(line) for line in lines]
+        texts = [self.sides.source.normalization(line) for line in lines]
+        ids = [self.sides.source.tokenizer.encode(text) for text in texts]
 
-        def decode(batch: list[list[int]]) -> list[list[Translation]]:
-            found = self._decoded(batch, n_best)
+        def decode(batch: list[int]) -> list[list[Translation]]:
+            found = self._decoded([(texts[number], ids[number]) for number in batch], n_best)
             advance(len(batch))
             return found
 
-        return in_batches(sources, [len(source) + 1 for source in sources], self.batch_tokens, decode)
+        return in_batches(range(len(lines)), [len(source) + 1 for source in ids], self.batch_tokens, decode)
 
-    def _decoded(self, sources: list[list[int]], n_best: int) -> list[list[Translation]]:
-        there = [index for index, source in enumerate(sources) if source]
-        results = [[Translation("", 0.0, 0.0)] for _ in sources]
+    def _decoded(self, lines: list[tuple[str, list[int]]], n_best: int) -> list[list[Translation]]:
+        there = [index for index, (_, ids) in enumerate(lines) if ids]
+        results = [[Translation("", 0.0, 0.0)] for _ in lines]
         if there:
-            device = next(self.models[0].parameters()).device
-            ids, lengths = padded([[*sources[index], EOS] for index in there], device)
-            model, start = self._start(ids, lengths)
-            limits = self.limits(lengths - 1)
-            for index, found in zip(there, beam_search(model, start, limits, self.search, n_best), strict=True):
-                results[index] = [self._translation(hypothesis) for hypothesis in found]
+            sources = self._sources([lines[index] for index in there])
+            model, start = self._start(sources)
+            limits = self.limits(sources.lengths - 1)
+            kept = self.search.beam if self.unknown == "spell" else n_best
+            found = beam_search(model, start, limits, self.search, kept)
+            for index, translations in zip(there, self._translations(sources, found), strict=True):
+                results[index] = translations[:n_best]
         return results
 
-    def _start(self, ids: Tensor, lengths: Tensor) -> tuple[Stepper, Start]:
-        starts = [translation(model, ids, lengths) for model in self.models]
+    def _sources(self, lines: list[tuple[str, list[int]]]) -> Sources:
+        device = next(self.models[0].parameters()).device
+        ids, lengths = padded([[*numbers, EOS] for _, numbers in lines], device)
+        words = [split_line("word", text) for text, _ in lines] if self.sides.level == "word" else []
+        known = self._spelt(words, ids).to(device) if words and self.sides.source.speller is not None else None
+        return Sources(tuple(spelt_source(model, ids, known) for model in self.models), lengths, words)
+
+    def _spelt(self, words: list[list[str]], ids: Tensor) -> Spelt:
+        """The words of the sources that have no number."""
+        speller = self.sides.source.speller
+        assert speller is not None
+        rare = [
+            [(place, word) for place, word in enumerate(of_line) if row[place] == UNK and word != UNKNOWN_SYMBOL]
+            for of_line, row in zip(words, ids.tolist(), strict=True)
+        ]
+        return spelt(rare, ids.shape[1], speller.spell)
+
+    def _start(self, sources: Sources) -> tuple[Stepper, Start]:
+        starts = [
+            translation(model, ids, sources.lengths, rare)
+            for model, (ids, rare) in zip(self.models, sources.read, strict=True)
+        ]
         if len(starts) == 1:
             return self.models[0], starts[0]
         ensemble = Ensemble(self.models)
         return ensemble, ensemble.start(starts)
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
-        return Translation(self.sides.target.decode(hypothesis.text), hypothesis.score, hypothesis.log_probability)
+    def _translations(self, sources: Sources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
+        """The hypotheses of each sentence as texts, the best first."""
+        if self.unknown == "keep":
+            return [[self._translation(hypothesis) for hypothesis in of_one] for of_one in found]
+        places = [(i, j) for i, of_one in enumerate(found) for j, each in enumerate(of_one) if UNK in each.tokens]
+        incomplete = Incomplete(self.models, sources, [i for i, _ in places], [found[i][j] for i, j in places])
+        completed = dict(zip(places, self._completed(incomplete) if places else [], strict=True))
+        whole = [
+            [completed.get((i, j)) or (each, []) for j, each in enumerate(of_one)] for i, of_one in enumerate(found)
+        ]
+        if self.unknown == "spell":
+            whole = [sorted(of_one, key=lambda one: (not one[0].finished, -one[0].score)) for of_one in whole]
+        return [[self._translation(*one) for one in of_one] for of_one in whole]
+
+    def _completed(self, incomplete: Incomplete) -> list[tuple[Hypothesis, list[str]]]:
+        """Each hypothesis, scored anew where it is spelt, and the words that take the places of <unk>."""
+        if self.unknown == "copy":
+            return list(zip(incomplete.hypotheses, incomplete.copied(), strict=True))
+        speller = self.sides.target.speller
+        assert speller is not None
+        found = incomplete.spelt(speller, self.search.beam)
+        return [
+            (with_spellings(hypothesis, sum(p for _, p in words), self.search), [word for word, _ in words])
+            for hypothesis, words in zip(incomplete.hypotheses, found, strict=True)
+        ]
+
+    def _translation(self, hypothesis: Hypothesis, words: Sequence[str] = ()) -> Translation:
+        """The text, in which words stand in the places of <unk>, if there are any."""
+        text = self.sides.target.decode(hypothesis.text)
+        if words:
+            rest = iter(words)
+            text = " ".join(next(rest) if word == UNKNOWN_SYMBOL else word for word in text.split(" "))
+        return Translation(text, hypothesis.score, hypothesis.log_probability)

@@ -3,11 +3,13 @@
 from functools import partial
 from pathlib import Path
 
+from structattn.data.parallel.sides import Sides
 from structattn.decoding import length_limits
 from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
 from structattn.evaluation.translating import SEARCHES, Translator
 from structattn.evaluation.translation_metrics import corpus_scores
+from structattn.evaluation.unknown_words import Unknown
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
@@ -22,10 +24,11 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
 
     Args:
         runs: of translation.
-        how: beam search and limits; what the settings of the first run say, if left out.
+        how: beam search, limits, unknown words; what the settings of the first run say, if left out.
 
     Raises:
-        UsageError: a run is no translation run, or was trained on other subwords than the first.
+        UsageError: a run is no translation run, or was trained on other subwords than the first; or unknown words
+            cannot be treated as is asked.
     """
     how = how or runs[0].settings.evaluation
     models, sides = [], runs[0].prepared.sides
@@ -36,7 +39,17 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
             raise UsageError(f"{run.folder}: was trained on other subwords than {runs[0].folder}")
         models.append(run.model)
     limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
-    return Translator(tuple(models), sides, SEARCHES[how.search](how.beam), limits)
+    unknown = _chosen(how.unknown, models, sides)
+    return Translator(tuple(models), sides, SEARCHES[how.search](how.beam), limits, unknown=unknown)
+
+
+def _chosen(unknown: Unknown | None, models: list[EncoderDecoder], sides: Sides) -> Unknown:
+    spell = all(model.spelling is not None for model in models)
+    if unknown == "copy" and sides.level != "word":
+        raise UsageError(f"unknown 'copy' needs words to copy; the symbols of the data are of level {sides.level!r}")
+    if unknown == "spell" and not spell:
+        raise UsageError("unknown 'spell' needs a model that spells, one with model.decoder.spelling")
+    return unknown or ("spell" if spell else "keep")
 
 
 def hypotheses_path(folder: Path, split: str) -> Path:

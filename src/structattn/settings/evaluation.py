@@ -22,3 +22,8 @@ class EvaluationSettings(Settings):
     length_ratio: float = Field(default=1.0, ge=0, description="target tokens allowed for each of the source")
     length_extra: int = Field(default=50, ge=0, description="target tokens allowed besides")
     length_most: int | None = Field(default=None, ge=1, description="target tokens allowed in any case; None: no end")
+    unknown: Literal["keep", "copy", "spell"] | None = Field(
+        default=None,
+        description="what stands for words that the vocabulary lacks: <unk>, the attended source word, a spelling; "
+        "None: a spelling where the model has learnt to spell, else <unk>",
+    )

@@ -129,6 +129,9 @@ class TrainingSettings(Settings):
         description="λ of λR, R the inputs that a position depends on (Discrete Transformer, section 5.1; there 0.1, "
         "with loss: token_mean); models of softmax or hard attention only",
     )
+    spelling_weight: float = Field(
+        default=1.0, ge=0, description="α of J_word + α J_characters, where a model spells (Luong & Manning 2016)"
+    )
     optimizer: AdamSettings = AdamSettings()
     schedule: Schedule = PlateauSchedule()
     clip_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")

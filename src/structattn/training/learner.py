@@ -79,7 +79,8 @@ def build_learner(module: torch.nn.Module, settings: TrainingSettings, accelerat
     parameters = tuple(module.parameters())
     optimizer = adam(parameters, settings.optimizer)
     model, _ = fabric.setup(module, optimizer)
-    if hasattr(module, "attend"):
-        model.mark_forward_method("attend")  # a loss may ask for the weights
+    for method in ("attend", "with_spellings"):  # what else a loss may ask for
+        if hasattr(module, method):
+            model.mark_forward_method(method)
     model.train()
     return Learner(fabric, model, module, parameters, optimizer)

@@ -1,15 +1,16 @@
-"""Cross-entropy of translations that are given."""
+"""Cross-entropy of translations that are given.
+
+Where a model spells, that of a word without a number is that of <unk> and of its spelling: -log p of the text itself.
+"""
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-from structattn.data.pair_batching import PairBatch
 from structattn.tasks.scoring import perplexity
-from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID, nats_of
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples
+from structattn.tasks.translation.predictions import predictions
 
 
 def pair_scores(
@@ -23,15 +24,10 @@ def pair_scores(
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)
             with torch.no_grad():
-                nats += nats_of(*pair_logits(model, batch)).item()
+                found = predictions(model, batch)
+                nats += found.word_nats().item() + found.character_nats().item()
             symbols += int(batch.lengths.sum())
             after_batch()
     finally:
         model.train(was_training)
     return Scores(len(examples.pairs), symbols, nats / symbols, perplexity(nats / symbols))
-
-
-def pair_logits(model: torch.nn.Module, batch: PairBatch) -> tuple[Tensor, Tensor]:
-    """Logits (B, T, classes) of the targets given their sources and their own past, and the classes (B, T)."""
-    batch = batch.to(next(model.parameters()).device)
-    return model(batch.source, batch.inputs, batch.source_lengths, batch.lengths), batch.targets - FIRST_OUTPUT_ID

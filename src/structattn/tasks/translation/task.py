@@ -13,11 +13,12 @@ from structattn.data.pair_batching import PairBatch
 from structattn.data.prepared import PreparedFolder
 from structattn.settings.training import LabelSmoothing, PairBatches, TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.sequence_loss import PADDING_CLASS, nats_of
+from structattn.tasks.sequence_loss import PADDING_CLASS
 from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
-from structattn.tasks.translation.scores import pair_logits, pair_scores
+from structattn.tasks.translation.predictions import Predictions, predictions
+from structattn.tasks.translation.scores import pair_scores
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class TranslationTask:
         train: what is learnt from.
         valid: what is scored during training.
         loss: what the summed nats of an update are divided by: its pairs, or its target tokens.
-        label_smoothing: of the targets, in training.
+        label_smoothing: of the target words, in training.
+        spelling_weight: α, what the spelling of unknown words counts in training, where a model spells.
     """
 
     train: PairExamples
     valid: PairExamples
     loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
+    spelling_weight: float = 1.0
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The shuffled batches of an epoch."""
@@ -45,11 +48,14 @@ class TranslationTask:
         return self.train.batch(indices)
 
     def nats(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
-        """-log p(targets given their sources), smoothed where that is asked for."""
-        logits, classes = pair_logits(model, batch)
+        """-log p(targets given their sources), words smoothed where that is asked for: J_word + α J_characters."""
+        found = predictions(model, batch)
+        return self._word_nats(found) + self.spelling_weight * found.character_nats()
+
+    def _word_nats(self, found: Predictions) -> Float[Tensor, ""]:
         if self.label_smoothing is None:
-            return nats_of(logits, classes)
-        return smoothed_nats(logits.flatten(0, 1), classes.flatten(), self.label_smoothing, PADDING_CLASS)
+            return found.word_nats()
+        return smoothed_nats(found.logits.flatten(0, 1), found.classes.flatten(), self.label_smoothing, PADDING_CLASS)
 
     def divisor(self, batch: PairBatch) -> int:
         """The batch's pairs or target tokens."""
@@ -82,4 +88,5 @@ def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed:
         valid=pairs_to_score(prepared, "valid", batches.tokens, batches.limited),
         loss=training.loss,
         label_smoothing=training.label_smoothing,
+        spelling_weight=training.spelling_weight,
     )

@@ -1,0 +1,206 @@
+"""Two-stage translation: no <unk> ever comes out, whatever the model; copied and spelt words are the right ones."""
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.data.spelling import speller_of
+from structattn.decoding import Hypothesis
+from structattn.evaluation.runs import open_run
+from structattn.evaluation.translating import Translator
+from structattn.evaluation.translation import SEARCHES, translator_of
+from structattn.evaluation.unknown_words import Incomplete, Sources, attended
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError, UsageError
+from structattn.tasks.build import build_model_for
+from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.predictions import predictions
+from structattn.training.train import train
+
+LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]
+
+
+@pytest.fixture(scope="module")
+def prepared(names, tmp_path_factory):
+    return names.prepare(tmp_path_factory.mktemp("names"), train=300, valid=10)
+
+
+def random_model(names, prepared, seed, likely=8.0, **changes):
+    """An untrained translator that predicts <unk> often."""
+    torch.manual_seed(seed)
+    settings = resolve_settings(names.tree(prepared.path, **changes)).model
+    model = build_model_for(settings, prepared).double().eval()
+    nn.init.normal_(model.output.weight)
+    model.output.bias.data[:2] += torch.tensor([-likely, likely])  # <eos> and <unk>
+    return model
+
+
+def translator(model, prepared, unknown, beam=4, search="fairseq"):
+    return Translator((model,), prepared.sides, SEARCHES[search](beam), extra=5, unknown=unknown)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_unk_ever_comes_out_of_random_models(names, prepared, seed):
+    model = random_model(names, prepared, seed, embedding=("c2w", "character_lstm")[seed % 2])
+    search = list(SEARCHES)[seed % len(SEARCHES)]
+    for beam in (1, 3):
+        kept = translator(model, prepared, "keep", beam, search)(LINES, n_best=beam)
+        spelt = translator(model, prepared, "spell", beam, search)(LINES, n_best=beam)
+        assert any("<unk>" in each.text for found in kept for each in found)
+        assert not any("<unk>" in each.text.split() for found in spelt for each in found)
+        assert not any("  " in each.text or each.text.startswith(" ") for found in spelt for each in found)
+        assert [len(found) for found in spelt] == [1 if line == "" else beam for line in LINES]
+        if beam == 1:  # the words are those of the first stage
+            for (before,), (after,) in zip(kept, spelt, strict=True):
+                assert all(b in ("<unk>", a) for b, a in zip(before.text.split(), after.text.split(), strict=True))
+
+
+def skeleton(found, prepared):
+    known = prepared.sides.target.vocabulary.symbols
+    return " ".join(word if word in known else "<unk>" for word in found.text.split())
+
+
+def test_spelt_hypotheses_are_ranked_by_words_and_characters(names, prepared):
+    model = random_model(names, prepared, 1)
+    orders = []
+    for line in LINES[:4]:
+        found = translator(model, prepared, "spell")([line], n_best=4)[0]
+        rises = [before.score < after.score for before, after in itertools.pairwise(found)]
+        assert sum(rises) <= 1, "only where those begin that were cut"
+        words = translator(model, prepared, "keep")([line], n_best=4)[0]
+        assert max(each.log_probability for each in found) <= max(each.log_probability for each in words)
+        assert sorted(skeleton(each, prepared) for each in found) == sorted(each.text for each in words)
+        orders.append([skeleton(each, prepared) for each in found] != [each.text for each in words])
+    assert any(orders), "characters change the order"
+
+
+def test_translations_do_not_depend_on_their_neighbours(names, prepared):
+    model = random_model(names, prepared, 2)
+    for unknown in ("copy", "spell"):
+        whole = translator(model, prepared, unknown)(LINES)
+        order = random.Random(1).sample(range(len(LINES)), len(LINES))
+        found = translator(model, prepared, unknown)([LINES[index] for index in order])
+        assert [found[order.index(index)][0].text for index in range(len(LINES))] == [best[0].text for best in whole]
+
+
+@torch.no_grad()
+def test_copied_words_are_those_attended_to_most(names, prepared):
+    model, line = random_model(names, prepared, 3), "xabc eins xcb"
+    translate = translator(model, prepared, "copy")
+    speller, size = prepared.sides.source.speller, prepared.sides.source.vocabulary.size
+    source = torch.tensor([[size, prepared.sides.source.encode("eins")[0], size + 1, 2]])
+    rare, hypothesis = speller.table(["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
+    sources = Sources(((source, rare),), torch.tensor([4]), [line.split()])
+    (found,) = Incomplete((model,), sources, [0], [hypothesis]).copied()
+    weights = attended(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]
+    expected = [line.split()[int(weights[place].argmax())] for place in (0, 2, 3)]
+    assert found == expected
+    known, copied = prepared.sides.target.vocabulary.symbols, 0
+    for line, found in zip(LINES, translate(LINES, n_best=4), strict=True):
+        words = [word for each in found for word in each.text.split() if word not in known]
+        assert set(words) <= set(line.split())
+        copied += len(words)
+    assert copied > 10
+
+
+class Typist(nn.Module):
+    """Spells ``<unk>`` likeliest of all, and after that the next best."""
+
+    def __init__(self, speller):
+        super().__init__()
+        self.classes = speller.characters.size - 2
+        spelling = speller.spell("<unk>")
+        self.next_of = dict(itertools.pairwise(spelling))
+
+    def initial_state(self, x):
+        return x
+
+    def step(self, characters, state):
+        logits = torch.full((len(characters), self.classes), -9.0)
+        for row, character in zip(logits, characters.tolist(), strict=True):
+            row[self.next_of.get(character, 2) - 2] = 9.0
+        return logits, state
+
+
+class Rows(torch.Tensor):
+    """A state that can be chosen from."""
+
+    def select(self, indices):
+        return self[indices]
+
+
+def test_even_a_model_that_spells_unk_does_not_say_it():
+    speller = speller_of({"<unk>": 1, "ab": 1})
+
+    class Model:
+        spelling = Typist(speller)
+
+        def vectors(self, source, inputs, lengths, target_lengths, rare):
+            return torch.zeros(*inputs.shape, 2).as_subclass(Rows)
+
+    sources = Sources(((torch.tensor([[4, 2]]), None),), torch.tensor([2]), [["x"]])
+    (words,) = Incomplete((Model(),), sources, [0], [Hypothesis((3, 3, 2), -1.0, -1.0)]).spelt(speller, beam=1)
+    assert len(words) == 2
+    assert all(word and word != "<unk>" and p > -math.inf for word, p in words)
+
+
+@pytest.fixture(scope="module")
+def run(names, tmp_path_factory):
+    """A translator that has learnt for some updates."""
+    place = tmp_path_factory.mktemp("trained")
+    data = names.prepare(place).path
+    training = {"max_updates": 150, "validate_every": 75, "optimizer": {"learning_rate": 0.01}}
+    train(resolve_settings(names.tree(data, **training)), place / "run")
+    return open_run(place / "run", "last")
+
+
+@torch.no_grad()
+def test_training_lowers_the_loss_of_characters(names, run):
+    def nats(model):
+        examples = pairs_to_score(run.prepared, "valid", 500, "both")
+        found = [predictions(model, examples.batch(numbers)) for numbers in examples.scoring_order()]
+        return sum(each.character_nats().item() for each in found), sum(each.word_nats().item() for each in found)
+
+    torch.manual_seed(1)
+    before, after = nats(build_model_for(run.settings.model, run.prepared).eval()), nats(run.model.cpu())
+    assert after[0] < 0.7 * before[0]
+    assert after[1] < 0.5 * before[1]
+
+
+def test_the_command_translates_in_each_way(names, run):
+    runner, lines = CliRunner(), [source for source, _ in names.pairs(40, 9)]
+    outputs = {}
+    for unknown in (None, "keep", "copy", "spell"):
+        options = [] if unknown is None else ["--unknown", unknown]
+        given = "".join(line + "\n" for line in lines).encode()
+        result = runner.invoke(app, ["translate", str(run.folder), *options], input=given)
+        assert result.exit_code == 0, result.output
+        outputs[unknown] = result.stdout.split("\n")[:-1]
+        assert len(outputs[unknown]) == len(lines)
+    assert outputs[None] == outputs["spell"]
+    assert any("<unk>" in line for line in outputs["keep"])
+    for unknown in ("copy", "spell"):
+        assert not any("<unk>" in line for line in outputs[unknown])
+    names_copied = {word for line in outputs["copy"] for word in line.split() if word.startswith("x")}
+    assert names_copied <= {word for line in lines for word in line.split()}
+    assert all(word[0] == "X" or word in {"one", "two", "three"} for line in outputs["spell"] for word in line.split())
+
+
+def test_what_cannot_be_is_refused(names, run, tmp_path):
+    with pytest.raises(UsageError, match="unknown 'guess' is not one of keep, copy, spell"):
+        translator_of([run], unknown="guess")
+    tree = names.tree(run.prepared.path, max_updates=1)
+    tree["model"]["decoder"].pop("spelling")
+    train(resolve_settings(tree), tmp_path / "plain")
+    with pytest.raises(UsageError, match="needs a model that spells"):
+        translator_of([open_run(tmp_path / "plain")], unknown="spell")
+    assert translator_of([open_run(tmp_path / "plain"), run]).unknown == "keep"
+    bytes_ = names.prepare(tmp_path, level="byte").path
+    with pytest.raises(SettingsError, match="do not say how words are spelt"):
+        train(resolve_settings(names.tree(bytes_)), tmp_path / "bytes")

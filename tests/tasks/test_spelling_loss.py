@@ -1,0 +1,120 @@
+"""The loss of a translator that spells: J = J_word + α J_characters, added up by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.prepared import open_prepared
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.training import TrainingSettings
+from structattn.support.errors import StructattnError
+from structattn.tasks.build import build_model_for
+from structattn.tasks.translation.predictions import predictions
+from structattn.tasks.translation.task import translation_task
+
+SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]
+TARGET = ["the wheel", "the wheel rolls", "a thing <unk>"]
+SPELLS = {
+    "encoder": {"layers": 1, "embedding": {"kind": "character_lstm", "words": "rare"}},
+    "decoder": {"layers": 1, "spelling": {"characters": 5, "units": 7}},
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spelling")
+    for name, lines in (("de", SOURCE), ("en", TARGET)):
+        (folder / name).write_text("".join(line + "\n" for line in lines))
+    files = (folder / "de", folder / "en")
+    prepare_parallel(folder / "data", {"train": files, "valid": files}, coding=Coding("word", False, threshold=2))
+    return open_prepared(folder / "data")
+
+
+def model(prepared, **changes):
+    torch.manual_seed(1)
+    sizes = {"width": 8, "heads": 2, "feedforward_width": 8, "dropout": 0.0}
+    return build_model_for(EncoderDecoderSettings(kind="encoder_decoder", **sizes, **changes), prepared).double()
+
+
+def task(prepared, **training):
+    settings = TrainingSettings.model_validate({"batches": {"kind": "pairs"}, **training})
+    return translation_task(prepared, settings, seed=1)
+
+
+def by_hand(model, prepared):
+    """Nats of words, and of characters, of each pair by itself; <unk> is read where a word has no number."""
+    source_side, target_side = prepared.sides.source, prepared.sides.target
+    words, characters = [], []
+    for source_line, target_line in zip(SOURCE, TARGET, strict=True):
+        rare = [word for word in source_line.split() if word not in source_side.vocabulary.symbols]
+        unknown_id = source_side.vocabulary.size
+        source = [
+            unknown_id + rare.index(word) if word in rare else source_side.encode(word)[0]
+            for word in source_line.split()
+        ]
+        target = target_side.encode(target_line)
+        ids, inputs = torch.tensor([[*source, 2]]), torch.tensor([[1, *target]])
+        x = model.vectors(ids, inputs, rare=source_side.speller.table(rare))
+        log_p = model(ids, inputs, rare=source_side.speller.table(rare)).log_softmax(-1)[0]
+        words.append(-sum(log_p[t, token - 2] for t, token in enumerate([*target, 2])))
+        nats = torch.zeros((), dtype=torch.float64)
+        for t, (word, token) in enumerate(zip(target_line.split(), target, strict=True)):
+            if token == 3 and word != "<unk>":
+                state = model.spelling.initial_state(x[:, t])
+                spelling = target_side.speller.spell(word)
+                for before, after in itertools.pairwise(spelling):
+                    logits, state = model.spelling.step(torch.tensor([before]), state)
+                    nats = nats - logits.log_softmax(-1)[0, after - 2]
+        characters.append(nats)
+    return torch.stack(words).sum(), torch.stack(characters).sum()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3, 0.0])
+def test_the_loss_is_that_of_words_and_alpha_times_that_of_characters(prepared, alpha):
+    spells, learnt = model(prepared, **SPELLS), task(prepared, spelling_weight=alpha)
+    words, characters = by_hand(spells, prepared)
+    assert characters > 10, "rolls, a and thing are spelt"
+    found = learnt.nats(spells, learnt.batch(np.arange(3)))
+    torch.testing.assert_close(found, words + alpha * characters, rtol=1e-10, atol=1e-12)
+
+
+def test_smoothing_is_of_words_alone(prepared):
+    spells, epsilon = model(prepared, **SPELLS), 0.1
+    smoothed, plain = task(prepared, label_smoothing={"epsilon": epsilon}), task(prepared)
+    batch = plain.batch(np.arange(3))
+    logits = predictions(spells, batch).logits
+    log_p = logits.log_softmax(-1)[batch.targets > 0]
+    words, characters = by_hand(spells, prepared)
+    expected = (1 - epsilon) * words - epsilon * log_p.mean(-1).sum() + characters
+    torch.testing.assert_close(smoothed.nats(spells, batch), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_scores_are_of_the_text_itself(prepared):
+    spells = model(prepared, **SPELLS)
+    scores = task(prepared, spelling_weight=0.0).validate(spells, lambda: None)
+    assert scores.symbols == sum(len(line.split()) + 1 for line in TARGET)
+    assert scores.cross_entropy == pytest.approx(sum(by_hand(spells, prepared)).item() / scores.symbols, rel=1e-10)
+
+
+def test_a_model_that_reads_by_characters_alone_has_no_loss_of_characters(prepared):
+    reads = model(prepared, **{side: {"layers": 1, "embedding": "c2w"} for side in ("encoder", "decoder")})
+    learnt = task(prepared)
+    found = predictions(reads, learnt.batch(np.arange(3)))
+    assert found.character_logits is None
+    assert found.character_nats() == 0
+    learnt.nats(reads, learnt.batch(np.arange(3))).backward()
+    assert all(parameter.grad is not None for parameter in reads.parameters())
+
+
+def test_pairs_without_spellings_are_refused(prepared):
+    batch = task(prepared).batch(np.arange(3))
+    without = type(batch)(
+        batch.source, batch.source_lengths, batch.inputs, batch.targets, batch.lengths, batch.examples
+    )
+    for changes in (SPELLS, {"decoder": SPELLS["decoder"], "encoder": {"layers": 1}}):
+        with pytest.raises(StructattnError, match="the pairs have no spellings"):
+            predictions(model(prepared, **changes), without)
