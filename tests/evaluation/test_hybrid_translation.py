@@ -1,6 +1,7 @@
 """Two-stage translation: no <unk> ever comes out, whatever the model; copied and spelt words are the right ones."""
 
 import itertools
+import json
 import math
 import random
 
@@ -15,7 +16,9 @@ from structattn.decoding import Hypothesis
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translating import Translator
 from structattn.evaluation.translation import SEARCHES, translator_of
+from structattn.evaluation.translation_metrics import corpus_scores
 from structattn.evaluation.unknown_words import Incomplete, Sources, attended
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.build import build_model_for
@@ -192,14 +195,27 @@ def test_the_command_translates_in_each_way(names, run):
     assert all(word[0] == "X" or word in {"one", "two", "three"} for line in outputs["spell"] for word in line.split())
 
 
+def test_scores_compare_the_three_ways(run):
+    shown = CliRunner().invoke(app, ["evaluate", str(run.folder), "--split", "test", "--checkpoint", "last"])
+    assert shown.exit_code == 0, shown.output
+    assert "<unk> kept" in shown.output
+    stored = json.loads((run.folder / "scores/test.json").read_text())
+    sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))
+    for way, scores in {"spell": stored["translation"], **stored["otherwise"]}.items():
+        found = [best[0].text for best in translator_of([run], unknown=way)(sources)]
+        expected = corpus_scores(found, references)
+        assert {name: score["value"] for name, score in scores.items()} == {
+            name: score.value for name, score in expected.items()
+        }
+    assert stored["translation"]["chrF2"]["value"] > stored["otherwise"]["keep"]["chrF2"]["value"]
+
+
 def test_what_cannot_be_is_refused(names, run, tmp_path):
-    with pytest.raises(UsageError, match="unknown 'guess' is not one of keep, copy, spell"):
-        translator_of([run], unknown="guess")
     tree = names.tree(run.prepared.path, max_updates=1)
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")
     with pytest.raises(UsageError, match="needs a model that spells"):
-        translator_of([open_run(tmp_path / "plain")], unknown="spell")
+        translator_of([open_run(tmp_path / "plain")], EvaluationSettings(unknown="spell"))
     assert translator_of([open_run(tmp_path / "plain"), run]).unknown == "keep"
     bytes_ = names.prepare(tmp_path, level="byte").path
     with pytest.raises(SettingsError, match="do not say how words are spelt"):

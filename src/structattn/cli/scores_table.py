@@ -1,6 +1,6 @@
 """Scores as a table in the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -8,10 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from structattn.evaluation.scores import SplitScores
+from structattn.evaluation.translation_metrics import MetricScore
+
+_WAYS = {"keep": "<unk> kept", "copy": "source words copied"}
 
 
 def _nats(value: float | None) -> str:
     return "—" if value is None else f"{value:.4f}"
+
+
+def _metrics(found: Mapping[str, MetricScore], names: Sequence[str]) -> list[str]:
+    return [f"{found[name].value:.2f}" if name in found else "—" for name in names]
 
 
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
@@ -42,9 +49,12 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         if answers:
             cells.append("—" if scores.accuracy is None else f"{scores.accuracy:.2%}")
         if known:
-            found = scores.dependencies
-            cells += ["—", "—"] if found is None else [f"{found.precision:.4f}", f"{found.recall:.4f}"]
-        of_metrics = scores.translation or {}
-        cells += [f"{of_metrics[name].value:.2f}" if name in of_metrics else "—" for name in metrics]
-        table.add_row(Text(folder.name if short else str(folder)), scores.split, *cells)
+            dependencies = scores.dependencies
+            cells += (
+                ["—", "—"] if dependencies is None else [f"{dependencies.precision:.4f}", f"{dependencies.recall:.4f}"]
+            )
+        name = folder.name if short else str(folder)
+        table.add_row(Text(name), scores.split, *cells, *_metrics(scores.translation or {}, metrics))
+        for way, found in (scores.otherwise or {}).items():
+            table.add_row(Text(name), f"{scores.split}, {_WAYS[way]}", *["—"] * len(cells), *_metrics(found, metrics))
     Console().print(table)

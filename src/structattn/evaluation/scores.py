@@ -31,6 +31,8 @@ class SplitScores:
         accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
         accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
         translation: BLEU, chrF2 and TER, where lines are translated.
+        otherwise: the same with ``<unk>`` kept ("keep"), and with attended source words copied ("copy"), where a model
+            spells.
         dependencies: how well receptive fields agree with what each symbol depends on, where that is known.
     """
 
@@ -46,6 +48,7 @@ class SplitScores:
     accuracy_greedy: float | None = None
     dependencies: DependencyScores | None = None
     translation: dict[str, MetricScore] | None = None
+    otherwise: dict[str, dict[str, MetricScore]] | None = None
 
 
 def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:

@@ -1,5 +1,7 @@
 """Scores of a translation run: perplexity, and BLEU, chrF and TER of what its beam search finds."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -58,12 +60,15 @@ def hypotheses_path(folder: Path, split: str) -> Path:
 
 
 def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run on a split, translate the split, and keep the translations beside the scores."""
+    """Score a run on a split, translate the split, and keep the translations beside the scores.
+
+    Those of a model that spells are scored, besides, with ``<unk>`` kept, and with attended source words copied.
+    """
     scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
     sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
-    with progress(f"Translating {split}", len(sources), "lines") as advance:
-        found = translator_of([run])(sources, advance=advance)
-    hypotheses = [best[0].text if best else "" for best in found]
+    translator = translator_of([run])
+    hypotheses = _translated(translator, sources, split)
+    others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.folder, split)
     target.parent.mkdir(exist_ok=True)
     write_atomically(target, "".join(line + "\n" for line in hypotheses))
@@ -77,4 +82,16 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
         cross_entropy_difference=None,
         by_length=(),
         translation=corpus_scores(hypotheses, references),
+        otherwise={
+            way: corpus_scores(_translated(replace(translator, unknown=way), sources, f"{split} ({way})"), references)
+            for way in others
+        }
+        or None,
     )
+
+
+def _translated(translator: Translator, sources: Sequence[str], what: str) -> list[str]:
+    """The best translation of each line."""
+    with progress(f"Translating {what}", len(sources), "lines") as advance:
+        found = translator(sources, advance=advance)
+    return [best[0].text if best else "" for best in found]
