@@ -7,6 +7,9 @@ import time
 
 import pytest
 
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+
 MECHANISMS = [
     "1",
     "1.superposition-3.1",
@@ -96,3 +99,34 @@ def test_a_dead_owner_holds_no_lock(starter, small_settings, tmp_path):
     starter.wait(pid)
     assert (folder / "lock").read_text() == f"{pid}\n"
     starter.finish(settings, folder)
+
+
+@pytest.fixture(scope="session")
+def words_to_spell(tmp_path_factory):
+    """Pairs of lines in which most words have no number."""
+    folder, generator = tmp_path_factory.mktemp("words"), random.Random(1)
+    lines = [
+        " ".join("".join(generator.choices("abc", k=3)) for _ in range(generator.randint(1, 5))) for _ in range(80)
+    ]
+    for name, text in (("source", lines), ("target", [line.upper() for line in lines])):
+        (folder / name).write_text("".join(line + "\n" for line in text))
+    files = (folder / "source", folder / "target")
+    prepare_parallel(folder / "data", {"train": files, "valid": files}, coding=Coding("word", threshold=12))
+    return folder / "data"
+
+
+def test_a_killed_translator_that_spells_is_the_undisturbed_one(starter, words_to_spell, outcome, tmp_path):
+    model = {
+        "kind": "encoder_decoder",
+        **{"width": 8, "feedforward_width": 8, "heads": 2, "dropout": 0.2},
+        "encoder": {"layers": 1, "embedding": {"kind": "c2w", "words": "rare", "coupled": True}},
+        "decoder": {"layers": 1, "spelling": {"characters": 4, "layers": 2}},
+    }
+    training = {"batches": {"kind": "pairs", "tokens": 60}, "max_epochs": 2, "checkpoint_every": 5, "threads": 1}
+    settings = {"task": "translation", "data": str(words_to_spell), "model": model, "training": training}
+    began = time.monotonic()
+    starter.finish(settings, tmp_path / "undisturbed")
+    duration = time.monotonic() - began
+    assert kill_at_random_moments(starter, settings, tmp_path / "killed", duration * 0.6, kills=3, seed=1) > 0
+    starter.finish(settings, tmp_path / "killed")
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "undisturbed")

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
 from structattn.sweeps.comparison import comparisons_of, verdicts_of
 from structattn.sweeps.trials import trials_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if "task" in yaml.safe_load(path.read_text())]
 SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
 
 
@@ -26,3 +28,8 @@ def test_its_trials_fit(path, tmp_path):
 
 def test_there_are_recipes():
     assert {path.parent.name for path in SWEEPS} >= {"context_free", "deterministic_context_free"}
+
+
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: str(path.relative_to(RECIPES)))
+def test_the_settings_of_a_single_run_fit(path):
+    assert load_settings(path).task == yaml.safe_load(path.read_text())["task"]

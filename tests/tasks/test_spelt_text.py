@@ -1,0 +1,67 @@
+"""Language models of words by their characters, from a text file to scores."""
+
+import pytest
+
+from structattn.data.prepare_text import prepare_language_modeling
+from structattn.data.prepared import open_prepared
+from structattn.evaluation.evaluate import evaluate
+from structattn.models import SpelledEmbedding
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError
+from structattn.tasks.build import build_model_for
+from structattn.training.train import train
+
+TEXT = "".join(f"{word}{end} {word}\n" for word in ("ab", "ba", "aab", "bba") for end in ("", "s", "ed"))
+
+
+def prepare(folder, level="word", **options):
+    (folder / "text.txt").write_text(TEXT)
+    files = [folder / "text.txt"] * 2
+    prepare_language_modeling(folder / "data", *files, level=level, **options)
+    return open_prepared(folder / "data")
+
+
+def settings(model, **training):
+    return resolve_settings(
+        {
+            "task": "language_modeling",
+            "data": "data",
+            "model": model,
+            "training": {"batches": {"kind": "tokens", "tokens": 60}, "max_epochs": None, **training},
+        }
+    )
+
+
+TRANSFORMER = {"width": 8, "heads": 2, "layers": 1, "dropout": 0.0, "embedding": {"kind": "c2w", "units": 6}}
+
+
+@pytest.mark.parametrize("min_count", [1, 2])
+def test_all_words_of_the_vocabulary_are_spelt(tmp_path, min_count):
+    prepared = prepare(tmp_path, min_count=min_count)
+    model = build_model_for(settings(TRANSFORMER).model, prepared)
+    assert isinstance(model.embedding, SpelledEmbedding)
+    special = 3 + (min_count == 2)
+    assert model.embedding.first_spelt == special
+    words = prepared.vocabulary.symbols[special:]
+    assert (model.embedding.spellings != 0).sum(1).tolist() == [len(word) + 2 for word in words]
+
+
+def test_a_run_learns_and_is_scored(tmp_path, monkeypatch):
+    prepare(tmp_path, min_count=2)
+    monkeypatch.chdir(tmp_path)
+    summary = train(settings(TRANSFORMER, max_updates=30, optimizer={"learning_rate": 0.02}), tmp_path / "run")
+    scores = evaluate(tmp_path / "run", "valid", baselines=False)
+    assert scores.cross_entropy == pytest.approx(summary.best_cross_entropy, rel=1e-5)
+    assert scores.cross_entropy < 1.5
+
+
+def test_only_words_are_spelt(tmp_path):
+    prepared = prepare(tmp_path, "character")
+    with pytest.raises(SettingsError, match=r"model\.embedding: the data do not say how words are spelt"):
+        build_model_for(settings(TRANSFORMER).model, prepared)
+    for change, message in (
+        ({"tied": True}, "tied shares a table"),
+        ({"embedding": {"kind": "c2w", "words": "rare"}}, "rare"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            settings(TRANSFORMER | change)
