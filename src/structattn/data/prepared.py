@@ -24,21 +24,19 @@ rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see rare_words.py
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from structattn.data.header import (
     HEADER_NAME,
     LINES,
     LOG_PROBABILITIES,
-    RARE_WORDS_NAME,
     VOCABULARY_NAME,
     Counts,
     Header,
     read_header,
 )
 from structattn.data.pairs import Pairs
-from structattn.data.parallel.sides import SOURCE_PREFIX, SideName, Sides, load_sides
-from structattn.data.rare_words import RareWords, load_rare_words, mapped_rare_words
+from structattn.data.parallel.sides import SideName, Sides, load_sides
+from structattn.data.rare_words import rare_words_of
 from structattn.data.sequences import Sequences, mapped_array, mapped_sequences
 from structattn.data.tokenizers import Tokenizer, level_named
 from structattn.data.vocabulary import Vocabulary, tokenizer_digest
@@ -130,7 +128,9 @@ class PreparedFolder:
         counts, folder = self._counts(name), self.path / name
         source = mapped_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
         target, lines = self.split(name), mapped_array(folder, LINES, counts.sequences)
-        return Pairs(source, target, lines, _rare_words(self, name, source, target))
+        return Pairs(
+            source, target, lines, rare_words_of(self.path, self.header, self.languages, name, (source, target))
+        )
 
     def texts(self, name: str, side: SideName) -> tuple[str, ...]:
         """The normalised lines of one side of a split, those of the pairs that were kept; not there for ``train``.
@@ -164,34 +164,6 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
     count = counts.get(name) if isinstance(counts, dict) else None
     if not isinstance(count, int) or count < 0:
         raise DataError(prepared.path / HEADER_NAME, f"does not say how many source tokens {name!r} has")
-    return count
-
-
-def _rare_words(
-    prepared: PreparedFolder, split: str, source: Sequences, target: Sequences
-) -> tuple[RareWords, RareWords] | None:
-    sides = prepared.sides
-    if sides.source.speller is None or sides.target.speller is None:
-        return None
-    folder, files = prepared.path / split, prepared.header.files
-    words = {
-        prefix: load_rare_words(prepared.path, prefix, files.get(prefix + RARE_WORDS_NAME, ""))
-        for prefix in {"", "" if prepared.header.tokenizer["joint"] else SOURCE_PREFIX}
-    }
-    counts = _unknown_tokens(prepared, split, "source"), _unknown_tokens(prepared, split, "target")
-    of_source = words.get(SOURCE_PREFIX, words[""])
-    return (
-        mapped_rare_words(folder / "source", source, counts[0], of_source, sides.source.speller),
-        mapped_rare_words(folder, target, counts[1], words[""], sides.target.speller),
-    )
-
-
-def _unknown_tokens(prepared: PreparedFolder, split: str, side: SideName) -> int:
-    count: Any = prepared.header.extra.get("unknown_tokens")
-    for key in (split, side):
-        count = count.get(key) if isinstance(count, dict) else None
-    if not isinstance(count, int) or count < 0:
-        raise DataError(prepared.path / HEADER_NAME, f"does not say how many {side} tokens of {split!r} are unknown")
     return count
 
 

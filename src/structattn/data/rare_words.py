@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Int32, Int64
 from numpy.typing import NDArray
 
-from structattn.data.header import RARE, RARE_WORDS_NAME
+from structattn.data.header import HEADER_NAME, RARE, RARE_WORDS_NAME, Header
+from structattn.data.parallel.sides import SOURCE_PREFIX, SideName, Sides
 from structattn.data.sequences import Sequences, mapped_array
 from structattn.data.spelling import Speller
 from structattn.data.vocabulary import UNK, UNKNOWN_SYMBOL
@@ -74,42 +75,56 @@ class RareWords:
         return np.searchsorted(np.flatnonzero(self.sequences.tokens == UNK), self.sequences.offsets)
 
 
-def load_rare_words(folder: Path, prefix: str, digest: str) -> tuple[str, ...]:
-    """The rare words of a side.
+def rare_words_of(
+    folder: Path, header: Header, sides: Sides, split: str, sequences: tuple[Sequences, Sequences]
+) -> tuple[RareWords, RareWords] | None:
+    """The rare words of both sides of a split, memory-mapped; None where symbols are not words, or nothing was kept.
 
     Args:
         folder: the prepared folder.
-        prefix: ``source_`` for a file of the source's own.
-        digest: the SHA-256 that its header promises.
+        header: its header.
+        sides: its languages.
+        split: one of its splits.
+        sequences: source and target of that split.
 
     Raises:
-        DataError: the file is missing, or has changed.
+        DataError: a file is missing or damaged, or not the one that the header describes.
     """
-    path = folder / (prefix + RARE_WORDS_NAME)
+    spellers = sides.source.speller, sides.target.speller
+    if spellers[0] is None or spellers[1] is None:
+        return None
+    target = _loaded(folder, header, RARE_WORDS_NAME)
+    source = target if header.tokenizer["joint"] else _loaded(folder, header, SOURCE_PREFIX + RARE_WORDS_NAME)
+    return (
+        _mapped(
+            folder / split / "source", sequences[0], _promised(folder, header, split, "source"), source, spellers[0]
+        ),
+        _mapped(folder / split, sequences[1], _promised(folder, header, split, "target"), target, spellers[1]),
+    )
+
+
+def _loaded(folder: Path, header: Header, name: str) -> tuple[str, ...]:
+    path, expected = folder / name, header.files.get(name)
     try:
         found = sha256_of_file(path)
-        if found != digest:
-            raise DataError(path, f"changed since it was written: its SHA-256 was {digest} and is {found}")
+        if found != expected:
+            raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {found}")
         return tuple(path.read_bytes().decode().split("\n")[:-1])
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-def mapped_rare_words(
-    folder: Path, sequences: Sequences, count: int, words: tuple[str, ...], speller: Speller
-) -> RareWords:
-    """The rare words of a side of a split.
+def _promised(folder: Path, header: Header, split: str, side: SideName) -> int:
+    """How many ``<unk>`` the header promises."""
+    count: Any = header.extra.get("unknown_tokens")
+    for key in (split, side):
+        count = count.get(key) if isinstance(count, dict) else None
+    if not isinstance(count, int) or count < 0:
+        raise DataError(folder / HEADER_NAME, f"does not say how many {side} tokens of {split!r} are unknown")
+    return count
 
-    Args:
-        folder: holds ``rare.bin`` beside the tokens.
-        sequences: those tokens.
-        count: how many of them are ``<unk>``, as the header promises.
-        words: all rare words of the side.
-        speller: spells them.
 
-    Raises:
-        DataError: the file is missing, of another size, or names a word that is not there.
-    """
+def _mapped(folder: Path, sequences: Sequences, count: int, words: tuple[str, ...], speller: Speller) -> RareWords:
     numbers: NDArray[Any] = mapped_array(folder, RARE, count)
     if count and not 0 <= int(numbers.min()) <= int(numbers.max()) <= len(words):
         found = f"{int(numbers.min())} to {int(numbers.max())}"
