@@ -195,6 +195,18 @@ def test_the_command_translates_in_each_way(names, run):
     assert all(word[0] == "X" or word in {"one", "two", "three"} for line in outputs["spell"] for word in line.split())
 
 
+def test_several_models_spell_as_one(names, run):
+    lines = [source for source, _ in names.pairs(10, 9)]
+    alone = translator_of([run])(lines)
+    for unknown in ("copy", "spell"):
+        twice = translator_of([run, run], unknown=unknown)(lines)
+        assert [best[0].text for best in twice] == [
+            best[0].text for best in translator_of([run], unknown=unknown)(lines)
+        ]
+    for (one, *_), (same, *_) in zip(alone, twice, strict=True):
+        assert same.log_probability == pytest.approx(one.log_probability, rel=1e-4)
+
+
 def test_scores_compare_the_three_ways(run):
     shown = CliRunner().invoke(app, ["evaluate", str(run.folder), "--split", "test", "--checkpoint", "last"])
     assert shown.exit_code == 0, shown.output

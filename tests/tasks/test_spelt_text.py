@@ -1,6 +1,9 @@
 """Language models of words by their characters, from a text file to scores."""
 
+import math
+
 import pytest
+import torch
 
 from structattn.data.prepare_text import prepare_language_modeling
 from structattn.data.prepared import open_prepared
@@ -33,6 +36,8 @@ def settings(model, **training):
 
 
 TRANSFORMER = {"width": 8, "heads": 2, "layers": 1, "dropout": 0.0, "embedding": {"kind": "c2w", "units": 6}}
+LSTM = {"kind": "lstm", "units": 8, "embedding": 5, "composition": {"kind": "c2w", "units": 6}}
+MODELS = pytest.mark.parametrize("model", [TRANSFORMER, LSTM], ids=["transformer", "lstm"])
 
 
 @pytest.mark.parametrize("min_count", [1, 2])
@@ -46,22 +51,47 @@ def test_all_words_of_the_vocabulary_are_spelt(tmp_path, min_count):
     assert (model.embedding.spellings != 0).sum(1).tolist() == [len(word) + 2 for word in words]
 
 
-def test_a_run_learns_and_is_scored(tmp_path, monkeypatch):
+@MODELS
+def test_a_run_learns_and_is_scored(tmp_path, monkeypatch, model):
     prepare(tmp_path, min_count=2)
     monkeypatch.chdir(tmp_path)
-    summary = train(settings(TRANSFORMER, max_updates=30, optimizer={"learning_rate": 0.02}), tmp_path / "run")
+    summary = train(settings(model, max_updates=30, optimizer={"learning_rate": 0.02}), tmp_path / "run")
     scores = evaluate(tmp_path / "run", "valid", baselines=False)
     assert scores.cross_entropy == pytest.approx(summary.best_cross_entropy, rel=1e-5)
     assert scores.cross_entropy < 1.5
 
 
-def test_only_words_are_spelt(tmp_path):
+@MODELS
+def test_only_words_are_spelt(tmp_path, model):
     prepared = prepare(tmp_path, "character")
-    with pytest.raises(SettingsError, match=r"model\.embedding: the data do not say how words are spelt"):
-        build_model_for(settings(TRANSFORMER).model, prepared)
-    for change, message in (
-        ({"tied": True}, "tied shares a table"),
-        ({"embedding": {"kind": "c2w", "words": "rare"}}, "rare"),
-    ):
-        with pytest.raises(SettingsError, match=message):
-            settings(TRANSFORMER | change)
+    with pytest.raises(SettingsError, match=r"model\.\w+: the data do not say how words are spelt"):
+        build_model_for(settings(model).model, prepared)
+
+
+RARE = {"kind": "c2w", "words": "rare"}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (TRANSFORMER | {"tied": True}, "tied shares a table, and c2w has none"),
+        (TRANSFORMER | {"embedding": RARE}, "words: rare leaves it nothing"),
+        (LSTM | {"composition": RARE}, "words: rare leaves it nothing"),
+        (LSTM | {"embedding": None}, "c2w needs embedding"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(model, message):
+    with pytest.raises(SettingsError, match=message):
+        settings(model)
+
+
+@torch.no_grad()
+def test_an_lstm_reads_words_by_their_characters(tmp_path):
+    lm = build_model_for(settings(LSTM).model, prepare(tmp_path, min_count=2)).double().eval()
+    ids = torch.tensor([[1, 4, 6, 3, 4]])
+    whole, state = lm(ids), lm.initial_state(1)
+    for t in range(5):
+        logits, state = lm.step(ids[:, t], state)
+        torch.testing.assert_close(logits, whole[:, t], rtol=1e-10, atol=1e-12)
+    spelt = lm.embedding.composition(lm.embedding.spellings[ids[0, 1:3] - 4].long()) * math.sqrt(5)
+    torch.testing.assert_close(lm.embedding(ids)[0, 1:3], spelt)

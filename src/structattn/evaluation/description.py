@@ -43,7 +43,7 @@ def describe_model(settings: ModelSettings) -> str:
 def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
     name = "LSTM" if isinstance(settings, LstmSettings) else f"{settings.activation} RNN"
     stack = "" if settings.stack is None else f": {_mechanism_in_words(settings.stack)}"
-    return f"{name} {settings.units}{stack}"
+    return f"{_embedding_in_words(settings.composition)}{name} {settings.units}{stack}"
 
 
 def _sides_in_words(settings: EncoderDecoderSettings) -> str:

@@ -1,10 +1,11 @@
 """The settings of recurrent language models."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.mechanisms import Nondeterministic, Stratified, Superposition
 from structattn.settings.short_form import mechanism_from_short
 
@@ -27,7 +28,21 @@ class RecurrentSettings(Settings):
     embedding: int | None = Field(
         default=None, ge=1, description="size of embeddings that are learnt; null: tokens are given one-hot"
     )
+    composition: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="where embeddings come from: table, c2w or character_lstm, by name or with its fields",
+    )
     initial_scale: float = Field(default=0.1, gt=0, description="s of U(-s, s), from which weights are drawn")
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> Self:
+        if isinstance(self.composition, TableEmbedding):
+            return self
+        if self.embedding is None:
+            raise ValueError(f"{self.composition.kind} needs embedding, the size of the vectors that it makes")
+        if self.composition.words == "rare":
+            raise ValueError("a language model reads rare words as <unk>: words: rare leaves it nothing to spell")
+        return self
 
 
 class LstmSettings(RecurrentSettings):

@@ -35,7 +35,7 @@ def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
         case MaskedLanguageModelSettings():
             return build_masked_language_model(settings, vocabulary_size)
         case LstmSettings() | ElmanSettings():
-            return build_recurrent(settings, vocabulary_size)
+            return build_recurrent(settings, Words(vocabulary_size))
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
             return build_encoder_decoder(settings, Words(vocabulary_size), Words(vocabulary_size))
     assert_never(settings)
@@ -48,8 +48,10 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
         SettingsError: the source is to share the target's embeddings, and the data number each language by itself; or
             words are to be spelt, and the data do not say how.
     """
-    if isinstance(settings, LanguageModelSettings) and prepared.languages is None:
+    if prepared.languages is None and isinstance(settings, LanguageModelSettings):
         return build_language_model(settings, words_of_text(prepared))
+    if prepared.languages is None and isinstance(settings, LstmSettings | ElmanSettings):
+        return build_recurrent(settings, words_of_text(prepared))
     if prepared.languages is None or not isinstance(settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings):
         return build_model(settings, prepared.vocabulary.size)
     sides = prepared.sides

@@ -4,31 +4,42 @@ from typing import assert_never
 
 from torch import nn
 
-from structattn.models import Embedding
+from structattn.models import Embedding, SpelledEmbedding
 from structattn.models.embedding import NEVER_PREDICTED
 from structattn.models.recurrent import OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
 from structattn.operators import RecurrentStack
+from structattn.settings.embeddings import TableEmbedding
 from structattn.settings.mechanisms import Nondeterministic, Stratified, Superposition
 from structattn.settings.recurrent import ElmanSettings, LstmSettings, RecurrentStackSettings
+from structattn.tasks.build_words import Words, spelled_embedding
 
 
-def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary_size: int) -> RecurrentLanguageModel:
-    """A recurrent language model with initial weights."""
+def build_recurrent(settings: LstmSettings | ElmanSettings, words: Words) -> RecurrentLanguageModel:
+    """A recurrent language model with initial weights.
+
+    Raises:
+        SettingsError: words are to be spelt, and the data do not say how.
+    """
     size = settings.embedding
-    embedding = OneHot(vocabulary_size) if size is None else Embedding(vocabulary_size, size)
-    input_size = vocabulary_size - 3 if size is None else size
     model = RecurrentLanguageModel(
-        embedding,
+        OneHot(words.size) if size is None else _embedding(settings, size, words),
         Recurrence(
-            input_size,
+            words.size - 3 if size is None else size,
             settings.units,
             "lstm" if isinstance(settings, LstmSettings) else settings.activation,
             None if settings.stack is None else _stack(settings.stack),
         ),
-        nn.Linear(settings.units, vocabulary_size - NEVER_PREDICTED),
+        nn.Linear(settings.units, words.size - NEVER_PREDICTED),
     )
     initialize_recurrent(model, settings.initial_scale)
     return model
+
+
+def _embedding(settings: LstmSettings | ElmanSettings, size: int, words: Words) -> Embedding | SpelledEmbedding:
+    kind = settings.composition
+    if isinstance(kind, TableEmbedding):
+        return Embedding(words.size, size)
+    return spelled_embedding(kind, words, size, "model.composition")
 
 
 def _stack(stack: RecurrentStackSettings) -> RecurrentStack:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from jaxtyping import Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from structattn.data.parallel.sides import Side
 from structattn.data.prepared import PreparedFolder
@@ -86,15 +86,35 @@ def build_word_embedding(
     """
     if isinstance(kind, TableEmbedding):
         return build_embedding(settings, words.size, whole)
+    rate = dropout_rate(settings, settings.embedding_dropout)
+    return spelled_embedding(kind, words, settings.width, place, added_positions(settings), rate)
+
+
+def spelled_embedding(
+    kind: C2wEmbedding | CharacterLstmEmbedding,
+    words: Words,
+    width: int,
+    place: str,
+    positions: nn.Module | None = None,
+    dropout: float = 0.0,
+) -> SpelledEmbedding:
+    """The embedding of words by their characters; what is not described here is as in ``SpelledEmbedding``.
+
+    Args:
+        kind: how, and of which words.
+        words: the vocabulary.
+        width: of the vectors.
+        place: the path of ``kind`` in the settings, for messages.
+        positions: see there.
+        dropout: see there.
+
+    Raises:
+        SettingsError: the data do not say how words are spelt.
+    """
     spellings = _known_spellings(words, place)
-    return SpelledEmbedding(
-        words.size,
-        settings.width,
-        _composition(kind, words.characters, settings.width),
-        spellings if kind.words == "all" else spellings[:0],
-        added_positions(settings),
-        dropout_rate(settings, settings.embedding_dropout),
-    )
+    spelt = spellings if kind.words == "all" else spellings[:0]
+    composition = _composition(kind, words.characters, width)
+    return SpelledEmbedding(words.size, width, composition, spelt, positions, dropout)
 
 
 def build_spelling(settings: SpellingSettings, width: int, words: Words, place: str) -> SpellingDecoder:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation
+from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
 from structattn.models.recurrent.explanation import explain_stack
 from structattn.models.recurrent.inputs import BOS, OneHot, without_bos
@@ -39,7 +40,9 @@ class RecurrentLanguageModel(nn.Module):
         output: from its units to a logit for each class.
     """
 
-    def __init__(self, embedding: OneHot | Embedding, recurrence: Recurrence, output: nn.Linear) -> None:
+    def __init__(
+        self, embedding: OneHot | Embedding | SpelledEmbedding, recurrence: Recurrence, output: nn.Linear
+    ) -> None:
         super().__init__()
         self.embedding, self.recurrence, self.output = embedding, recurrence, output
 
