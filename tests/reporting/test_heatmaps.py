@@ -67,3 +67,19 @@ def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_
         "layer 4, head 1",
     ]
     np.testing.assert_allclose(axes[5].images[0].get_array(), np.array(records[5]["weights"]).T)
+
+
+def test_labelled_maps_name_readers_below_and_sources_at_the_left():
+    records = [
+        {"tokens": ["<bos>", "a", "b"], "sources": ["x", "y"], "layer": layer, "head": head, "weights": [[1, 0]] * 3}
+        for layer, head in ((0, 0), (0, 1), (1, 0))
+    ]
+    grid = attention_plot(records, "x", "", labelled=True).figure.axes
+    labels = [
+        ([tick.get_text() for tick in axes.get_xticklabels()], [tick.get_text() for tick in axes.get_yticklabels()])
+        for axes in grid[:3]
+    ]
+    readers, sources = ["▷", "a", "b"], ["x", "y"]
+    assert labels == [([], sources), (readers, []), (readers, sources)]
+    assert not grid[3].axison, "the second layer has one head"
+    assert grid[0].images[0].get_array().shape == (2, 3)

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from structattn.analysis.pairs import pair_records
 from structattn.analysis.receptive_fields import receptive_field_record
-from structattn.analysis.records import records_of, write_record
+from structattn.analysis.records import Record, records_of, write_record
 from structattn.data.batching import Batch, make_batch, make_stream_batch
 from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
@@ -25,7 +26,8 @@ def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint
     Args:
         folder: a run folder.
         split: a split of its prepared folder.
-        examples: numbers of sequences in file order; of windows, where the data are a stream.
+        examples: numbers of sequences in file order; of windows, where the data are a stream; of pairs, where lines
+            are translated, which are explained under teacher forcing.
         checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them; what the
             run's settings say, if left out.
 
@@ -41,14 +43,14 @@ def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint
 
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
     """Do what `analyze` does for a run that is open already."""
-    if isinstance(run.model, EncoderDecoder):
-        raise UsageError(f"{run.folder}: examples of translation runs are not explained yet")
     folder = run.folder / "records"
     folder.mkdir(exist_ok=True)
     paths = []
     with progress(f"Explaining {split}", len(examples), "examples") as advance:
         for example in examples:
-            paths += _explain(run, split, example, folder)
+            _require(run, split, example)
+            records = _records(run, split, example)
+            paths += [write_record(folder, record, split, example) for record in records]
             advance()
     return paths
 
@@ -71,7 +73,15 @@ def example_count(run: TrainedRun, split: str) -> int:
     return len(sequences)
 
 
-def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Path]:
+def _require(run: TrainedRun, split: str, example: int) -> None:
+    count = example_count(run, split)
+    if not 0 <= example < count:
+        raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
+
+
+def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
+    if isinstance(run.model, EncoderDecoder):
+        return pair_records(run, split, example, LONGEST)
     batch = _example(run, split, example)
     symbols = run.prepared.vocabulary.symbols
     tokens = [symbols[token] for token in batch.inputs[0].tolist()]
@@ -83,15 +93,11 @@ def _explain(run: TrainedRun, split: str, example: int, folder: Path) -> list[Pa
     records = [record for explained in explanations for record in records_of(explained, tokens)]
     last = max((explained.layer for explained in explanations), default=0)
     field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens), last)
-    records += [] if field is None else [field]
-    return [write_record(folder, record, split, example) for record in records]
+    return records if field is None else [*records, field]
 
 
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
     sequences, batches = run.prepared.split(split), run.settings.training.batches
-    count = example_count(run, split)
-    if not 0 <= example < count:
-        raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
     if isinstance(batches, StreamBatches):
         return make_stream_batch(sequences, [example], batches.length)
     return make_batch(sequences, [example])

@@ -29,6 +29,5 @@ def evaluate(
         run = open_run(folder, checkpoint, data=data)
         splits = split or [name for name in run.prepared.splits if name != "train"]
         results += [(folder, evaluate_run(run, name)) for name in splits]
-        if run.prepared.kind != "parallel":
-            analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
+        analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
     print_scores(results)

@@ -1,6 +1,6 @@
 """The heat maps of one run, by example: stacks and receptive fields in full, layers with heads as small maps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,28 @@ _MEANING = {
     "that each position is on top of the stack.",
 }
 
+_WITHIN_PAIRS = {
+    "encoder": "within the source",
+    "decoder": "within the target, which is given",
+    "cross": "from the target, which is given, to the source",
+}
+_AXES = "Across: the position that reads; upwards: the position read from."
+
 
 def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
-    """The records of each example, by what was read."""
+    """The records of each example, by what was read; of a pair, either side reads a text of its own."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in run.records.values():
-        groups.setdefault((str(record.get("example", "")), *record["tokens"]), []).append(record)
+        read = (str(record.get("split")),) if "side" in record else record["tokens"]
+        groups.setdefault((str(record.get("example", "")), *read), []).append(record)
     return groups
 
 
 def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
-    layer = int(record["layer"])
-    caption = f"{run.name}, layer {layer + 1}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
-    name = file_name(prefix, f"layer-{layer + 1}" + ("-stack" if record.get("sublayer") == "stack" else ""))
+    layer, side = int(record["layer"]), record.get("side", "")
+    place = f"{side} layer {layer + 1}".lstrip()
+    caption = f"{run.name}, {place}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
+    name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.get("sublayer") == "stack" else ""))
     return finished(stack_plot(record, name, caption), folder)
 
 
@@ -48,18 +57,51 @@ def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
     return finished(field_plot([("", record["weights"])], record["tokens"], file_name(prefix, FIELD), caption), folder)
 
 
+def _pair_figures(run: Run, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
+    """The maps of one pair: within the source, within the target, and from the target to the source."""
+    parts = []
+    for place, meaning in _WITHIN_PAIRS.items():
+        shown = [record for record in records if not record.get("actions") and _place(record) == place]
+        if shown:
+            names = " and ".join(sorted({record["mechanism"] for record in shown}))
+            caption = f"{run.name}, {names} attention {meaning}. {_AXES}"
+            figure = attention_plot(shown, file_name(prefix, place), caption, labelled=True)
+            heading = tag("summary", f"{place}: {names} layers")
+            parts.append(tag("details", heading, finished(figure, folder), class_="softmax"))
+    return parts
+
+
+def _place(record: Record) -> str:
+    return "cross" if record.get("sublayer") == "cross" else str(record["side"])
+
+
+def _text(tokens: Sequence[str]) -> Markup:
+    return tag("p", " ".join(visible(token, longest=40) for token in tokens), class_="tokens")
+
+
+def _one_pair(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
+    texts = {str(record["side"]): record["tokens"] for record in records}
+    across = [record["sources"] for record in records if record.get("sublayer") == "cross"]
+    if across:
+        texts["encoder"] = across[0]
+    stacks = [_stack_figure(run, record, prefix, folder) for record in records if record.get("actions")]
+    shown = [_text(texts[side]) for side in ("encoder", "decoder") if side in texts]
+    return joined(*shown, *stacks, *_pair_figures(run, records, prefix, folder))
+
+
 def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
-    text = " ".join(visible(token, longest=40) for token in records[0]["tokens"])
+    if "side" in records[0]:
+        return _one_pair(run, records, prefix, folder)
     stacks = [record for record in records if record.get("actions")]
     parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
     parts += [_field_figure(run, record, prefix, folder) for record in records if record["mechanism"] == FIELD]
     with_heads = [record for record in records if not record.get("actions") and record["mechanism"] != FIELD]
     if with_heads:
         names = " and ".join(sorted({record["mechanism"] for record in with_heads}))
-        caption = f"{run.name}, {names} attention. Across: the position that reads; upwards: the position read from."
+        caption = f"{run.name}, {names} attention. {_AXES}"
         figure = finished(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
         parts.append(tag("details", tag("summary", f"{names} layers"), figure, class_="softmax"))
-    return joined(tag("p", text, class_="tokens"), *parts)
+    return joined(_text(records[0]["tokens"]), *parts)
 
 
 def explanations(run: Run, look: Look, prefix: str, folder: Path) -> Markup:

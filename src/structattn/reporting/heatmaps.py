@@ -92,20 +92,38 @@ def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
     return Plot(name, figure, caption)
 
 
-def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str) -> Plot:
-    """Small maps of softmax attention: a row for every layer, a column for every head."""
+def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str, *, labelled: bool = False) -> Plot:
+    """Small maps of attention: a row for every layer, a column for every head.
+
+    Args:
+        records: of one example.
+        name: of the figure's files.
+        caption: what it shows.
+        labelled: whether tokens stand along the axes, for maps between two different texts.
+    """
     layers = sorted({record["layer"] for record in records})
     heads = sorted({record.get("head", 0) for record in records})
+    lowest = {record.get("head", 0): layers.index(record["layer"]) for record in _by_layer(records)}
+    widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: of a map, and beside all maps for their labels
     with house_style(name):
-        side = float(np.clip(10.6 / len(heads), 1.2, 2.2))  # of a map, in inches, so that a row fits the page
-        figure = new_figure(side * len(heads), (side + 0.12) * len(layers))
+        side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # so that a row fits the page
+        figure = new_figure(side * len(heads) + room, (side + 0.12) * len(layers) + room)
         grid = figure.subplots(len(layers), len(heads), squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
         for record in records:
             row, column = layers.index(record["layer"]), heads.index(record.get("head", 0))
             _draw_small(grid[row, column], record, column == 0)
+            if labelled and row == lowest[record.get("head", 0)]:
+                tick_labels(grid[row, column].xaxis, record["tokens"], 66 * side / len(record["tokens"]), upright=True)
+            if labelled and column == 0:
+                tick_labels(grid[row, 0].yaxis, record["sources"], 66 * side / len(record["sources"]), upright=False)
     return Plot(name, figure, caption)
+
+
+def _by_layer(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Records from the first layer to the last."""
+    return sorted(records, key=lambda record: int(record["layer"]))
 
 
 def _draw_small(axes: Axes, record: Mapping[str, Any], first: bool) -> None:

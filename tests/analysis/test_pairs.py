@@ -1,0 +1,110 @@
+"""What encoder-decoders attend to in pairs: the right symbols on both axes, the same alone and in a batch."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from structattn.analysis.analyze import analyze_run, first_examples
+from structattn.analysis.pairs import explained_pairs, pair_records
+from structattn.support.errors import DataError, UsageError
+
+MODELS = {
+    "softmax": {},
+    "hard-coded": {
+        "encoder": {"layers": "2xgaussian"},
+        "decoder": {"layers": "2xgaussian", "cross": "none.gaussian"},
+    },
+    "hard": {"encoder": {"layers": "2xhard"}, "decoder": {"layers": "2xhard", "cross": "hard.softmax-1"}},
+    "stacks": {
+        "encoder": {"layers": "1.superposition-3"},
+        "decoder": {"layers": "nondeterministic-1-2-3.1+stack_pointer"},
+    },
+    "two streams": {"kind": "two_stream_encoder_decoder", "layers": 2},
+    "nothing but across": {"encoder": {"layers": "2xnone"}, "decoder": {"layers": "2xnone"}},
+}
+
+
+def places(records):
+    return {(record.side, record.layer, record.sublayer, record.head) for record in records}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_and_columns_are_the_symbols_of_the_sides(translation_run, model):
+    run = translation_run(**MODELS[model])
+    pairs, sides = run.prepared.pairs("test"), run.prepared.sides
+    source = (*sides.source.decode(pairs[3][0]).split(), "<eos>")
+    target = ("<bos>", *sides.target.decode(pairs[3][1]).split())
+    records = pair_records(run, "test", 3, longest=99)
+    assert records
+    for record in records:
+        bottom = ("(bottom)",) * (len(record.sources) - len(source if record.side == "encoder" else target))
+        assert record.tokens == (source if record.side == "encoder" else target)
+        if record.sublayer == "cross":
+            assert record.sources == source
+        else:
+            assert record.sources == (*bottom, *record.tokens)
+        assert record.weights.shape == (len(record.tokens), len(record.sources))
+
+
+def test_every_head_of_every_layer_has_its_record(translation_run):
+    attention, cross, heads, layers = "attention", "cross", (0, 1), (0, 1)
+    assert places(pair_records(translation_run(), "test", 0, 99)) == {
+        (side, layer, sublayer, head)
+        for side, sublayer in (("encoder", attention), ("decoder", attention), ("decoder", cross))
+        for layer in layers
+        for head in heads
+    }
+    one = translation_run(encoder={"layers": "2xnone"}, decoder={"layers": "2xnone", "cross": "none.softmax-1"})
+    assert places(pair_records(one, "test", 0, 99)) == {("decoder", 1, "cross", None)}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_pair_is_explained_as_it_is_alone(translation_run, model):
+    run, seen = translation_run(**MODELS[model]), []
+    for batch, found in explained_pairs(run, "test", batch_tokens=60):
+        for row, example in enumerate(batch.examples):
+            alone = pair_records(run, "test", example, 99)
+            explanations = [*found.encoder, *found.decoder]
+            together = [head for each in explanations for head in each.weights[row].numpy()]
+            assert len(alone) == len(together)
+            for record, weights in zip(alone, together, strict=True):
+                time, sources = record.weights.shape
+                np.testing.assert_allclose(weights[:time, :sources], record.weights, atol=1e-5)
+                assert not weights[time:].any(), "past the length"
+            seen.append(example)
+    assert sorted(seen) == list(range(24))
+
+
+def test_what_is_attended_to_depends_on_the_true_past_alone(translation_run):
+    """Teacher forcing: rows of two pairs with one source agree up to where their targets part."""
+    run = translation_run()
+    source = torch.tensor([[4, 5, 6, 2]])
+    first, second = (run.model.explain(source, torch.tensor([target])) for target in ([1, 5, 6, 7], [1, 5, 7, 7]))
+    for one, other in zip(first.decoder, second.decoder, strict=True):
+        torch.testing.assert_close(one.weights[:, :, :2], other.weights[:, :, :2])
+        if one.layer:
+            assert not torch.allclose(one.weights[:, :, 2], other.weights[:, :, 2], atol=1e-3)
+
+
+def test_records_are_written_under_names_that_tell_them_apart(translation_run):
+    run = translation_run()
+    paths = analyze_run(run, "test", [2, 5])
+    assert len(set(paths)) == 2 * 3 * 2 * 2
+    content = json.loads((run.folder / "records/test-5-decoder-layer-2-cross-head-1.json").read_text())
+    assert (content["side"], content["sublayer"], content["layer"], content["head"]) == ("decoder", "cross", 1, 0)
+    assert content["sources"][-1] == "<eos>"
+    np.testing.assert_allclose(np.sum(content["weights"], 1), 1, atol=1e-4)
+    assert (run.folder / "records/test-2-encoder-layer-1-head-2.json").exists()
+
+
+def test_what_is_not_there_or_too_long_is_refused(translation_run):
+    run = translation_run()
+    assert len(first_examples(run, "test", 99)) == 24
+    with pytest.raises(UsageError, match="no example 24; expected 0 to 23"):
+        analyze_run(run, "test", [24])
+    with pytest.raises(UsageError, match="at most 2"):
+        pair_records(run, "test", 0, longest=2)
+    with pytest.raises(DataError, match="no split"):
+        list(explained_pairs(run, "elsewhere"))

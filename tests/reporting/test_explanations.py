@@ -1,0 +1,57 @@
+"""What a report shows of pairs: both texts, and maps within either and across."""
+
+import json
+
+import pytest
+
+from structattn.reporting import write_report
+
+SOURCE, TARGET = ["ein", "Hut", "<eos>"], ["<bos>", "a", "hat"]
+
+
+def record(side, sublayer, layer, head, **changes):
+    tokens = SOURCE if side == "encoder" else TARGET
+    sources = SOURCE if sublayer == "cross" else tokens
+    content = {"split": "test", "example": 4, "tokens": tokens, "sources": sources, "side": side, "layer": layer,
+            "sublayer": sublayer, "head": head, "mechanism": "softmax",
+            "weights": [[1 / len(sources)] * len(sources)] * len(tokens), **changes}  # fmt: skip
+    return {key: value for key, value in content.items() if value is not None}
+
+
+@pytest.fixture
+def report_of(make_run, tmp_path):
+    def make(records):
+        run = make_run("mt", softmax_layers=())
+        for path in (run / "records").iterdir():
+            path.unlink()
+        for number, content in enumerate(records):
+            (run / "records" / f"{number}.json").write_text(json.dumps(content))
+        page = write_report([run], tmp_path / "out")
+        maps = {path.stem for path in page.parent.glob("figures/*.png") if "example" in path.stem}
+        return page.read_text(), {stem.removeprefix("run-1-mt-") for stem in maps}
+
+    return make
+
+
+def test_both_texts_stand_above_three_figures(report_of):
+    records = [record(*place, 0, head) for head in (0, 1)
+               for place in (("decoder", "attention"), ("decoder", "cross"), ("encoder", "attention"))]  # fmt: skip
+    page, maps = report_of(records)
+    assert maps == {"example-1-encoder", "example-1-decoder", "example-1-cross"}
+    assert page.index(">ein Hut ◁</p>") < page.index(">▷ a hat</p>")
+    assert "softmax attention from the target, which is given, to the source" in page
+
+
+def test_a_stack_of_a_side_is_drawn_with_its_actions(report_of):
+    stack = record("encoder", "attention", 1, None, mechanism="superposition", sources=["(bottom)", *SOURCE],
+                   weights=[[1.0, 0, 0, 0]] * 3, actions=[[1.0, 0, 0]] * 3,
+                   action_names=["push", "no-op", "pop"])  # fmt: skip
+    page, maps = report_of([stack, record("decoder", "cross", 0, None)])
+    assert maps == {"example-1-encoder-layer-2", "example-1-cross"}
+    assert "mt, encoder layer 2. Superposition stack" in page
+
+
+def test_the_source_is_known_from_what_is_read_across(report_of):
+    page, maps = report_of([record("decoder", "cross", 0, None)])
+    assert maps == {"example-1-cross"}
+    assert ">ein Hut ◁</p>" in page
