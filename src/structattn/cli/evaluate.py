@@ -18,8 +18,9 @@ def evaluate(
     explain: Annotated[int, typer.Option(min=0, help="Explain so many examples of the last split.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
-    """Score runs on held-out data; writes scores/ and records/ into each run folder."""
+    """Score runs on held-out data; writes scores/, analyses/ and records/ into each run folder."""
     from structattn.analysis.analyze import analyze_run, first_examples
+    from structattn.analysis.locality import write_locality
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.evaluate import evaluate_run
     from structattn.evaluation.runs import open_run
@@ -29,5 +30,8 @@ def evaluate(
         run = open_run(folder, checkpoint, data=data)
         splits = split or [name for name in run.prepared.splits if name != "train"]
         results += [(folder, evaluate_run(run, name)) for name in splits]
+        if run.prepared.kind == "parallel":
+            for name in splits:
+                write_locality(run, name)
         analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
     print_scores(results)
