@@ -1,30 +1,64 @@
-"""``structattn compare``: whether one translation run is better than another, or by chance."""
+"""``structattn compare``: whether translation runs are better than a base, or by chance, and on which sentences."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from structattn.evaluation.bleu_by_bin import BinDifference
+    from structattn.evaluation.translation_metrics import Difference
+
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A run folder that was evaluated.")],
-    second: Annotated[Path, typer.Argument(help="Another one, on the same data.")],
+    base: Annotated[Path, typer.Argument(help="A run folder that was evaluated.")],
+    others: Annotated[list[Path], typer.Argument(help="Others, on the same data, each compared with the base.")],
     split: Annotated[str, typer.Option(help="The split whose translations are compared.")] = "test",
     samples: Annotated[int, typer.Option(min=1, help="Resampled corpora of the paired bootstrap.")] = 1000,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
-    """Compare the kept translations of two runs on BLEU, chrF2 and TER, with 95 % intervals and a paired bootstrap."""
+    """Compare kept translations with a base run's on BLEU, chrF2 and TER, with 95 % intervals and a paired bootstrap.
+
+    The difference of BLEU is shown by reference length, and by how far from the diagonal the base attends; a report on
+    the runs shows it again.
+    """
+    from structattn.evaluation.comparing import compared_runs, runs_compared_by_bin, write_comparison
+
+    for other in others:
+        whole = compared_runs(base, other, split, samples, data)
+        bins = runs_compared_by_bin(base, other, split, samples, data)
+        _print_whole(base, other, whole)
+        _print_bins(base, other, bins)
+        write_comparison(base, other, split, whole, bins)
+
+
+def _print_whole(base: Path, other: Path, found: "Mapping[str, Difference]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from structattn.evaluation.comparing import compared_runs
-
-    found = compared_runs(first, second, split, samples, data)
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
     table = Table(caption=signatures, caption_justify="left")
-    for heading in ("metric", first.name, second.name, "difference", "p"):
+    for heading in ("metric", base.name, other.name, "difference", "p"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
     for name, each in found.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
     Console().print(table)
+
+
+def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
+    """A table for each number by which sentences are put into bins of as many."""
+    from rich.console import Console
+    from rich.table import Table
+
+    bins = [each for each in found if each.cut == "equal count"]
+    for by in dict.fromkeys(each.by for each in bins):
+        table = Table(title=f"BLEU by {by}", title_justify="left")
+        for heading in ("from", "to", "sentences", base.name, other.name, "difference", "95 % interval"):
+            table.add_column(heading, justify="right")
+        for each in (each for each in bins if each.by == by):
+            scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
+            interval = f"{each.least:+.2f} to {each.most:+.2f}"
+            table.add_row(f"{each.low:.3g}", f"{each.high:.3g}", str(each.sentences), *scores, interval)
+        Console().print(table)

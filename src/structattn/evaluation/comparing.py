@@ -1,14 +1,28 @@
 """Two evaluated translation runs against each other."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from structattn.data.prepared import PreparedFolder, open_prepared
+from structattn.evaluation.analyses import analysis_path, write_analysis
+from structattn.evaluation.bins import Values
+from structattn.evaluation.bleu_by_bin import BinDifference, differences_by_bin
 from structattn.evaluation.translation import hypotheses_path
 from structattn.evaluation.translation_metrics import Difference, compared
 from structattn.settings.run import load_settings
-from structattn.support.errors import StructattnError, UsageError
+from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.training.run_folder import RunFolder
+
+
+class _Lines(NamedTuple):
+    first: Sequence[str]
+    second: Sequence[str]
+    references: Sequence[str]
 
 
 def compared_runs(
@@ -27,11 +41,59 @@ def compared_runs(
         StructattnError: a folder is no run folder, or holds no translations of the split.
         UsageError: the runs translate different lines into different ones.
     """
+    return compared(*_lines(first, second, split, data), samples)
+
+
+def runs_compared_by_bin(
+    base: Path, other: Path, split: str, samples: int = 1000, data: Path | None = None
+) -> list[BinDifference]:
+    """The differences of BLEU by reference length, and by the base's off-diagonality where that was evaluated.
+
+    Arguments and errors are those of ``compared_runs``.
+
+    Raises:
+        DataError: what is kept of the base's attention is damaged, or of another split.
+    """
+    lines = _lines(base, other, split, data)
+    return differences_by_bin(*lines, _off_diagonality(base, split, len(lines.references)), samples)
+
+
+def write_comparison(
+    base: Path, other: Path, split: str, whole: Mapping[str, Difference], bins: Sequence[BinDifference]
+) -> Path:
+    """Keep how a run differs from a base as ``analyses/SPLIT-against-BASE.json`` in the run's folder."""
+    name = base.resolve().name
+    content = {
+        "split": split,
+        "base": name,
+        "whole": {metric: asdict(difference) for metric, difference in whole.items()},
+        "bins": [asdict(difference) for difference in bins],
+    }
+    return write_analysis(other, f"{split}-against-{name}", "comparison", content)
+
+
+def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
     sources = [_prepared(folder, data).texts(split, "source") for folder in (first, second)]
     references = [_prepared(folder, data).texts(split, "target") for folder in (first, second)]
     if sources[0] != sources[1] or references[0] != references[1]:
         raise UsageError(f"{first} and {second} do not translate the same lines of {split!r}")
-    return compared(_translations(first, split), _translations(second, split), references[0], samples)
+    return _Lines(_translations(first, split), _translations(second, split), references[0])
+
+
+def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Values]:
+    """Of each sentence, by the name of the attention; nothing where the run was not evaluated for it."""
+    path = analysis_path(folder, f"{split}-attention")
+    if not path.exists():
+        return {}
+    try:
+        kept = json.loads(path.read_bytes())["off_diagonality"]
+        found = {f"off-diagonality, {place}": np.array(values, np.float64) for place, values in kept.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(path, f"does not hold the off-diagonality of sentences: {error!r}") from None
+    for values in found.values():
+        if values.shape != (sentences,):
+            raise DataError(path, f"has {values.size} numbers for {sentences} sentences; run evaluate again")
+    return found
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:

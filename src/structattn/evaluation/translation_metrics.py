@@ -46,7 +46,12 @@ class Difference:
     signature: str
 
 
-def _sacrebleu(module: str) -> Any:
+def sacrebleu_module(module: str) -> Any:
+    """A module of sacrebleu.
+
+    Raises:
+        UsageError: sacrebleu is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -54,7 +59,7 @@ def _sacrebleu(module: str) -> Any:
 
 
 def _metrics() -> dict[str, Any]:
-    found = _sacrebleu("sacrebleu.metrics")
+    found = sacrebleu_module("sacrebleu.metrics")
     return {"BLEU": found.BLEU(), "chrF2": found.CHRF(), "TER": found.TER()}
 
 
@@ -94,7 +99,7 @@ def compared(
     """
     for hypotheses in (first, second):
         _require_as_many(hypotheses, references)
-    test = _sacrebleu("sacrebleu.significance").PairedTest(
+    test = sacrebleu_module("sacrebleu.significance").PairedTest(
         [("first", list(first)), ("second", list(second))],
         _metrics(),
         references=[list(references)],
@@ -105,7 +110,12 @@ def compared(
     found = {}
     for name, (one, other) in ((name, values) for name, values in results.items() if name != "System"):
         found[name] = Difference(
-            one.score, other.score, one.ci or 0.0, other.ci or 0.0, other.p_value, str(signatures[name])
+            first=float(one.score),  # some of the numbers are numpy's
+            second=float(other.score),
+            first_interval=float(one.ci or 0.0),
+            second_interval=float(other.ci or 0.0),
+            p=float(other.p_value),
+            signature=str(signatures[name]),
         )
     return found
 

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from structattn.reporting.against_base import comparison_sections
 from structattn.reporting.cards import run_card
 from structattn.reporting.explanations import explanations
 from structattn.reporting.fields import dependency_plot
 from structattn.reporting.figures import Plot, file_name, finished
 from structattn.reporting.learning_curves import learning_plot
 from structattn.reporting.length_curves import length_plot
+from structattn.reporting.locality import locality_section
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.palette import Look, look
 from structattn.reporting.runs import Run, read_runs
-from structattn.reporting.tables import splits_of, summary_table
+from structattn.reporting.tables import shown_split, summary_table
 from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
 
@@ -30,8 +32,7 @@ def _by_data(runs: Shown) -> dict[str, list[tuple[Run, Look]]]:
 
 
 def _plots(runs: Shown, prefix: str) -> list[Plot]:
-    splits = splits_of([run for run, _ in runs])
-    by_length = "test" if "test" in splits else next(iter(splits), "")
+    by_length = shown_split([run for run, _ in runs])
     plots = [length_plot(runs, by_length, file_name(prefix, by_length, "by-length"))]
     plots.append(learning_plot(runs, file_name(prefix, "learning")))
     plots.append(dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies")))
@@ -41,6 +42,8 @@ def _plots(runs: Shown, prefix: str) -> list[Plot]:
 def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts = [tag("h2", title), summary_table(runs)]
     parts += [finished(plot, figures) for plot in _plots(runs, prefix)]
+    parts.append(comparison_sections(runs, prefix, figures))
+    parts.append(locality_section(runs, shown_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 
 

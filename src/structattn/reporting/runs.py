@@ -20,7 +20,7 @@ _logger = logging.getLogger("structattn")
 class Run:
     """One run folder as the report sees it.
 
-    ``scores`` maps a split to its scores; ``records`` maps a record's name to its content.
+    ``scores`` maps a split to its scores; ``records`` and ``analyses`` map the name of one to its content.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Run:
     events: Sequence[Mapping[str, Any]]
     scores: Mapping[str, Mapping[str, Any]]
     records: Mapping[str, Mapping[str, Any]]
+    analyses: Mapping[str, Mapping[str, Any]]
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -50,6 +51,10 @@ class Run:
     def model(self) -> str:
         """The model in short; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
+
+    def analyses_of(self, kind: str) -> list[Mapping[str, Any]]:
+        """The analyses of one kind, by name."""
+        return [content for content in self.analyses.values() if content.get("kind") == kind]
 
     def of(self, event: str) -> list[Mapping[str, Any]]:
         """The logged events of one kind, in order."""
@@ -124,6 +129,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         events=_read_events(folder / "events.jsonl"),
         scores=_read_all(folder / "scores"),
         records=_read_all(folder / "records"),
+        analyses=_read_all(folder / "analyses"),
     )
     _warn_of_old_scores(run)
     return run

@@ -44,6 +44,12 @@ def splits_of(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(split for run in runs for split in run.scores))
 
 
+def shown_split(runs: Sequence[Run]) -> str:
+    """The split that figures are drawn of: ``test`` where a run was scored on it, else the first."""
+    splits = splits_of(runs)
+    return "test" if "test" in splits else next(iter(splits), "")
+
+
 def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
     scores = [run.scores[split] for run in runs if split in run.scores]
     return _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN

@@ -1,0 +1,124 @@
+"""Differences of BLEU to a base run, in bins of sentences (You et al. 2020, figures 4, 6 and 8)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+
+from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
+from structattn.reporting.labels import MISSING
+from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.palette import LINE, Look
+from structattn.reporting.runs import Run
+from structattn.reporting.tables import swatch
+
+Bins = Sequence[Mapping[str, Any]]
+Compared = Sequence[tuple[Run, Look, Bins]]
+Kind = tuple[str, str]  # by what sentences are put into bins, and how these are cut
+
+_COLUMNS = 3  # of panels
+_SPREAD = 0.35  # of the room between two bins, over which runs are spread
+_CAPTION = (
+    "BLEU on {split} less that of {base}, in bins of sentences, with 95 % intervals by paired bootstrap resampling. "
+    "Lengths are words as sacrebleu parts them. A sentence's off-diagonality is the part of its positions whose "
+    "greatest weight lies two steps away or more, in {base} with targets given, a mean over all heads and layers."
+)
+
+
+def comparison_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: Path) -> Markup:
+    """A figure and a table for each base that runs were compared with on a split; empty where none was."""
+    groups: dict[tuple[str, str], list[tuple[Run, Look, Bins]]] = {}
+    for run, look in runs:
+        for found in run.analyses_of("comparison"):
+            groups.setdefault((found["base"], found["split"]), []).append((run, look, found["bins"]))
+    return joined(*[_section(*of_what, compared, prefix, folder) for of_what, compared in groups.items()])
+
+
+def _section(base: str, split: str, compared: Compared, prefix: str, folder: Path) -> Markup:
+    figure = finished(_plot(compared, base, split, file_name(prefix, split, "against", base)), folder)
+    title = tag("h3", f"Against {base}, by kind of sentence ({split})")
+    return joined(title, figure, tag("details", tag("summary", "in numbers"), _table(compared, base)))
+
+
+def _kinds(compared: Compared) -> list[Kind]:
+    kinds = dict.fromkeys((row["by"], row["cut"]) for *_, bins in compared for row in bins)
+    return sorted(kinds, key=lambda kind: kind[1])
+
+
+def _of(bins: Bins, kind: Kind) -> Bins:
+    return [row for row in bins if (row["by"], row["cut"]) == kind]
+
+
+def _range(row: Mapping[str, Any]) -> tuple[float, float]:
+    return row["low"], row["high"]
+
+
+def _written(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:.0f}" if end == int(end) else f"{end:.2f}" for end in ends)
+    return low if low == high else f"{low}–{high}"
+
+
+def _plot(compared: Compared, base: str, split: str, name: str) -> Plot:
+    kinds = _kinds(compared)
+    columns = min(_COLUMNS, len(kinds))
+    lines = -(-len(kinds) // columns)
+    with house_style(name):
+        figure = new_figure(11.4, 0.4 + 2.7 * lines)
+        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+        for axes in grid.flat[len(kinds) :]:
+            axes.set_axis_off()
+        drawn = [_draw(axes, compared, kind) for axes, kind in zip(grid.flat, kinds, strict=False)]
+        for row in grid:
+            row[0].set_ylabel(f"BLEU less that of {base}")
+        legend_above(figure, [bar.lines[0] for bar in drawn[0]], [run.name for run, *_ in compared])
+    return Plot(name, figure, _CAPTION.format(split=split, base=base))
+
+
+def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]:
+    axes.axhline(0, color=LINE, linewidth=1.0, zorder=0.5)
+    bars, ranges = [], dict[tuple[float, float], None]()
+    for _, _, bins in compared:
+        ranges |= dict.fromkeys(map(_range, _of(bins, kind)))
+    places = {ends: place for place, ends in enumerate(ranges)}
+    for number, (_, look, bins) in enumerate(compared):
+        rows, aside = _of(bins, kind), _SPREAD * ((number + 0.5) / len(compared) - 0.5)
+        ends = [[row["difference"] - row["least"] for row in rows], [row["most"] - row["difference"] for row in rows]]
+        bars.append(
+            axes.errorbar(
+                [places[_range(row)] + aside for row in rows],
+                [row["difference"] for row in rows],
+                [[max(0.0, end) for end in side] for side in ends],  # an interval of few sentences may miss its centre
+                color=look.color,
+                marker=look.marker,
+                linestyle=look.dash,
+                elinewidth=1.0,
+                capsize=2,
+            )
+        )
+    by, cut = kind
+    axes.set_title(by if by == "reference length" else f"{by} ({cut})", fontsize=8.5)
+    axes.set_xticks(range(len(places)), list(map(_written, places)), fontsize=7.5)
+    return bars
+
+
+def _table(compared: Compared, base: str) -> Markup:
+    """A row for each bin: its range, its sentences, the base's BLEU, and every run's difference with its interval."""
+    head = [tag("th", words) for words in ("by", "bins of", "range")]
+    head += [tag("th", words, class_="number") for words in ("sentences", f"BLEU of {base}")]
+    head += [tag("th", swatch(look), run.name, class_="number") for run, look, _ in compared]
+    rows = []
+    for kind in _kinds(compared):
+        bins = {_range(row): row for *_, found in compared for row in _of(found, kind)}
+        for ends, row in bins.items():
+            cells = [tag("td", text) for text in (*kind, _written(ends))]
+            cells += [tag("td", text, class_="number") for text in (str(row["sentences"]), f"{row['base']:.2f}")]
+            rows.append([*cells, *[_difference(_of(found, kind), ends) for *_, found in compared]])
+    return table([tag("tr", *head)], rows)
+
+
+def _difference(rows: Bins, ends: tuple[float, float]) -> Markup:
+    found = next((row for row in rows if _range(row) == ends), None)
+    text = MISSING if found is None else f"{found['difference']:+.2f} ({found['least']:+.2f} to {found['most']:+.2f})"
+    return tag("td", text, class_="number")

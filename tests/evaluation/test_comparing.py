@@ -1,0 +1,85 @@
+"""Runs against a base: what is kept for reports is what sacrebleu says of the kept translations."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.evaluation.comparing import runs_compared_by_bin
+from structattn.evaluation.translation_metrics import corpus_scores
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError
+
+REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house", "now"][:size]) for size in
+              (4, 5, 6, 7, 8, 9, 4, 5, 6, 7)]  # fmt: skip
+OFF_DIAGONALITY = {"encoder": [0.1 * n for n in range(10)], "decoder": [0.0] * 10}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A prepared folder; runs that were evaluated without a model."""
+    splits = {}
+    for split in ("train", "test"):
+        splits[split] = [tmp_path / f"{split}.{side}" for side in ("de", "en")]
+        for path in splits[split]:
+            path.write_text("".join(line + "\n" for line in REFERENCES))
+    prepare_parallel(tmp_path / "data", {"valid": splits["test"], **splits}, coding=Coding("word", joint=False))
+    settings = resolve_settings({"task": "translation", "data": str(tmp_path / "data"),
+                                 "model": {"kind": "encoder_decoder"}})  # fmt: skip
+    for name, change in (("base", "dog"), ("better", "nothing"), ("worse", "cat")):
+        (tmp_path / name / "scores").mkdir(parents=True)
+        (tmp_path / name / "settings.yaml").write_text(settings.to_yaml())
+        lines = [line.replace(change, "bird") for line in REFERENCES]
+        (tmp_path / name / "scores/test.translations.txt").write_text("".join(line + "\n" for line in lines))
+    return tmp_path
+
+
+def attended(place, **content):
+    (place / "base/analyses").mkdir()
+    (place / "base/analyses/test-attention.json").write_text(json.dumps({"split": "test", **content}))
+
+
+def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
+    attended(place, off_diagonality=OFF_DIAGONALITY)
+    arguments = [str(place / name) for name in ("base", "better", "worse")]
+    shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "30"])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.count("BLEU by off-diagonality, encoder") == 2
+    for name, sign in (("better", 1), ("worse", -1)):
+        kept = json.loads((place / name / "analyses/test-against-base.json").read_text())
+        assert (kept["kind"], kept["base"], kept["split"]) == ("comparison", "base", "test")
+        lines = (place / name / "scores/test.translations.txt").read_text().split("\n")[:-1]
+        assert kept["whole"]["BLEU"]["second"] == pytest.approx(corpus_scores(lines, REFERENCES)["BLEU"].value)
+        by = {}
+        for each in kept["bins"]:
+            by.setdefault((each["by"], each["cut"]), []).append(each)
+        assert [len(rows) for rows in by.values()] == [5, 5, 5, 1, 1]
+        assert {sum(row["sentences"] for row in rows) for rows in by.values()} == {10}
+        (everything,) = by["off-diagonality, decoder", "equal count"]
+        assert everything["difference"] == pytest.approx(
+            kept["whole"]["BLEU"]["second"] - kept["whole"]["BLEU"]["first"]
+        )
+        assert sign * everything["difference"] > 0
+
+
+def test_without_its_attention_a_base_is_compared_with_by_length_alone(place):
+    bins = runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
+    assert {each.by for each in bins} == {"reference length"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"off_diagonality": {"encoder": [0.5]}}, "1 numbers for 10 sentences; run evaluate again"),
+        ({}, "does not hold the off-diagonality"),
+        ({"off_diagonality": {"encoder": ["x"]}}, "does not hold the off-diagonality"),
+        ({"off_diagonality": [1]}, "does not hold the off-diagonality"),
+    ],
+)
+def test_what_is_kept_of_attention_must_fit(place, content, message):
+    attended(place, **content)
+    with pytest.raises(DataError, match=message):
+        runs_compared_by_bin(place / "base", place / "better", "test", samples=2)

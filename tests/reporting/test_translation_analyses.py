@@ -1,0 +1,90 @@
+"""Analyses of translation runs: every number of a figure and a table is one of the run folder's."""
+
+import json
+import re
+
+import pytest
+
+from structattn.reporting import write_report
+from structattn.reporting.against_base import _plot as against_base_plot
+from structattn.reporting.locality import _plot as locality_plot
+from structattn.reporting.palette import look
+from structattn.reporting.runs import read_run
+from structattn.support.errors import DataError
+
+QUINTILES = [(1, 4), (5, 5), (6, 9), (10, 12), (13, 31)]
+
+
+def attention(*places):
+    heads = [{"place": place, "layer": layer, "head": head, "mechanism": "softmax", "positions": 9,
+              "mean": -layer - head / 10, "absolute": layer + 1.25}
+             for place in places for layer in (0, 1) for head in (0, 1)]  # fmt: skip
+    return {"kind": "attention", "split": "test", "heads": heads, "off_diagonality": {}}
+
+
+def comparison(base, shift, kinds=(("reference length", "equal count"), ("off-diagonality, decoder", "equal count"))):
+    bins = [{"by": by, "cut": cut, "low": low, "high": high, "sentences": 20, "base": 30.0, "other": 30 + shift + high,
+             "difference": shift + high, "least": shift, "most": shift + high + 2}
+            for by, cut in kinds for low, high in QUINTILES]  # fmt: skip
+    return {"kind": "comparison", "split": "test", "base": base, "whole": {}, "bins": bins}
+
+
+@pytest.fixture
+def run_with(make_run):
+    def make(name, *analyses):
+        folder = make_run(name, softmax_layers=())
+        (folder / "analyses").mkdir()
+        for number, content in enumerate(analyses):
+            (folder / "analyses" / f"{number}.json").write_text(json.dumps(content))
+        return folder
+
+    return make
+
+
+def test_heads_are_dots_at_their_means(run_with):
+    runs = [read_run(run_with(name, attention("encoder", "cross"))) for name in ("a", "b")]
+    located = [(run, look(index), run.analyses["0"]["heads"]) for index, run in enumerate(runs)]
+    grid = locality_plot(located, "test", "x").figure.axes
+    assert [axes.get_title(loc="left") for axes in grid] == ["encoder", "across, target to source", "", ""]
+    for axes, expected in zip(grid, [[0, -0.1, -1, -1.1]] * 2 + [[1.25, 1.25, 2.25, 2.25]] * 2, strict=True):
+        dots = axes.lines[1:]
+        assert [list(line.get_ydata()) for line in dots] == [expected, expected]
+        assert [round(place) for line in dots for place in line.get_xdata()] == [1, 1, 2, 2] * 2
+        assert len({place for line in dots for place in line.get_xdata()}) == 8, "no dot hides another"
+
+
+def test_differences_stand_over_their_bins_with_their_intervals(run_with):
+    runs = [read_run(run_with(name, comparison("base", shift))) for name, shift in (("a", -9.5), ("b", 1))]
+    compared = [(run, look(index), run.analyses["0"]["bins"]) for index, run in enumerate(runs)]
+    grid = against_base_plot(compared, "base", "test", "x").figure.axes
+    assert len(grid) == 2
+    assert [tick.get_text() for tick in grid[0].get_xticklabels()] == ["1–4", "5", "6–9", "10–12", "13–31"]
+    for bar, shift in zip(grid[1].containers, (-9.5, 1), strict=True):
+        line, _, (whiskers,) = bar.lines
+        assert list(line.get_ydata()) == [shift + high for _, high in QUINTILES]
+        ends = [tuple(segment[:, 1]) for segment in whiskers.get_segments()]
+        assert ends == [pytest.approx((shift, shift + high + 2)) for _, high in QUINTILES]
+
+
+def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
+    runs = [run_with("base", attention("encoder")), run_with("hc", attention("decoder"), comparison("base", 0.25))]
+    page = write_report(runs, tmp_path / "out")
+    text = page.read_text()
+    names = {path.stem for path in page.parent.glob("figures/*.png")}
+    assert {"data-1-test-locality", "data-1-test-against-base"} <= names
+    assert "Against base, by kind of sentence (test)" in text
+    assert "-1.10 (2.25)" in text
+    assert re.search(r"<td>1–4</td><td [^>]*>20</td><td [^>]*>30.00</td><td [^>]*>\+4.25 \(\+0.25 to \+6.25\)", text)
+
+
+def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):
+    text = write_report([make_run(softmax_layers=())], tmp_path / "out").read_text()
+    assert "Where heads look" not in text
+    assert "Against" not in text
+
+
+def test_a_damaged_analysis_is_named(run_with, tmp_path):
+    folder = run_with("a", attention("encoder"))
+    (folder / "analyses" / "0.json").write_text("{")
+    with pytest.raises(DataError, match=r"analyses/0\.json: not a JSON file"):
+        write_report([folder], tmp_path / "out")
