@@ -7,6 +7,7 @@ import pytest
 
 from structattn.reporting import write_report
 from structattn.reporting.against_base import _plot as against_base_plot
+from structattn.reporting.contrastive import _distances_plot, _types_plot
 from structattn.reporting.locality import _plot as locality_plot
 from structattn.reporting.palette import look
 from structattn.reporting.runs import read_run
@@ -27,6 +28,17 @@ def comparison(base, shift, kinds=(("reference length", "equal count"), ("off-di
              "difference": shift + high, "least": shift, "most": shift + high + 2}
             for by, cut in kinds for low, high in QUINTILES]  # fmt: skip
     return {"kind": "comparison", "split": "test", "base": base, "whole": {}, "bins": bins}
+
+
+def share(right, trials=20):
+    return {"trials": trials, "right": right, "value": right / trials, "least": right / trials - 0.05,
+            "most": right / trials + 0.1}  # fmt: skip
+
+
+def contrastive(shift, per_token=False):
+    distances = {"0": share(4 + shift), "2": share(2 + shift), "15": share(5), ">15": share(9)}
+    return {"kind": "contrastive", "name": "ling", "per_token": per_token,
+            "types": {"verb": share(10 + shift), "noun": share(shift)}, "distances": {"verb": distances}}  # fmt: skip
 
 
 @pytest.fixture
@@ -64,6 +76,38 @@ def test_differences_stand_over_their_bins_with_their_intervals(run_with):
         assert list(line.get_ydata()) == [shift + high for _, high in QUINTILES]
         ends = [tuple(segment[:, 1]) for segment in whiskers.get_segments()]
         assert ends == [pytest.approx((shift, shift + high + 2)) for _, high in QUINTILES]
+
+
+def contrasted(run_with):
+    runs = [read_run(run_with(name, contrastive(shift))) for name, shift in (("a", 0), ("b", 3))]
+    return [(run, look(index), run.analyses["0"]) for index, run in enumerate(runs)]
+
+
+def test_accuracies_stand_at_their_types_with_their_intervals(run_with):
+    (axes,) = _types_plot(contrasted(run_with), "x", "").figure.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["verb", "noun"]
+    for bar, values in zip(axes.containers, ([50, 0], [65, 15]), strict=True):
+        line, _, (whiskers,) = bar.lines
+        assert list(line.get_xdata()) == pytest.approx(values)
+        assert [round(place) for place in line.get_ydata()] == [0, 1]
+        ends = [tuple(segment[:, 0]) for segment in whiskers.get_segments()]
+        assert ends == [pytest.approx((value - 5, value + 10)) for value in values]
+
+
+def test_distances_rise_to_the_right_and_the_farthest_stand_last(run_with):
+    (axes,) = _distances_plot(contrasted(run_with), "verb", "x", "").figure.axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "2", "15", ">15"]
+    assert list(axes.containers[1].lines[0].get_ydata()) == pytest.approx([35, 25, 25, 45])
+
+
+def test_sets_that_were_scored_in_other_ways_stand_apart(run_with, tmp_path):
+    page = write_report([run_with("a", contrastive(1), contrastive(2, per_token=True))], tmp_path / "out")
+    text = page.read_text()
+    assert text.count("<h3>Contrastive pairs: ling") == 2
+    assert "55.0 (50.0–65.0)" in text
+    assert "60.0 (55.0–70.0)" in text
+    names = {path.stem for path in page.parent.glob("figures/*contrastive*.png")}
+    assert names == {"data-1-contrastive-ling" + end for end in ("", "-verb", "-per-token", "-per-token-verb")}
 
 
 def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):

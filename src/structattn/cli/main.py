@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from structattn import __version__
 from structattn.cli import (
     compare,
+    contrast,
     demo,
     doctor,
     evaluate,
@@ -47,7 +48,20 @@ def _described(error: OSError) -> str:
     return f"{place}{error.strerror or error}{advice}"
 
 
-_ORDER = ("demo", "prepare", "train", "sweep", "evaluate", "translate", "compare", "report", "list", "doctor", "schema")
+_ORDER = (
+    "demo",
+    "prepare",
+    "train",
+    "sweep",
+    "evaluate",
+    "translate",
+    "compare",
+    "contrast",
+    "report",
+    "list",
+    "doctor",
+    "schema",
+)
 
 
 class Commands(TyperGroup):
@@ -107,6 +121,7 @@ app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("translate")(translate.translate)
 app.command("compare")(compare.compare)
+app.command("contrast")(contrast.contrast)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)

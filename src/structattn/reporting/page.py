@@ -6,6 +6,7 @@ from pathlib import Path
 
 from structattn.reporting.against_base import comparison_sections
 from structattn.reporting.cards import run_card
+from structattn.reporting.contrastive import contrastive_sections
 from structattn.reporting.explanations import explanations
 from structattn.reporting.fields import dependency_plot
 from structattn.reporting.figures import Plot, file_name, finished
@@ -43,6 +44,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts = [tag("h2", title), summary_table(runs)]
     parts += [finished(plot, figures) for plot in _plots(runs, prefix)]
     parts.append(comparison_sections(runs, prefix, figures))
+    parts.append(contrastive_sections(runs, prefix, figures))
     parts.append(locality_section(runs, shown_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 

@@ -1,0 +1,60 @@
+"""``structattn contrast``: whether translation runs tell a translation from the same with an error."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from structattn.evaluation.contrastive import ContrastiveScores
+
+
+def contrast(
+    pairs: Annotated[
+        Path,
+        typer.Argument(help="LingEval97's JSON; or a folder of src.*, tgt.correct.*, tgt.incorrect.*, or of such."),
+    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+    ] = "best",
+    per_token: Annotated[bool, typer.Option(help="Compare nats per token, not those of the whole sentence.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+) -> None:
+    """Score contrastive pairs: how often the reference is strictly more likely, by type of error and by distance.
+
+    Writes analyses/ into each run folder; a report on the runs shows them.
+    """
+    from structattn.data.contrastive import read_contrasts
+    from structattn.data.text import Notices
+    from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores, write_contrastive
+    from structattn.evaluation.runs import open_run
+
+    contrasts = read_contrasts(pairs, Notices())
+    results = []
+    for folder in runs:
+        run = open_run(folder, checkpoint, data=data)
+        nats = contrastive_nats(run, contrasts, per_token=per_token)
+        scores = contrastive_scores(contrasts, nats, per_token=per_token)
+        write_contrastive(run, pairs.resolve().name.split(".json")[0], scores)
+        results.append((folder, scores))
+    _print(results)
+
+
+def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
+    """A row for each type of error, a column for each run."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    what = "per token" if results[0][1].per_token else "of the whole sentence"
+    table = Table(caption=f"accuracy in percent and 95 % interval; nats {what} compared", caption_justify="left")
+    table.add_column("type", overflow="fold")
+    table.add_column("pairs", justify="right")
+    for folder, _ in results:
+        table.add_column(Text(folder.name), justify="right")
+    for kind, first in results[0][1].types.items():
+        found = [scores.types[kind] for _, scores in results]
+        cells = [f"{100 * each.value:.1f} ({100 * each.least:.1f} to {100 * each.most:.1f})" for each in found]
+        table.add_row(Text(kind), str(first.trials), *cells)
+    Console().print(table)

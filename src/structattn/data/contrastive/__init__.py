@@ -1,0 +1,6 @@
+"""Contrastive pairs: a reference translation, and the same with one error of a known type."""
+
+from structattn.data.contrastive.contrast import Contrast
+from structattn.data.contrastive.reading import read_contrasts
+
+__all__ = ["Contrast", "read_contrasts"]

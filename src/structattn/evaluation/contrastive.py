@@ -1,0 +1,145 @@
+"""Whether a model finds a translation more likely than the same with an error (You et al. 2020, section 6.2)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from structattn.data.contrastive import Contrast
+from structattn.data.parallel.sides import Side
+from structattn.data.tokenizers import TextError
+from structattn.data.vocabulary import EOS
+from structattn.decoding import in_batches, padded, score_pairs
+from structattn.evaluation.analyses import write_analysis
+from structattn.evaluation.proportions import Proportion, proportion
+from structattn.evaluation.runs import TrainedRun
+from structattn.models import EncoderDecoder
+from structattn.support.errors import DataError, UsageError
+from structattn.support.progress import progress
+
+BATCH_TOKENS = 4096
+FARTHEST = 15  # words; what is farther apart is counted together, as LingEval97's own tool does
+
+_Ids = tuple[list[int], list[int]]  # of a source and of a translation
+
+
+@dataclass(frozen=True)
+class ContrastiveScores:
+    """How often the reference was strictly more likely; equally likely counts as wrong.
+
+    Args:
+        types: of each type of error, in the order in which they come.
+        distances: type -> words between what must agree, ``0`` to ``15`` and ``>15`` -> those pairs; of types that
+            tell distances.
+        per_token: whether nats per token were compared rather than those of the whole translation.
+    """
+
+    types: dict[str, Proportion]
+    distances: dict[str, dict[str, Proportion]]
+    per_token: bool
+
+
+def contrastive_nats(
+    run: TrainedRun, contrasts: Sequence[Contrast], *, per_token: bool = False, batch_tokens: int = BATCH_TOKENS
+) -> Float[np.ndarray, "pairs 2"]:
+    """-log p(translation | source) of the reference and of the contrastive translation, <eos> counted.
+
+    Args:
+        run: a translation run; lines become ids as they did for training.
+        contrasts: the pairs.
+        per_token: divide by the number of tokens, <eos> counted.
+        batch_tokens: the largest padded size of a batch.
+
+    Cost: each different translation of a source is scored once; memory for batch_tokens * classes numbers.
+
+    Raises:
+        UsageError: the run is no translation run.
+        DataError: a line has no encoding; the message names it.
+    """
+    if not isinstance(run.model, EncoderDecoder):
+        raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} does not translate")
+    encoded = _encoded(run, contrasts)
+    with progress("Scoring translations", len(encoded), "translations") as advance:
+        found = _scored(run.model, list(encoded.values()), per_token, batch_tokens, advance)
+    nats = dict(zip(encoded, found, strict=True))
+    rows = [[nats[each.source, text] for text in (each.reference, each.contrastive)] for each in contrasts]
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def contrastive_scores(
+    contrasts: Sequence[Contrast], nats: Float[np.ndarray, "pairs 2"], *, per_token: bool = False
+) -> ContrastiveScores:
+    """How often the reference's nats are fewer, by type and by distance.
+
+    Args:
+        contrasts: the pairs.
+        nats: of their two translations.
+        per_token: what the nats are, for the record.
+    """
+    right = nats[:, 0] < nats[:, 1]
+    types = _grouped([each.kind for each in contrasts], right)
+    distances = {}
+    for kind in types:
+        told = [n for n, each in enumerate(contrasts) if each.kind == kind and each.distance is not None]
+        told.sort(key=lambda n: contrasts[n].distance or 0)
+        if told:
+            distances[kind] = _grouped([_distance(contrasts[n]) for n in told], right[told])
+    return ContrastiveScores(types, distances, per_token)
+
+
+def write_contrastive(run: TrainedRun, name: str, scores: ContrastiveScores) -> Path:
+    """Keep the scores as ``analyses/contrastive-NAME.json`` in the run's folder, NAME being that of the pairs."""
+    content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
+    return write_analysis(run.folder, f"contrastive-{name}", "contrastive", content)
+
+
+def _encoded(run: TrainedRun, contrasts: Sequence[Contrast]) -> dict[tuple[str, str], _Ids]:
+    """The ids of each different source and translation, ``<eos>`` at the end; a reference has several errors."""
+    sides, found = run.prepared.sides, dict[tuple[str, str], _Ids]()
+    for each in contrasts:
+        for text in (each.reference, each.contrastive):
+            if (each.source, text) not in found:
+                found[each.source, text] = _ids(sides.source, each.source, each), _ids(sides.target, text, each)
+    return found
+
+
+def _ids(side: Side, text: str, contrast: Contrast) -> list[int]:
+    try:
+        return [*side.encode(text), EOS]
+    except TextError as error:
+        raise DataError(contrast.path, f"{text!r:.60}: {error.reason}", contrast.line) from None
+
+
+def _scored(
+    model: EncoderDecoder,
+    pairs: Sequence[_Ids],
+    per_token: bool,
+    batch_tokens: int,
+    advance: Callable[[int], object],
+) -> list[float]:
+    device = next(model.parameters()).device
+
+    def score(batch: list[_Ids]) -> list[float]:
+        source, lengths = padded([source for source, _ in batch], device)
+        found = score_pairs(model, source, [target for _, target in batch], lengths)
+        nats = -found.per_token.double().sum(1)
+        advance(len(batch))
+        values: list[float] = (nats / found.lengths if per_token else nats).tolist()
+        return values
+
+    return in_batches(pairs, [max(map(len, pair)) for pair in pairs], batch_tokens, score)
+
+
+def _distance(contrast: Contrast) -> str:
+    distance = contrast.distance or 0
+    return str(distance) if distance <= FARTHEST else f">{FARTHEST}"
+
+
+def _grouped(names: Sequence[str], right: Bool[np.ndarray, " pairs"]) -> dict[str, Proportion]:
+    """The part that is right under each name, in the order in which the names come."""
+    groups: dict[str, list[bool]] = {}
+    for name, outcome in zip(names, right.tolist(), strict=True):
+        groups.setdefault(name, []).append(outcome)
+    return {name: proportion(outcomes) for name, outcomes in groups.items()}

@@ -1,0 +1,103 @@
+"""Contrastive pairs: nats are the model's own, the reference must be strictly better, bins are LingEval97's."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.data.contrastive import Contrast
+from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError, UsageError
+from structattn.training.train import train
+
+PLACE = Path("pairs.json")
+
+
+def contrast(source="eins zwei", reference="one two", contrastive="one one two", kind="a", distance=None, line=1):
+    return Contrast(source, reference, contrastive, kind, distance, PLACE, line)
+
+
+CONTRASTS = [contrast(), contrast(contrastive="two one"), contrast("drei", "three", "five one"),
+             contrast(reference="two one", contrastive="one two"),
+             contrast("vier vier vier vier fünf", "four", "four four four four four four")]  # fmt: skip
+
+
+def by_hand(run, source, text):
+    """-log p token by token, with the softmax of the model's logits."""
+    sides, total = run.prepared.sides, 0.0
+    source, target = [*sides.source.encode(source), 2], [*sides.target.encode(text), 2]
+    with torch.no_grad():
+        logits = run.model(torch.tensor([source]), torch.tensor([[1, *target[:-1]]]))[0].double()
+    for t, token in enumerate(target):
+        total -= torch.log_softmax(logits[t], -1)[token - 2].item()
+    return total, len(target)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 12, 4096])
+@pytest.mark.parametrize("per_token", [False, True])
+def test_nats_are_those_of_whole_translations_and_their_end(translation_run, batch_tokens, per_token):
+    run = translation_run()
+    found = contrastive_nats(run, CONTRASTS, per_token=per_token, batch_tokens=batch_tokens)
+    expected = []
+    for each in CONTRASTS:
+        pairs = [by_hand(run, each.source, text) for text in (each.reference, each.contrastive)]
+        expected.append([nats / tokens if per_token else nats for nats, tokens in pairs])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_sum_and_the_mean_can_disagree():
+    nats, tokens = np.array([[6.0, 7.0]]), np.array([[2, 4]])
+    for values, right in ((nats, 1), (nats / tokens, 0)):
+        assert contrastive_scores([contrast()], values).types["a"].right == right
+
+
+def test_equal_is_wrong_and_types_keep_their_order():
+    contrasts = [contrast(kind=kind) for kind in "baab"]
+    scores = contrastive_scores(contrasts, np.array([[1.0, 2], [3, 3], [2, 1], [1, 5]]))
+    assert [(kind, each.right, each.trials) for kind, each in scores.types.items()] == [("b", 2, 2), ("a", 0, 2)]
+    assert scores.distances == {}
+
+
+def test_distances_are_counted_one_by_one_up_to_15():
+    distances = [16, 0, 3, 15, 40, 0, None]
+    contrasts = [contrast(distance=distance) for distance in distances] + [contrast(kind="b")]
+    nats = np.array([[0.0, 1.0]] * 5 + [[1.0, 0.0]] * 3)
+    scores = contrastive_scores(contrasts, nats)
+    assert list(scores.distances) == ["a"]
+    found = {words: (each.right, each.trials) for words, each in scores.distances["a"].items()}
+    assert found == {"0": (1, 2), "3": (1, 1), "15": (1, 1), ">15": (2, 2)}
+    assert list(found) == ["0", "3", "15", ">15"]
+    assert scores.types["a"].trials == 7
+
+
+def test_what_cannot_be_scored_is_refused(translation_run):
+    with pytest.raises(DataError, match=r"pairs\.json:7: 'one <eos>': the word <eos> is the name"):
+        contrastive_nats(translation_run(), [contrast(contrastive="one <eos>", line=7)])
+    run = translation_run()
+    object.__setattr__(run, "model", torch.nn.Linear(1, 1))
+    with pytest.raises(UsageError, match="does not translate"):
+        contrastive_nats(run, CONTRASTS)
+
+
+def test_the_command_scores_runs_and_keeps_the_scores(parallel_data, tmp_path):
+    model = {"kind": "encoder_decoder", "width": 8, "heads": 2, "feedforward_width": 8, "encoder": {"layers": 1}}
+    training = {"batches": {"kind": "pairs", "tokens": 100}, "max_updates": 1, "max_epochs": None}
+    tree = {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
+    train(resolve_settings(tree), tmp_path / "run")
+    entries = [{"source": each.source, "reference": each.reference,
+                "errors": [{"type": "type one", "contrastive": each.contrastive, "distance": 2}]}
+               for each in CONTRASTS]  # fmt: skip
+    (tmp_path / "my.pairs.json").write_text(json.dumps(entries))
+    arguments = ["contrast", str(tmp_path / "my.pairs.json"), str(tmp_path / "run"), "--per-token"]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "type one" in shown.output
+    kept = json.loads((tmp_path / "run/analyses/contrastive-my.pairs.json").read_text())
+    assert (kept["kind"], kept["name"], kept["per_token"]) == ("contrastive", "my.pairs", True)
+    assert kept["types"]["type one"] == kept["distances"]["type one"]["2"]
+    assert kept["types"]["type one"]["trials"] == 5
