@@ -102,6 +102,13 @@ def signatures(result: dict[str, Any]) -> str:
     return "".join(f"- `{signature}`\n" for signature in found) + ("\n" if found else "")
 
 
+def figures(result: dict[str, Any], folder: Path) -> str:
+    """The recipe's pictures."""
+    place = folder.relative_to(HERE)
+    found = result.get("figures", [])
+    return "".join(f"\n![{each['says']}](../results/{place}/{each['name']}.png)\n\n{each['says']}\n" for each in found)
+
+
 def section(path: Path) -> str:
     """One result."""
     result = json.loads(path.read_text(encoding="utf-8"))
@@ -113,7 +120,7 @@ def section(path: Path) -> str:
 `structattn sweep {result["recipe"]}`: {ended}.
 Settings, seeds and all numbers: [`results/{path.relative_to(HERE)}`](../results/{path.relative_to(HERE)}).
 {words}
-{signatures(result)}{scores(result)}{comparisons(result)}{claims(result)}"""
+{signatures(result)}{scores(result)}{comparisons(result)}{claims(result)}{figures(result, path.parent)}"""
 
 
 def page() -> str:

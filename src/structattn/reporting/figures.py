@@ -75,11 +75,17 @@ def _inline_svg(plot: Plot) -> Markup:
     return Markup(text.replace("<svg", opening, 1))
 
 
-def finished(plot: Plot, folder: Path) -> Markup:
-    """Write NAME.png and NAME.pdf into ``folder`` and give the figure with its caption for a page."""
+def write_files(plot: Plot, folder: Path) -> None:
+    """Write NAME.png and NAME.pdf into ``folder``."""
     with house_style(plot.name):
         plot.figure.savefig(folder / f"{plot.name}.png", facecolor="white", metadata={"Software": None})
         plot.figure.savefig(folder / f"{plot.name}.pdf", facecolor="white", metadata={"CreationDate": None})
+
+
+def finished(plot: Plot, folder: Path) -> Markup:
+    """Write NAME.png and NAME.pdf into ``folder`` and give the figure with its caption for a page."""
+    write_files(plot, folder)
+    with house_style(plot.name):
         picture = _inline_svg(plot)
     return tag("figure", tag("div", picture, class_="scroll"), tag("figcaption", joined(plot.caption)))
 

@@ -1,4 +1,4 @@
-"""What a sweep's results are held against: numbers that were published, and claims."""
+"""What a sweep's results are held against, numbers that were published and claims, and how they are drawn."""
 
 from typing import Literal, Self
 
@@ -37,6 +37,13 @@ class Published(ScoreName):
     unit: float = Field(default=1.0, gt=0, description="what 1 in print means; 0.01 for percent")
     rounding: float = Field(default=0.0, ge=0, description="half a unit of the last digit in print")
     values: tuple[PublishedValue, ...]
+
+
+class Figure(ScoreName):
+    """A picture: a score along one axis of the grid, a curve for each combination of the other axes."""
+
+    along: str = Field(description="the axis, whose values stand from left to right in the recipe's order")
+    says: str = Field(description="the caption")
 
 
 class Claim(ScoreName):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, Tag, ValidationError, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
-from structattn.settings.published import CellPattern, Claim, Published
+from structattn.settings.published import CellPattern, Claim, Figure, Published
 from structattn.settings.run import described, read_mapping
 from structattn.support.errors import SettingsError
 
@@ -83,6 +83,7 @@ class SweepSettings(Settings):
 
     published: tuple[Published, ...] = Field(default=(), description="numbers in print to hold the results against")
     claims: tuple[Claim, ...] = Field(default=(), description="what is expected of the results")
+    figures: tuple[Figure, ...] = Field(default=(), description="pictures of the results")
 
     def restarts_of(self, cell: dict[str, str]) -> int:
         """How many trials a cell has."""
@@ -102,6 +103,11 @@ class SweepSettings(Settings):
         for index, claim in enumerate(self.claims):
             for pattern in (claim.cell, claim.below or {}, claim.above or {}):
                 self._require_known(f"claims.{index}", pattern)
+        for index, figure in enumerate(self.figures):
+            if figure.along not in self.grid:
+                raise ValueError(
+                    f"figures.{index}.along: {figure.along!r} is no axis; the grid has {', '.join(self.grid)}"
+                )
         return self
 
     def _require_known(self, place: str, pattern: Mapping[str, str | tuple[str, ...]]) -> None:

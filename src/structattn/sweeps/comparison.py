@@ -60,9 +60,9 @@ def comparisons_of(tables: Sequence[Published], rows: Sequence[Row]) -> list[Com
 
 def _comparison(table: Published, value: PublishedValue, rows: Sequence[Row]) -> Comparison:
     row = _row_of(value.cell, rows)
-    ours = None if row is None else _number(row, table)
+    ours = None if row is None else number_of(row, table)
     ours = None if ours is None else ours / table.unit
-    spread = None if row is None else _spread(row, table.score)
+    spread = None if row is None else spread_of_score(row, table.score)
     interval = None if spread is None or spread.interval is None else spread.interval / table.unit
     inside = None
     if ours is not None and interval is not None:
@@ -91,25 +91,27 @@ def _verdict(claim: Claim, cell: Cell, rows: Sequence[Row]) -> Verdict:
 
 def _of_cell(score: ScoreName, cell: Mapping[str, str], rows: Sequence[Row]) -> float | None:
     row = _row_of(cell, rows)
-    return None if row is None else _number(row, score)
+    return None if row is None else number_of(row, score)
 
 
 def _row_of(cell: Mapping[str, str], rows: Sequence[Row]) -> Row | None:
     return next((row for row in rows if row.cell == cell), None)
 
 
-def _number(row: Row, score: ScoreName) -> float | None:
+def number_of(row: Row, score: ScoreName) -> float | None:
+    """The number of a cell that is meant; None where it was not scored so."""
     if score.of == "selected":
         if score.score == "validation":
             return row.best
         split, name = score.score.split(".")
         return row.splits.get(split, {}).get(name)
-    spread = _spread(row, score.score)
+    spread = spread_of_score(row, score.score)
     found: float | None = None if spread is None else getattr(spread, score.of)
     return found
 
 
-def _spread(row: Row, score: str) -> Spread | None:
+def spread_of_score(row: Row, score: str) -> Spread | None:
+    """How a score lies over the trials of a cell; None where none was scored so."""
     if score == "validation":
         return row.validation
     split, name = score.split(".")

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structattn
+from structattn.reporting.figures import write_files
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
 from structattn.sweeps.comparison import Comparison, Verdict, comparisons_of, verdicts_of
+from structattn.sweeps.figures import figures_of
 from structattn.sweeps.sweep import SweepFolder, results_of
 from structattn.sweeps.table import Result, Row, rows_of, rows_to_json, signatures_of
 from structattn.sweeps.trials import trials_of
@@ -55,7 +57,13 @@ def read_sweep(sweep: SweepSettings, path: Path) -> SweepResults:
 
 
 def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: SweepResults) -> None:
-    """Keep the results with the settings, the seeds and the version that they come from, as one JSON file."""
+    """Keep the results with the settings, the seeds and the version that they come from, as one JSON file.
+
+    The recipe's figures lie beside it, as PNG and PDF.
+    """
+    figures = figures_of(sweep, results.rows, path.stem)
+    for figure in figures:
+        write_files(figure, path.parent)
     content = {
         "recipe": str(recipe),
         "version": structattn.__version__,
@@ -65,6 +73,7 @@ def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: Sweep
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
         "claims": [asdict(verdict) for verdict in results.verdicts],
+        "figures": [{"name": figure.name, "says": figure.caption} for figure in figures],
         "runs": [
             {
                 "name": result.trial.name,
@@ -76,6 +85,6 @@ def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: Sweep
             }
             for result in results.ended
         ],
-        "settings": sweep.model_dump(mode="json", exclude_defaults=True, exclude={"published", "claims"}),
+        "settings": sweep.model_dump(mode="json", exclude_defaults=True, exclude={"published", "claims", "figures"}),
     }
     write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
