@@ -1,6 +1,6 @@
 """Sentences in bins by a number that each of them has."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -42,8 +42,8 @@ CUTS: Mapping[str, Callable[[Values], list[Bin]]] = MappingProxyType(
 """Ways to cut by name."""
 
 
-def _cut(values: Values, edges: Sequence[float] | Values) -> list[Bin]:
+def _cut(values: Values, edges: NDArray[np.float64]) -> list[Bin]:
     """A number that is an edge belongs below it."""
-    places = np.searchsorted(np.asarray(edges), values, side="left")
+    places = np.searchsorted(edges, values, side="left")
     found = [np.flatnonzero(places == place) for place in np.unique(places)]
     return [Bin(float(values[members].min()), float(values[members].max()), members) for members in found]
