@@ -16,13 +16,13 @@ from structattn.decoding import Hypothesis
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translating import Translator
 from structattn.evaluation.translation import SEARCHES, translator_of
-from structattn.evaluation.translation_metrics import corpus_scores
 from structattn.evaluation.unknown_words import Incomplete, Sources, attended
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.build import build_model_for
 from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.metrics import corpus_scores
 from structattn.tasks.translation.predictions import predictions
 from structattn.training.train import train
 

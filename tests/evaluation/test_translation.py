@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from structattn.cli.main import app
 from structattn.decoding import score_pairs
+from structattn.evaluation.checkpoints import checkpoints_of
 from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translation import translator_of
-from structattn.evaluation.translation_metrics import compared, corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
@@ -22,6 +22,7 @@ from structattn.support.errors import SettingsError, StructattnError
 from structattn.sweeps.pool import Pool
 from structattn.sweeps.results import read_sweep
 from structattn.sweeps.sweep import run_sweep
+from structattn.tasks.translation.metrics import compared, corpus_scores
 from structattn.training.train import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
@@ -165,6 +166,28 @@ def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_p
         lines = [best[0].text for best in translator_of([open_run(folder, "last-2")], EvaluationSettings(beam=2))(
             lines_of(place, "test.de"))]  # fmt: skip
         assert lines_of(folder, "scores/test.translations.txt") == lines
+
+
+def test_a_run_may_be_selected_by_bleu(place, tmp_path):
+    training = {"max_updates": 60, "validate_every": 15, "select_by": "bleu", "keep_checkpoints": 4}
+    settings = resolve_settings(tree(place / "data", optimizer={"learning_rate": 0.01}, **training))
+    summary = train(settings, tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    scores = {event["update"]: event["bleu"] for event in events if event["event"] == "validation"}
+    assert (summary.best_bleu, summary.best_cross_entropy) == (max(scores.values()), None)
+    assert scores[summary.best_update] == max(scores.values()) > 0
+    ranked = sorted(scores, key=lambda update: (-scores[update], update))
+    assert [int(path.name) for path in checkpoints_of(tmp_path / "run", "best-2")] == sorted(ranked[:2], reverse=True)
+    run = open_run(tmp_path / "run", "last")
+    greedy = translator_of([run], EvaluationSettings(beam=1))(lines_of(place, "valid.de"))
+    found = corpus_scores([best[0].text for best in greedy], lines_of(place, "valid.en"))["BLEU"]
+    assert found.value == pytest.approx(scores[60], abs=1e-9)
+    assert train(settings, tmp_path / "run", resume=True) == replace(summary, already_finished=True)
+
+
+def test_only_translations_are_selected_by_bleu(place):
+    with pytest.raises(SettingsError, match=r"training.select_by: 'bleu' is for translation; the task is 'language_m"):
+        resolve_settings({"task": "language_modeling", "data": "x", "training": {"select_by": "bleu"}})
 
 
 def test_an_interval_narrows_with_more_lines():

@@ -20,9 +20,10 @@ def train(
 
     summary = run_training(load_settings(settings, overrides or ()), output, resume=resume)
     said = "had ended before" if summary.already_finished else "ended"
-    typer.echo(
-        f"{output}: {said} ({summary.reason}) after {summary.update} updates; best validation cross-entropy "
-        f"{summary.best_cross_entropy:.4f} nats per symbol after update {summary.best_update}"
-        if summary.best_cross_entropy is not None
-        else f"{output}: {said} ({summary.reason}) after {summary.update} updates"
-    )
+    best = ""
+    if summary.best_cross_entropy is not None:
+        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per symbol"
+    elif summary.best_bleu is not None:
+        best = f"BLEU {summary.best_bleu:.2f}"
+    best = best and f"; best validation {best} after update {summary.best_update}"
+    typer.echo(f"{output}: {said} ({summary.reason}) after {summary.update} updates{best}")

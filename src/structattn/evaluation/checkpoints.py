@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -74,8 +75,13 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
 def _best_kept(run: RunFolder, count: int) -> list[int]:
     kept = set(checkpoint_updates(run.checkpoints))
     validations = [event for event in events_of(run.events) if event["event"] == "validation"]
-    scores = {event["update"]: event["cross_entropy"] for event in validations if event["update"] in kept}
+    scores = {event["update"]: _score(event) for event in validations if event["update"] in kept}
     return sorted(scores, key=lambda update: (scores[update], update))[:count]
+
+
+def _score(validation: Mapping[str, Any]) -> float:
+    """What the run was selected by, the smaller the better; BLEU is there only where it was that."""
+    return -float(validation["bleu"]) if "bleu" in validation else float(validation["cross_entropy"])
 
 
 def _best_update(path: Path) -> int:

@@ -11,8 +11,8 @@ from structattn.data.prepared import PreparedFolder, Sequences
 from structattn.evaluation.by_length import LengthScore, scores_by_length
 from structattn.evaluation.cross_entropy import Nats
 from structattn.evaluation.dependencies import DependencyScores
-from structattn.evaluation.translation_metrics import MetricScore
 from structattn.tasks.scoring import perplexity
+from structattn.tasks.translation.metrics import MetricScore
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from structattn.decoding import length_limits
 from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
 from structattn.evaluation.translating import SEARCHES, Translator
-from structattn.evaluation.translation_metrics import corpus_scores
 from structattn.evaluation.unknown_words import Unknown
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
@@ -18,6 +17,7 @@ from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.metrics import corpus_scores
 from structattn.tasks.translation.scores import pair_scores
 
 

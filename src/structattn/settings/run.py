@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from structattn.settings.base import Settings
 from structattn.settings.evaluation import EvaluationSettings
@@ -26,6 +26,12 @@ class RunSettings(Settings):
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = Field(default=1, ge=0)
+
+    @model_validator(mode="after")
+    def _bleu_is_of_translations(self) -> Self:
+        if self.training.select_by == "bleu" and self.task != "translation":
+            raise ValueError(f"training.select_by: 'bleu' is for translation; the task is {self.task!r}")
+        return self
 
     def to_yaml(self) -> str:
         """The resolved settings; reading them back gives an equal object."""

@@ -140,6 +140,11 @@ class TrainingSettings(Settings):
     max_epochs: int | None = Field(default=200, ge=1)
     max_updates: int | None = Field(default=None, ge=1)
     max_minutes: float | None = Field(default=None, gt=0, description="stop after this time; outside byte identity")
+    select_by: Literal["cross_entropy", "bleu"] = Field(
+        default="cross_entropy",
+        description="what the best checkpoint and early stopping go by; bleu: of greedy translations of the "
+        "validation split",
+    )
     validate_every: int | None = Field(default=None, ge=1, description="updates between validations; None: each epoch")
     early_stopping: int | None = Field(default=10, ge=1, description="validations without improvement before the end")
     checkpoint_every: int | None = Field(

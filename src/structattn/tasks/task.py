@@ -25,6 +25,7 @@ class Scores:
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the set was drawn from, where it is known.
         accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
+        bleu: of greedy translations, where that is asked for; 0 to 100.
     """
 
     sequences: int
@@ -33,6 +34,7 @@ class Scores:
     perplexity: float
     lower_bound: float | None = None
     accuracy: float | None = None
+    bleu: float | None = None
 
     @property
     def cross_entropy_difference(self) -> float | None:

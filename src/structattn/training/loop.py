@@ -72,12 +72,17 @@ def validate(run: Run) -> None:
         raise NonFiniteError(
             f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
         )
-    improved = after.improves(run.progress, scores.cross_entropy)
+    improved = after.improves(run.progress, after.score_of(scores))
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
-    reached = f"perplexity {scores.perplexity:.5g}" if scores.accuracy is None else f"accuracy {scores.accuracy:.2%}"
-    run.advance(0, f"epoch {run.progress.epoch_in_words}, {reached}")
+    run.advance(0, f"epoch {run.progress.epoch_in_words}, {_reached(scores)}")
+
+
+def _reached(scores: Scores) -> str:
+    if scores.accuracy is not None:
+        return f"accuracy {scores.accuracy:.2%}"
+    return f"perplexity {scores.perplexity:.5g}" + ("" if scores.bleu is None else f", BLEU {scores.bleu:.2f}")
 
 
 def record_scores(run: Run, scores: Scores, improved: bool) -> None:
@@ -90,7 +95,7 @@ def record_scores(run: Run, scores: Scores, improved: bool) -> None:
         perplexity=scores.perplexity,
         lower_bound=scores.lower_bound,
         cross_entropy_difference=scores.cross_entropy_difference,
-        **({} if scores.accuracy is None else {"accuracy": scores.accuracy}),
+        **{name: value for name in ("accuracy", "bleu") if (value := getattr(scores, name)) is not None},
         improved=improved,
     )
 

@@ -21,6 +21,11 @@ def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progre
     return replace(progress, update=progress.update + 1, position=position)
 
 
+def score_of(scores: Scores) -> float:
+    """What models are selected by, the smaller the better: BLEU with its sign turned where there is one, else nats."""
+    return scores.cross_entropy if scores.bleu is None else -scores.bleu
+
+
 def improves(progress: Progress, score: float) -> bool:
     """Whether a validation is strictly better than all before it."""
     return progress.best_score is None or score < progress.best_score
@@ -33,9 +38,10 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
         last_validation=progress.update,
         schedule=schedule.after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
-    if not improves(progress, scores.cross_entropy):
+    score = score_of(scores)
+    if not improves(progress, score):
         return replace(progress, bad_validations=progress.bad_validations + 1)
-    return replace(progress, best_score=scores.cross_entropy, best_update=progress.update, bad_validations=0)
+    return replace(progress, best_score=score, best_update=progress.update, bad_validations=0)
 
 
 def validation_is_due(progress: Progress, settings: TrainingSettings) -> bool:

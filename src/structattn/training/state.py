@@ -39,7 +39,7 @@ class Progress:
         epoch: completed epochs; with the seed it decides the order of the batches.
         position: batches of the epoch at hand that completed updates have consumed.
         last_validation: the update after which the model was last validated.
-        best_score: the lowest validation cross-entropy, nats per symbol.
+        best_score: the lowest validation cross-entropy, nats per symbol; or the highest BLEU with its sign turned.
         best_update: the update at which it was reached.
         bad_validations: validations since then.
     """

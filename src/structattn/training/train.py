@@ -115,7 +115,7 @@ def _run_to_the_end(run: Run, folder: RunFolder, resumed_from: int | None) -> Tr
         raise Interrupted(
             f"{folder.path}: {request} after update {run.progress.update}; a checkpoint is saved, resume to go on"
         ) from None
-    summary = summary_of(reason, run.progress, resumed_from)
+    summary = summary_of(reason, run.progress, resumed_from, run.settings.select_by)
     result = summary.end_values() | {"seconds": round(run.timing.seconds, 1)}
     folder.write_card(folder.read_card() | {"result": result})
     run.timing.record("end", update=run.progress.update)

@@ -1,8 +1,8 @@
 """The task of translating: predict each target token from the source and from what stands before it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -11,12 +11,14 @@ from torch import Tensor
 from structattn.data.batching import Indices
 from structattn.data.pair_batching import PairBatch
 from structattn.data.prepared import PreparedFolder
+from structattn.models import EncoderDecoder
 from structattn.settings.training import LabelSmoothing, PairBatches, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.sequence_loss import PADDING_CLASS
 from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
+from structattn.tasks.translation.bleu import greedy_bleu
 from structattn.tasks.translation.predictions import Predictions, predictions
 from structattn.tasks.translation.scores import pair_scores
 
@@ -31,6 +33,7 @@ class TranslationTask:
         loss: what the summed nats of an update are divided by: its pairs, or its target tokens.
         label_smoothing: of the target words, in training.
         spelling_weight: α, what the spelling of unknown words counts in training, where a model spells.
+        bleu: of the validation pairs, given a model and what to call between batches; None where it is not asked for.
     """
 
     train: PairExamples
@@ -38,6 +41,7 @@ class TranslationTask:
     loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
     spelling_weight: float = 1.0
+    bleu: Callable[[EncoderDecoder, Callable[[], None]], float] | None = None
 
     def training_batches(self, epoch: int) -> list[Indices]:
         """The shuffled batches of an epoch."""
@@ -66,8 +70,11 @@ class TranslationTask:
         return int(batch.lengths.sum())
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
-        """Score the validation pairs, each target given its own past."""
-        return pair_scores(model, self.valid, after_batch)
+        """Score the validation pairs, each target given its own past, and translate them where BLEU is asked for."""
+        scores = pair_scores(model, self.valid, after_batch)
+        return (
+            scores if self.bleu is None else replace(scores, bleu=self.bleu(cast(EncoderDecoder, model), after_batch))
+        )
 
 
 def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> TranslationTask:
@@ -82,11 +89,18 @@ def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed:
         raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit translation; expected 'pairs'")
     if training.receptive_field_weight:
         raise SettingsError("training.receptive_field_weight: translation does not weigh receptive fields; expected 0")
+    valid = pairs_to_score(prepared, "valid", batches.tokens, batches.limited)
     dropout = (batches.source_dropout, batches.target_dropout)
     return TranslationTask(
         train=pairs_to_train_on(prepared, batches.tokens, batches.limited, seed, dropout),
-        valid=pairs_to_score(prepared, "valid", batches.tokens, batches.limited),
+        valid=valid,
         loss=training.loss,
         label_smoothing=training.label_smoothing,
         spelling_weight=training.spelling_weight,
+        bleu=_bleu(prepared, valid) if training.select_by == "bleu" else None,
     )
+
+
+def _bleu(prepared: PreparedFolder, valid: PairExamples) -> Callable[[EncoderDecoder, Callable[[], None]], float]:
+    sides, references = prepared.sides, prepared.texts("valid", "target")
+    return lambda model, after_batch: greedy_bleu(model, valid, sides, references, after_batch)

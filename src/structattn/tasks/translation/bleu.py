@@ -1,0 +1,52 @@
+"""BLEU during training: what a model makes of the validation sources, greedily."""
+
+from collections.abc import Callable, Sequence
+
+from structattn.data.batching import Indices
+from structattn.data.parallel.sides import Sides
+from structattn.decoding import greedy, length_limits, translation
+from structattn.models import EncoderDecoder
+from structattn.tasks.translation.batches import PairExamples
+from structattn.tasks.translation.metrics import sacrebleu_module
+from structattn.tasks.translation.predictions import spelt_source
+
+
+def greedy_bleu(
+    model: EncoderDecoder,
+    examples: PairExamples,
+    sides: Sides,
+    references: Sequence[str],
+    after_batch: Callable[[], None] = lambda: None,
+) -> float:
+    """BLEU, 0 to 100, of greedy translations, at most 50 tokens longer than their sources; ``<unk>`` is not spelt.
+
+    Args:
+        model: what translates; it is left in the mode in which it was.
+        examples: the pairs; of their targets nothing is seen.
+        sides: how ids become text.
+        references: the text of every target, in the order of the pairs.
+        after_batch: called often; may raise to end it.
+
+    Raises:
+        UsageError: sacrebleu is not installed.
+    """
+    was_training = model.training
+    model.eval()
+    texts = [""] * len(references)
+    try:
+        for numbers in examples.scoring_order():
+            for number, text in zip(numbers.tolist(), _translated(model, examples, numbers, sides), strict=True):
+                texts[number] = text
+            after_batch()
+    finally:
+        model.train(was_training)
+    metric = sacrebleu_module("sacrebleu.metrics").BLEU()
+    return float(metric.corpus_score(texts, [list(references)]).score)
+
+
+def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices, sides: Sides) -> list[str]:
+    batch = examples.batch(numbers).to(next(model.parameters()).device)
+    source, rare = spelt_source(model, batch.source, batch.source_words)
+    start = translation(model, source, batch.source_lengths, rare)
+    found = greedy(model, start, length_limits(batch.source_lengths - 1))
+    return [sides.target.decode(hypothesis.text) for hypothesis in found]
