@@ -53,6 +53,18 @@ def test_baselines_of_real_text(make_run):
     assert "weights 0.10 0.30 0.60" in trigram[0]
 
 
+def test_translations_and_answers_have_columns_of_their_own(make_run):
+    plain = {"lower_bound": None, "cross_entropy_difference": None}
+    metrics = [{"BLEU": {"value": value}, "TER": {"value": 50 - value}} for value in (31.234, 29.5)]
+    good, bad = (make_run(name, **plain, translation=each) for name, each in zip("ab", metrics, strict=True))
+    _, below, first, second = cells(shown(good, bad))
+    assert below == ["cross-entropy", "perplexity", "BLEU", "TER"] * 2
+    assert first[-2:] == ["<strong>31.23</strong>", "<strong>18.77</strong>"]
+    assert second[-2:] == ["29.50", "20.50"]
+    _, below, first, second = cells(shown(make_run("c", **plain, accuracy=0.5), make_run("d", **plain)))
+    assert (below[2], first[-1], second[-1]) == ("accuracy", "50.00%", "—")
+
+
 def test_a_missing_split_leaves_its_cells_empty(make_run):
     whole, partial = make_run("a"), make_run("b")
     (partial / "scores" / "test.json").unlink()

@@ -32,6 +32,16 @@ def perplexity(value: float | None) -> str:
     return f"{value:.4f}" if value < 10 else f"{value:,.2f}"
 
 
+def percent(value: float | None) -> str:
+    """A part of 1, as an accuracy is."""
+    return MISSING if value is None else f"{value:.2%}"
+
+
+def points(value: float | None) -> str:
+    """A score from 0 to 100, as BLEU is."""
+    return MISSING if value is None else f"{value:.2f}"
+
+
 def count(value: int | None) -> str:
     """A whole number with its thousands apart."""
     return MISSING if value is None else f"{value:,}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from structattn.reporting.labels import MISSING, count, nats, perplexity, unbroken
+from structattn.reporting.labels import MISSING, count, nats, percent, perplexity, points, unbroken
 from structattn.reporting.markup import Markup, joined, table, tag
 from structattn.reporting.palette import Look
 from structattn.reporting.runs import Run
@@ -14,23 +14,44 @@ Score = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column below a split: its heading, the field of the scores, how a value is written, the best being least."""
+    """A column below a split.
+
+    Args:
+        heading: its name.
+        path: the fields that lead to the value in the scores.
+        written: how the value is shown.
+        best: picks the best of several values; None where none is better than another.
+    """
 
     heading: str
-    field: str
+    path: tuple[str, ...]
     written: Callable[[float | None], str]
-    judged: bool
+    best: Callable[[list[float]], float] | None = None
+
+    def of(self, score: Score) -> float | None:
+        """Its value; None where there is none."""
+        found: Any = score
+        for name in self.path:
+            found = (found or {}).get(name)
+        return None if found is None else float(found)
 
 
 _PLAIN = (
-    Column("cross-entropy", "cross_entropy", nats, True),
-    Column("perplexity", "perplexity", perplexity, True),
+    Column("cross-entropy", ("cross_entropy",), nats, min),
+    Column("perplexity", ("perplexity",), perplexity, min),
 )
 _BOUNDED = (
-    Column("cross-entropy", "cross_entropy", nats, False),
-    Column("bound", "lower_bound", nats, False),
-    Column("difference", "cross_entropy_difference", nats, True),
-    Column("perplexity", "perplexity", perplexity, False),
+    Column("cross-entropy", ("cross_entropy",), nats),
+    Column("bound", ("lower_bound",), nats),
+    Column("difference", ("cross_entropy_difference",), nats, min),
+    Column("perplexity", ("perplexity",), perplexity),
+)
+_WHERE_THERE = (
+    Column("accuracy", ("accuracy",), percent, max),
+    Column("accuracy, greedy", ("accuracy_greedy",), percent, max),
+    Column("BLEU", ("translation", "BLEU", "value"), points, max),
+    Column("chrF2", ("translation", "chrF2", "value"), points, max),
+    Column("TER", ("translation", "TER", "value"), points, min),
 )
 
 
@@ -52,7 +73,8 @@ def shown_split(runs: Sequence[Run]) -> str:
 
 def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
     scores = [run.scores[split] for run in runs if split in run.scores]
-    return _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN
+    always = _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN
+    return *always, *(column for column in _WHERE_THERE if any(column.of(score) is not None for score in scores))
 
 
 def _number(text: str, best: bool = False) -> Markup:
@@ -60,16 +82,16 @@ def _number(text: str, best: bool = False) -> Markup:
 
 
 def _best(runs: Sequence[Run], split: str, column: Column) -> float | None:
-    """The least value of a judged column among two or more runs."""
-    values = [run.scores[split].get(column.field) for run in runs if split in run.scores]
+    """The best value of a column among two or more runs."""
+    values = [column.of(run.scores[split]) for run in runs if split in run.scores]
     known = [value for value in values if value is not None]
-    return min(known) if column.judged and len(known) > 1 else None
+    return column.best(known) if column.best is not None and len(known) > 1 else None
 
 
 def _cells(runs: Sequence[Run], score: Score, split: str) -> list[Markup]:
     cells = []
     for column in _columns(runs, split):
-        value = score.get(column.field)
+        value = column.of(score)
         cells.append(_number(column.written(value), best=value is not None and value == _best(runs, split, column)))
     return cells
 
@@ -110,7 +132,7 @@ def _baseline_row(name: str, scores: Mapping[str, Score], runs: Sequence[Run], s
     row = [title, _number(""), _number("")]
     for split in splits:
         score = scores.get(split, {})
-        row += [_number(column.written(score.get(column.field))) for column in _columns(runs, split)]
+        row += [_number(column.written(column.of(score))) for column in _columns(runs, split)]
     return row
 
 
@@ -126,17 +148,17 @@ def _head(runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
 
 
 def summary_table(runs: Sequence[tuple[Run, Look]]) -> Markup:
-    """Runs by splits: parameters, cross-entropy, perplexity, and where it is known the bound and the difference."""
+    """Runs by splits: parameters, cross-entropy, perplexity, and where they are known bound, accuracy and BLEU."""
     only = [run for run, _ in runs]
     splits = splits_of(only)
     rows = [_run_row(run, look, only, splits) for run, look in runs]
     baselines = baselines_of(only, splits)
     rows += [_baseline_row(name, scores, only, splits) for name, scores in baselines.items()]
     note = "Cross-entropy in nats per symbol, the end of the string counted. "
-    if any(_columns(only, split) is _BOUNDED for split in splits):
+    if any(column in _BOUNDED[1:3] for split in splits for column in _columns(only, split)):
         note += (
             "The bound is the cross-entropy of the distribution that the strings were drawn from; "
             "difference 0 is the best that any model can reach. "
         )
-    note += "Among the runs, the least value is bold." if len(only) > 1 else ""
+    note += "Among the runs, the best value is bold." if len(only) > 1 else ""
     return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))

@@ -128,7 +128,7 @@ def _self_attention(settings: TransformerSettings, layer: Layer, causal: bool) -
                 width, heads, layer.temperature, layer.straight_through, causal, settings.bias, positions
             )
         case Gaussian():
-            offsets, learned = _offsets(layer, heads, (-1, 0) if causal else (-1, 1)), layer.learned_heads
+            offsets, learned = _offsets(layer, heads, (-1.0, 0.0) if causal else (-1.0, 1.0)), layer.learned_heads
             positions = score_positions(settings, learned, width // heads) if learned else None
             return GaussianAttention(
                 width,
@@ -168,7 +168,7 @@ def _cross_attention(settings: TransformerSettings, cross: Cross) -> CrossAttent
         case Hard():
             return CrossHardAttention(width, heads, cross.temperature, cross.straight_through, settings.bias)
         case CrossGaussian():
-            offsets = _offsets(cross, heads, (-1, 0, 1))
+            offsets = _offsets(cross, heads, (-1.0, 0.0, 1.0))
             return CrossGaussianAttention(
                 width,
                 offsets,
