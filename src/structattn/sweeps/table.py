@@ -123,6 +123,9 @@ def _row(chosen: Result, all_of_cell: Sequence[Result], runs: Path) -> Row:
     )
 
 
+_AGREEMENT = ("precision", "recall", "precision_of_symbols", "recall_of_symbols")
+
+
 def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     wanted = ("cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy", "accuracy_greedy")
     found = {}
@@ -132,7 +135,7 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
         dependencies = scores.get("dependencies") or {}
-        found[path.stem] |= {name: dependencies[name] for name in ("precision", "recall") if name in dependencies}
+        found[path.stem] |= {name: dependencies[name] for name in _AGREEMENT if name in dependencies}
     return found
 
 
