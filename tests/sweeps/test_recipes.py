@@ -11,8 +11,9 @@ from structattn.sweeps.comparison import comparisons_of, verdicts_of
 from structattn.sweeps.trials import trials_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if "task" in yaml.safe_load(path.read_text())]
+BASES = RECIPES / "base"  # what sweeps share; they are checked there
 SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
+SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS and path.parent != BASES]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: str(path.relative_to(RECIPES)))
