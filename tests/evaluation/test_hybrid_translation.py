@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.main import app
 from structattn.data.spelling import speller_of
-from structattn.decoding import Hypothesis
+from structattn.decoding import Hypothesis, length_limits
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translating import Translator
 from structattn.evaluation.translation import SEARCHES, translator_of
@@ -21,9 +22,9 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.build import build_model_for
+from structattn.tasks.pair_predictions import predictions
 from structattn.tasks.translation.batches import pairs_to_score
-from structattn.tasks.translation.metrics import corpus_scores
-from structattn.tasks.translation.predictions import predictions
+from structattn.tasks.translation_metrics import corpus_scores
 from structattn.training.train import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]
@@ -45,7 +46,9 @@ def random_model(names, prepared, seed, likely=8.0, **changes):
 
 
 def translator(model, prepared, unknown, beam=4, search="fairseq"):
-    return Translator((model,), prepared.sides, SEARCHES[search](beam), extra=5, unknown=unknown)
+    return Translator(
+        (model,), prepared.sides, SEARCHES[search](beam), partial(length_limits, extra=5), unknown=unknown
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -199,9 +202,9 @@ def test_several_models_spell_as_one(names, run):
     lines = [source for source, _ in names.pairs(10, 9)]
     alone = translator_of([run])(lines)
     for unknown in ("copy", "spell"):
-        twice = translator_of([run, run], unknown=unknown)(lines)
+        twice = translator_of([run, run], EvaluationSettings(unknown=unknown))(lines)
         assert [best[0].text for best in twice] == [
-            best[0].text for best in translator_of([run], unknown=unknown)(lines)
+            best[0].text for best in translator_of([run], EvaluationSettings(unknown=unknown))(lines)
         ]
     for (one, *_), (same, *_) in zip(alone, twice, strict=True):
         assert same.log_probability == pytest.approx(one.log_probability, rel=1e-4)
@@ -214,7 +217,7 @@ def test_scores_compare_the_three_ways(run):
     stored = json.loads((run.folder / "scores/test.json").read_text())
     sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))
     for way, scores in {"spell": stored["translation"], **stored["otherwise"]}.items():
-        found = [best[0].text for best in translator_of([run], unknown=way)(sources)]
+        found = [best[0].text for best in translator_of([run], EvaluationSettings(unknown=way))(sources)]
         expected = corpus_scores(found, references)
         assert {name: score["value"] for name, score in scores.items()} == {
             name: score.value for name, score in expected.items()

@@ -22,7 +22,7 @@ from structattn.support.errors import SettingsError, StructattnError
 from structattn.sweeps.pool import Pool
 from structattn.sweeps.results import read_sweep
 from structattn.sweeps.sweep import run_sweep
-from structattn.tasks.translation.metrics import compared, corpus_scores
+from structattn.tasks.translation_metrics import compared, corpus_scores
 from structattn.training.train import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}

@@ -13,7 +13,7 @@ from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import StructattnError
 from structattn.tasks.build import build_model_for
-from structattn.tasks.translation.predictions import predictions
+from structattn.tasks.pair_predictions import predictions
 from structattn.tasks.translation.task import translation_task
 
 SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]

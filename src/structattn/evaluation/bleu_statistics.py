@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
-from structattn.tasks.translation.metrics import sacrebleu_module
+from structattn.tasks.translation_metrics import sacrebleu_module
 
 ORDER = 4
 

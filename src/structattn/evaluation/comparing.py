@@ -15,7 +15,7 @@ from structattn.evaluation.bleu_by_bin import BinDifference, differences_by_bin
 from structattn.evaluation.translation import hypotheses_path
 from structattn.settings.run import load_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
-from structattn.tasks.translation.metrics import Difference, compared
+from structattn.tasks.translation_metrics import Difference, compared
 from structattn.training.run_folder import RunFolder
 
 

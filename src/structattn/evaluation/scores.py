@@ -12,7 +12,7 @@ from structattn.evaluation.by_length import LengthScore, scores_by_length
 from structattn.evaluation.cross_entropy import Nats
 from structattn.evaluation.dependencies import DependencyScores
 from structattn.tasks.scoring import perplexity
-from structattn.tasks.translation.metrics import MetricScore
+from structattn.tasks.translation_metrics import MetricScore
 
 
 @dataclass(frozen=True)

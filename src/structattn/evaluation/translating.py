@@ -28,7 +28,7 @@ from structattn.decoding import (
 )
 from structattn.evaluation.unknown_words import Incomplete, Sources, Unknown
 from structattn.models import EncoderDecoder
-from structattn.tasks.translation.predictions import spelt_source
+from structattn.tasks.pair_predictions import spelt_source
 
 SEARCHES: Mapping[str, Callable[[int], BeamSearch]] = MappingProxyType(
     {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}

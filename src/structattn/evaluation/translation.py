@@ -17,8 +17,8 @@ from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
-from structattn.tasks.translation.metrics import corpus_scores
 from structattn.tasks.translation.scores import pair_scores
+from structattn.tasks.translation_metrics import corpus_scores
 
 
 def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:

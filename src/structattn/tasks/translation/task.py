@@ -14,12 +14,12 @@ from structattn.data.prepared import PreparedFolder
 from structattn.models import EncoderDecoder
 from structattn.settings.training import LabelSmoothing, PairBatches, TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.tasks.greedy_bleu import greedy_bleu
+from structattn.tasks.pair_predictions import Predictions, predictions
 from structattn.tasks.sequence_loss import PADDING_CLASS
 from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
-from structattn.tasks.translation.bleu import greedy_bleu
-from structattn.tasks.translation.predictions import Predictions, predictions
 from structattn.tasks.translation.scores import pair_scores
 
 

@@ -6,9 +6,9 @@ from structattn.data.batching import Indices
 from structattn.data.parallel.sides import Sides
 from structattn.decoding import greedy, length_limits, translation
 from structattn.models import EncoderDecoder
+from structattn.tasks.pair_predictions import spelt_source
 from structattn.tasks.translation.batches import PairExamples
-from structattn.tasks.translation.metrics import sacrebleu_module
-from structattn.tasks.translation.predictions import spelt_source
+from structattn.tasks.translation_metrics import sacrebleu_module
 
 
 def greedy_bleu(
