@@ -190,6 +190,16 @@ def test_only_translations_are_selected_by_bleu(place):
         resolve_settings({"task": "language_modeling", "data": "x", "training": {"select_by": "bleu"}})
 
 
+def test_limits_are_those_of_the_settings(run):
+    lengths = torch.tensor([1, 7, 200])
+    for how, expected in (
+        (EvaluationSettings(), [51, 57, 250]),
+        (EvaluationSettings(length_ratio=0, length_extra=256), [256, 256, 256]),
+        (EvaluationSettings(length_ratio=1.5, length_extra=2, length_most=20), [3, 12, 20]),
+    ):
+        assert translator_of([run], how).limits(lengths).tolist() == expected
+
+
 def test_an_interval_narrows_with_more_lines():
     hypotheses, references = ["a b c d e", "a b x d e"], ["a b c d e", "a b c d e"]
     few, many = (corpus_scores(hypotheses * n, references * n, samples=200)["BLEU"] for n in (5, 500))
