@@ -98,6 +98,19 @@ def test_chance_comes_from_the_generator_alone(translator, sources):
     assert drawn(1, 2) != drawn(4, 2)
 
 
+def test_a_generator_for_each_sentence_makes_its_text_independent_of_the_others(translator, sources):
+    model, lines = translator("softmax", 6), sources(5)
+
+    def drawn(numbers):
+        start = translation(model, *padded([lines[number] for number in numbers]))
+        return sample(model, start, 8, [torch.Generator().manual_seed(40 + number) for number in numbers])
+
+    together, apart = drawn(range(5)), [drawn([number])[0] for number in range(5)]
+    assert [text.tokens for text in together] == [text.tokens for text in apart]
+    with pytest.raises(ValueError, match="1 generators for 5 sentences"):
+        sample(model, translation(model, *padded(lines)), 8, [torch.Generator()])
+
+
 def test_prefixes_are_kept(translator, sources):
     model, (ids, lengths) = translator("softmax", 6), padded(sources(3))
     prefixes, start = [(5, 4), (), (3, 3, 3)], translation(model, ids, lengths)

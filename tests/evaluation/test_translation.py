@@ -9,11 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.main import app
-from structattn.decoding import score_pairs
+from structattn.decoding import Sampling, score_pairs
 from structattn.evaluation.checkpoints import checkpoints_of
 from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate
 from structattn.evaluation.runs import open_run
+from structattn.evaluation.translating import Draws
 from structattn.evaluation.translation import translator_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
@@ -99,6 +100,35 @@ def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_toke
     found = translator([lines[index] for index in order])
     assert [found[order.index(index)][0].text for index in range(len(lines))] == [best[0].text for best in whole]
     assert whole[len(lines) - 3][0].text == "", "an empty line stays one"
+
+
+def test_what_is_drawn_for_a_line_depends_on_it_and_the_seed_alone(place, run):
+    lines = [*lines_of(place, "test.de"), ""]
+    drawn = replace(translator_of([run]), draws=Draws(Sampling(3.0), 7))
+    whole = drawn(lines, 3)
+    narrow = replace(drawn, batch_tokens=1)(list(reversed(lines)), 3)
+    assert [[each.text for each in found] for found in reversed(narrow)] == [[e.text for e in found] for found in whole]
+    assert any(len({each.text for each in found}) > 1 for found in whole), "draws for one line differ"
+    other = replace(drawn, draws=Draws(Sampling(3.0), 8))(lines)
+    assert [found[0].text for found in other] != [found[0].text for found in whole]
+
+
+def test_sampling_at_temperature_0_is_a_search_with_a_beam_of_1(place):
+    runner, run, text = CliRunner(), str(place / "run"), b"zwei eins\n\ndrei\n"
+    drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
+    assert drawn.exit_code == 0, drawn.output
+    assert drawn.stdout == runner.invoke(app, ["translate", run, "--beam", "1"], input=text).stdout
+
+
+def test_the_command_draws(place):
+    runner, arguments = CliRunner(), ["translate", str(place / "run"), "--temperature", "4", "--n-best", "6"]
+    found = [runner.invoke(app, [*arguments, "--seed", seed], input=b"zwei eins\n").stdout for seed in "112"]
+    assert found[0] == found[1] != found[2]
+    assert len(found[0].splitlines()) == 6, "so many are drawn, whatever the beam is"
+    for wrong, message in ((["--beam", "2"], "draw instead"), (["--top-p", "0"], "top_p=0.0; expected more than 0")):
+        refused = runner.invoke(app, [*arguments, *wrong], input=b"zwei\n")
+        assert refused.exit_code == 2
+        assert message in refused.output
 
 
 def test_several_runs_translate_as_one(place, run):

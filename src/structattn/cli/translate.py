@@ -5,9 +5,12 @@ from enum import StrEnum
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from structattn.evaluation.translating import Draws
 
 
 class Unknown(StrEnum):
@@ -47,12 +50,23 @@ def translate(
             "spelling (spell). If left out: a spelling where the model has learnt to spell, else <unk>."
         ),
     ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Draw translations instead of searching; below 1 sharper.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Draw each token from the k likeliest.")] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Draw each token from the likeliest that have this probability together."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn; each line's draws depend on it and the line alone.")] = 1,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
     """Translate lines from standard input to standard output, in their order.
 
     What is left out of the options is as the settings of the first run say under `evaluation`.
     """
+    from dataclasses import replace
+
     from structattn.data.text import Notices, lines_of
     from structattn.evaluation.runs import open_run
     from structattn.evaluation.translating import Translation
@@ -68,9 +82,14 @@ def translate(
         "unknown": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.model_copy(update={name: v for name, v in given.items() if v is not None})
-    if n_best > how.beam:
-        raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
     translator = translator_of(opened, how)
+    draws = _draws(temperature, top_k, top_p, seed)
+    if draws is not None:
+        if search is not None or beam is not None:
+            raise UsageError("--search and --beam look for the best; --temperature, --top-k and --top-p draw instead")
+        translator = replace(translator, draws=draws)
+    elif n_best > how.beam:
+        raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
 
     def shown(number: int, found: list[Translation]) -> str:
         if n_best == 1:
@@ -86,3 +105,17 @@ def translate(
                 sys.stdout.write(shown(number, translations))
             sys.stdout.flush()
             done += len(chunk)
+
+
+def _draws(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "Draws | None":
+    """What the options say of chance; None where they say nothing."""
+    from structattn.decoding import Sampling
+    from structattn.evaluation.translating import Draws
+    from structattn.support.errors import UsageError
+
+    if temperature is top_k is top_p is None:
+        return None
+    try:
+        return Draws(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

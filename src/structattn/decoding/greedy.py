@@ -28,7 +28,7 @@ def greedy(
     Raises:
         ValueError: the model gives NaN, or limits or prefixes do not fit.
     """
-    return one_by_one(model, start, likeliest, limits, prefixes)
+    return one_by_one(model, start, lambda logits, _: likeliest(logits), limits, prefixes)
 
 
 def likeliest(logits: Float[Tensor, "batch classes"]) -> Int[Tensor, " batch"]:

@@ -13,7 +13,8 @@ from structattn.decoding.limits import Limits, checked_limits, checked_prefixes
 from structattn.decoding.stepper import DecoderState, Start, Stepper
 from structattn.decoding.tokens import EOS_CLASS, FIRST_OUTPUT_ID, PAD
 
-Choose = Callable[[Float[Tensor, "batch classes"]], Int[Tensor, " batch"]]
+Choose = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]
+"""Of the logits of the sentences that go on, and their numbers, the classes that are taken."""
 
 
 @dataclass
@@ -52,7 +53,7 @@ def one_by_one(
     for length in range(longest):
         logits, state = model.step(rest.tokens, rest.state)
         logits, numbers = at_least_single(logits), rest.sentences
-        chosen = choose(logits)
+        chosen = choose(logits, numbers)
         if length < forced.shape[1]:
             ids = forced[numbers, length]
             chosen = torch.where(ids == PAD, chosen, ids - FIRST_OUTPUT_ID)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from structattn.decoding.greedy import likeliest
@@ -59,17 +59,20 @@ def sample(
     model: Stepper,
     start: Start,
     limits: Limits,
-    generator: torch.Generator,
+    generator: torch.Generator | Sequence[torch.Generator],
     sampling: Sampling | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[Hypothesis]:
-    """A token drawn at each step. The same generator, sentences and order of sentences give the same texts.
+    """A token drawn at each step.
+
+    The same generator, sentences and order of sentences give the same texts; with a generator for each sentence, its
+    text does not depend on the others.
 
     Args:
         model: what predicts, in evaluation mode.
         start: the sentences, from ``translation`` or ``continuation``.
         limits: the most tokens of each text, <eos> and forced ones counted; one number is everyone's.
-        generator: on the device of the sentences; what is drawn comes from it.
+        generator: on the device of the sentences; what is drawn comes from it. One for each sentence, or for all.
         sampling: temperature and filters; None draws from what the model predicts.
         prefixes: what each text must begin with, without <bos>.
 
@@ -78,18 +81,23 @@ def sample(
         whatever was drawn from.
 
     Raises:
-        ValueError: the model gives NaN, or limits or prefixes do not fit.
+        ValueError: the model gives NaN, or limits, prefixes or the number of generators do not fit.
     """
     chosen = Sampling() if sampling is None else sampling
+    if not isinstance(generator, torch.Generator) and len(generator) != len(start.tokens):
+        raise ValueError(f"{len(generator)} generators for {len(start.tokens)} sentences; expected one for each")
 
-    def draw(logits: Tensor) -> Int[Tensor, " batch"]:
+    def draw(logits: Tensor, sentences: Tensor) -> Tensor:
         if bool(logits.isnan().any()):
             raise ValueError("the model gave NaN; there is nothing to draw from")
         if chosen.temperature == 0:
             return likeliest(logits)
         nothing = (logits == -math.inf).all(1, keepdim=True)  # cut by the caller; any class will do
         probabilities = chosen.probabilities(logits.masked_fill(nothing, 0))
-        return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+        if isinstance(generator, torch.Generator):
+            return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+        of_each = [generator[sentence] for sentence in sentences.tolist()]
+        return torch.cat([torch.multinomial(p, 1, generator=g) for p, g in zip(probabilities, of_each, strict=True)])
 
     return one_by_one(model, start, draw, limits, prefixes)
 

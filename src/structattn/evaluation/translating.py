@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
 from torch import Tensor
 
 from structattn.data.parallel.sides import Sides
@@ -14,6 +15,7 @@ from structattn.decoding import (
     BeamSearch,
     Ensemble,
     Hypothesis,
+    Sampling,
     Start,
     Stepper,
     beam_search,
@@ -22,12 +24,14 @@ from structattn.decoding import (
     in_batches,
     length_limits,
     padded,
+    sample,
     translation,
     with_spellings,
     you_2020,
 )
 from structattn.evaluation.unknown_words import Incomplete, Sources, Unknown
 from structattn.models import EncoderDecoder
+from structattn.support.generators import derived_seed
 from structattn.tasks.pair_predictions import spelt_source
 
 SEARCHES: Mapping[str, Callable[[int], BeamSearch]] = MappingProxyType(
@@ -52,6 +56,33 @@ class Translation:
 
 
 @dataclass(frozen=True)
+class Draws:
+    """Chance in the place of search. What is drawn for a line depends on the seed, the line, and how often, no more.
+
+    Args:
+        sampling: what tokens are drawn from.
+        seed: of all draws.
+    """
+
+    sampling: Sampling
+    seed: int
+
+    def __call__(
+        self, model: Stepper, start: Start, limits: Tensor, lines: Sequence[str], count: int
+    ) -> list[list[Hypothesis]]:
+        """``count`` hypotheses of each sentence, in the order in which they were drawn."""
+        device = start.tokens.device
+        drawn = [
+            sample(model, start, limits, [self._generator(device, line, number) for line in lines], self.sampling)
+            for number in range(count)
+        ]
+        return [list(of_one) for of_one in zip(*drawn, strict=True)]
+
+    def _generator(self, device: torch.device, line: str, number: int) -> torch.Generator:
+        return torch.Generator(device).manual_seed(derived_seed(self.seed, "translation", line, number))
+
+
+@dataclass(frozen=True)
 class Translator:
     """Translates lines; each one's translations do not depend on the others.
 
@@ -64,6 +95,7 @@ class Translator:
         unknown: what stands where a model predicts <unk>: that, the attended source word, or, of models that spell, a
             spelling. Spelling is a second stage: all hypotheses in the beam are spelt, and ranked by what their words
             and their characters come to (Luong & Manning 2016).
+        draws: what draws hypotheses, instead of a search for the best.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -72,11 +104,14 @@ class Translator:
     limits: Callable[[Tensor], Tensor] = length_limits
     batch_tokens: int = 2048
     unknown: Unknown = "keep"
+    draws: Draws | None = None
 
     def __call__(
         self, lines: Sequence[str], n_best: int = 1, advance: Callable[[int], object] = lambda count: None
     ) -> list[list[Translation]]:
-        """At most ``n_best`` translations of each line, the best first; an empty line has an empty one.
+        """At most ``n_best`` translations of each line; an empty line has an empty one.
+
+        The best is first; of those that are drawn, the one drawn first, but for a model that spells.
 
         Args:
             lines: as they stand in a file.
@@ -100,8 +135,11 @@ class Translator:
             sources = self._sources([lines[index] for index in there])
             model, start = self._start(sources)
             limits = self.limits(sources.lengths - 1)
-            kept = self.search.beam if self.unknown == "spell" else n_best
-            found = beam_search(model, start, limits, self.search, kept)
+            if self.draws is None:
+                kept = self.search.beam if self.unknown == "spell" else n_best
+                found = beam_search(model, start, limits, self.search, kept)
+            else:
+                found = self.draws(model, start, limits, [lines[index][0] for index in there], n_best)
             for index, translations in zip(there, self._translations(sources, found), strict=True):
                 results[index] = translations[:n_best]
         return results
