@@ -41,7 +41,7 @@ def drawn(plot):
 
 
 def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_the_score():
-    (plot,) = figures_of(sweep(), ROWS, "small")
+    (plot,) = figures_of(sweep(), ROWS, Path(), "small")
     places, curves = drawn(plot)
     interval = spread_of([20, 24]).interval
     assert plot.name == "small-depth-test-bleu"
@@ -51,18 +51,19 @@ def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_t
 
 
 def test_what_no_cell_was_scored_on_is_not_drawn():
-    assert figures_of(sweep(score="valid.BLEU"), ROWS, "small") == []
-    (plot,) = figures_of(sweep(score="validation", of="selected"), ROWS, "small")
+    assert figures_of(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
+    (plot,) = figures_of(sweep(score="validation", of="selected"), ROWS, Path(), "small")
     assert drawn(plot)[1]["hc"][1] == [1.0, 1.0]
 
 
 def test_they_lie_beside_the_results(tmp_path):
-    results = SweepResults([], 0, ROWS, [], [], [])
-    write_results(tmp_path / "small.json", Path("recipe.yaml"), sweep(), results)
-    content = json.loads((tmp_path / "small.json").read_text())
+    results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
+    folder = tmp_path / "results" / "new"
+    write_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
+    content = json.loads((folder / "small.json").read_text())
     assert content["figures"] == [{"name": "small-depth-test-bleu", "says": "BLEU by depth"}]
     assert "figures" not in content["settings"]
-    assert {path.name for path in tmp_path.iterdir()} == {"small.json"} | {
+    assert {path.name for path in folder.iterdir()} == {"small.json"} | {
         f"small-depth-test-bleu.{end}" for end in ("png", "pdf")
     }
 
@@ -70,3 +71,32 @@ def test_they_lie_beside_the_results(tmp_path):
 def test_an_axis_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"figures\.0\.along: 'width' is no axis; the grid has depth, model"):
         sweep(along="width")
+    with pytest.raises(ValueError, match=r"figures\.0\.panels: 'length' is no axis"):
+        sweep(panels="length")
+    with pytest.raises(ValueError, match="scores by length are those of a split, of the selected trial"):
+        sweep(along="length")
+
+
+def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_rest(tmp_path):
+    def scored(depth, model, accuracies):
+        run = f"{depth}-{model}"
+        lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
+        (tmp_path / run / "scores").mkdir(parents=True)
+        (tmp_path / run / "scores" / "test.json").write_text(json.dumps({"by_length": lengths}))
+        return Row({"depth": depth, "model": model}, 1.0, run, spread_of([1.0]), {}, {}, {})
+
+    rows = [
+        scored("2", "base", {60: 0.25, 41: 0.5}),
+        scored("2", "hc", {41: 1.0, 60: None}),
+        scored("4", "hc", {41: 0.75}),
+        Row({"depth": "8", "model": "hc"}, 1.0, "not-scored", spread_of([1.0]), {}, {}, {}),
+    ]
+    by_length = sweep(along="length", score="test.accuracy", of="selected", panels="depth")
+    (plot,) = figures_of(by_length, rows, tmp_path, "small")
+    panels = plot.figure.axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]
+    lines = [[bar.lines[0] for bar in axes.containers] for axes in panels]
+    curves = [[list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in its] for its in lines]
+    assert curves == [[[(41, 0.5), (60, 0.25)], [(41, 1.0)]], [[(41, 0.75)]]]
+    base, hc, again = lines[0][0], lines[0][1], lines[1][0]
+    assert hc.get_color() == again.get_color() != base.get_color(), "a model looks the same in all panels"

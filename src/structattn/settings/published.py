@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from structattn.settings.base import Settings
 
+LENGTH = "length"
+"""What a figure is drawn along where it is no axis of the grid."""
+
 CellPattern = dict[str, str | tuple[str, ...]]
 
 
@@ -40,10 +43,20 @@ class Published(ScoreName):
 
 
 class Figure(ScoreName):
-    """A picture: a score along one axis of the grid, a curve for each combination of the other axes."""
+    """A picture: a score along one axis of the grid, or by length; a curve for each combination of the other axes."""
 
-    along: str = Field(description="the axis, whose values stand from left to right in the recipe's order")
+    along: str = Field(
+        description="the axis, whose values stand from left to right in the recipe's order; or `length`, that of the "
+        "strings of the selected trial's split"
+    )
+    panels: str | None = Field(default=None, description="an axis, each of whose values has a panel of its own")
     says: str = Field(description="the caption")
+
+    @model_validator(mode="after")
+    def _lengths_are_of_a_split(self) -> Self:
+        if self.along == LENGTH and (self.score == "validation" or self.of != "selected"):
+            raise ValueError("scores by length are those of a split, of the selected trial: SPLIT.NAME, of: selected")
+        return self
 
 
 class Claim(ScoreName):

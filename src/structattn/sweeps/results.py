@@ -28,6 +28,7 @@ class SweepResults:
         signatures: sacrebleu's, where there are translations.
         comparisons: published numbers beside ours.
         verdicts: what became of the claims.
+        runs: where the run folders are.
     """
 
     ended: Sequence[Result]
@@ -36,6 +37,7 @@ class SweepResults:
     signatures: Sequence[str]
     comparisons: Sequence[Comparison]
     verdicts: Sequence[Verdict]
+    runs: Path
 
 
 def read_sweep(sweep: SweepSettings, path: Path) -> SweepResults:
@@ -53,7 +55,8 @@ def read_sweep(sweep: SweepSettings, path: Path) -> SweepResults:
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = comparisons_of(sweep.published, rows)
     signatures = signatures_of(folder.runs / result.trial.name for result in results)
-    return SweepResults(results, len(trials), rows, signatures, comparisons, verdicts_of(sweep.claims, cells, rows))
+    verdicts = verdicts_of(sweep.claims, cells, rows)
+    return SweepResults(results, len(trials), rows, signatures, comparisons, verdicts, folder.runs)
 
 
 def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: SweepResults) -> None:
@@ -61,7 +64,8 @@ def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: Sweep
 
     The recipe's figures lie beside it, as PNG and PDF.
     """
-    figures = figures_of(sweep, results.rows, path.stem)
+    figures = figures_of(sweep, results.rows, results.runs, path.stem)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         write_files(figure, path.parent)
     content = {
