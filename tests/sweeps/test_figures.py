@@ -7,7 +7,9 @@ import pytest
 
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.figures import figures_of
-from structattn.sweeps.results import SweepResults, write_results
+from structattn.sweeps.pool import Pool
+from structattn.sweeps.results import SweepResults, read_sweep, write_results
+from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import Row, spread_of
 
 FIGURE = {"along": "depth", "score": "test.BLEU", "of": "mean", "says": "BLEU by depth"}
@@ -100,3 +102,28 @@ def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_r
     assert curves == [[[(41, 0.5), (60, 0.25)], [(41, 1.0)]], [[(41, 0.75)]]]
     base, hc, again = lines[0][0], lines[0][1], lines[1][0]
     assert hc.get_color() == again.get_color() != base.get_color(), "a model looks the same in all panels"
+
+
+def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they_were_not(tmp_path):
+    lengths = {"train_lengths": [8, 8], "test_lengths": [8, 8]}
+    tree = {
+        "base": {
+            "task": "formal_language",
+            "prepare": {"language": "stack-language", "train": 20, "valid": 10, "test_per_length": 4, **lengths},
+            "model": {"width": 8, "heads": 2, "feedforward_width": 8, "layers": "1xhard"},
+            "training": {"max_updates": 2, "max_epochs": None},
+        },
+        "grid": {"model": {"hard": {}, "soft": {"model.layers": "1"}, "other": {"model.layers": "2"}}},
+        "figures": [{"kind": "dependencies", "cell": {"model": ["soft", "hard"]}, "says": "figure 2"}],
+    }
+    small = SweepSettings.model_validate(tree)
+    run_sweep(small, tmp_path, lambda: Pool(1), lambda standing: None)
+    results = read_sweep(small, tmp_path)
+    for _ in range(2):  # the second time from the records
+        (plot,) = figures_of(small, results.rows, results.runs, "small")
+        assert (plot.name, plot.caption) == ("small-dependencies", "figure 2")
+        assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
+    with pytest.raises(ValueError, match=r"figures\.0: 'harder' is no value of 'model'"):
+        SweepSettings.model_validate(
+            tree | {"figures": [{"kind": "dependencies", "cell": {"model": "harder"}, "says": ""}]}
+        )

@@ -1,10 +1,10 @@
 """What a sweep's results are held against, numbers that were published and claims, and how they are drawn."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag, model_validator
 
-from structattn.settings.base import Settings
+from structattn.settings.base import Settings, told_apart_by
 
 LENGTH = "length"
 """What a figure is drawn along where it is no axis of the grid."""
@@ -42,9 +42,10 @@ class Published(ScoreName):
     values: tuple[PublishedValue, ...]
 
 
-class Figure(ScoreName):
+class Curves(ScoreName):
     """A picture: a score along one axis of the grid, or by length; a curve for each combination of the other axes."""
 
+    kind: Literal["curves"] = "curves"
     along: str = Field(
         description="the axis, whose values stand from left to right in the recipe's order; or `length`, that of the "
         "strings of the selected trial's split"
@@ -57,6 +58,21 @@ class Figure(ScoreName):
         if self.along == LENGTH and (self.score == "validation" or self.of != "selected"):
             raise ValueError("scores by length are those of a split, of the selected trial: SPLIT.NAME, of: selected")
         return self
+
+
+class Dependencies(Settings):
+    """A picture: which inputs the predictions of an example depend on, in truth and in the selected trials of cells."""
+
+    kind: Literal["dependencies"]
+    split: str = Field(default="test", description="of the example, its first")
+    cell: CellPattern = Field(default={}, description="axis -> a value, or a list; of every cell that matches")
+    says: str = Field(description="the caption")
+
+
+Figure = Annotated[
+    Annotated[Curves, Tag("curves")] | Annotated[Dependencies, Tag("dependencies")],
+    told_apart_by("kind", default="curves"),
+]
 
 
 class Claim(ScoreName):

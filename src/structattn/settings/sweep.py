@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, Tag, ValidationError, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
-from structattn.settings.published import LENGTH, CellPattern, Claim, Figure, Published
+from structattn.settings.published import LENGTH, CellPattern, Claim, Dependencies, Figure, Published
 from structattn.settings.run import described, read_mapping
 from structattn.support.errors import SettingsError
 
@@ -104,6 +104,9 @@ class SweepSettings(Settings):
             for pattern in (claim.cell, claim.below or {}, claim.above or {}):
                 self._require_known(f"claims.{index}", pattern)
         for index, figure in enumerate(self.figures):
+            if isinstance(figure, Dependencies):
+                self._require_known(f"figures.{index}", figure.cell)
+                continue
             for name, axis in (("along", figure.along), ("panels", figure.panels)):
                 if axis not in (None, *self.grid) and (name, axis) != ("along", LENGTH):
                     raise ValueError(
