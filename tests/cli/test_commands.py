@@ -114,9 +114,9 @@ def test_prepare_text(tmp_path):
     assert open_prepared(tmp_path / "stream").tokenizer.level == "character"
 
 
-def pairs(folder):
-    """Six pairs as two files and as a table."""
-    rows = [(f"das {number}. haus", f"the {number}th house") for number in range(6)]
+def pairs(folder, count=6):
+    """So many pairs as two files and as a table."""
+    rows = [(f"das {number}. haus", f"the {number}th house") for number in range(count)]
     for name, text in (
         ("a.de", "".join(f"{row[0]}\n" for row in rows)),
         ("a.en", "".join(f"{row[1]}\n" for row in rows)),
@@ -140,6 +140,20 @@ def test_prepare_parallel(tmp_path):
     assert prepared.header.extra["filters"]["max_ratio"] == 4.0
     assert prepared.header.tokenizer["level"] == "word"
     assert prepared.header.tokenizer["nfkc"] is True
+
+
+def test_prepare_parallel_of_two_files_alone(tmp_path):
+    two, table = pairs(tmp_path, 60)
+    arguments = ["prepare", "parallel", "--train", *two, "--level", "word", "-o", tmp_path / "data"]
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "--hold-out 0.02 takes some of the training pairs" in " ".join(refused.output.split())
+    result = run(*arguments, "--hold-out", 0.3)
+    assert result.exit_code == 0, result.output
+    assert set(open_prepared(tmp_path / "data").splits) == {"train", "valid", "test"}
+    refused = run(*arguments, "--hold-out", 0.3, "--valid-tsv", table, "--test-tsv", table)
+    assert refused.exit_code == 2
+    assert "--hold-out has nothing to do" in refused.output
 
 
 def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):

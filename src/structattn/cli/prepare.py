@@ -162,7 +162,14 @@ def parallel(
         bool, typer.Option("--drop-full-stops", help="Drop pairs of which a side is a full stop alone.")
     ] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Keep so many training pairs, drawn at random.")] = None,
-    sample_seed: Annotated[int, typer.Option(min=0, help="Of that sample.")] = 123,
+    hold_out: Annotated[
+        float | None,
+        typer.Option(
+            help="Take this share of the training pairs for validation, and as much for a test, where those are not "
+            "given; pairs with the same source line stay together."
+        ),
+    ] = None,
+    sample_seed: Annotated[int, typer.Option(min=0, help="Of that sample, and of what is held out.")] = 123,
 ) -> None:
     """Check parallel text strictly, learn subwords, and number them; a pair is kept or dropped whole."""
     from structattn.data.parallel.filters import Filters
@@ -171,9 +178,11 @@ def parallel(
     from structattn.data.parallel.prepare import prepare_parallel
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
+    splits = {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))}
     prepare_parallel(
         output,
-        {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))},
+        splits,
+        hold_out=_held_out(splits, hold_out),
         coding=Coding(level.value, joint, size, threshold, marker.value),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
@@ -186,9 +195,24 @@ def _files(name: str, two: tuple[Path, Path] | None, table: Path | None) -> tupl
 
     if two is not None and table is not None:
         raise UsageError(f"--{name} and --{name}-tsv are both given; one of them says where the pairs are")
-    if two is None and table is None and name != "test":
-        raise UsageError(f"there is neither --{name} nor --{name}-tsv; one of them says where the pairs are")
+    if two is None and table is None and name == "train":
+        raise UsageError("there is neither --train nor --train-tsv; one of them says where the pairs are")
     return two or (() if table is None else (table,))
+
+
+def _held_out(splits: dict[str, tuple[Path, ...]], share: float | None) -> dict[str, float]:
+    """The share of each split that is not given."""
+    from structattn.support.errors import UsageError
+
+    missing = [name for name in ("valid", "test") if name not in splits]
+    if share is None and "valid" in missing:
+        raise UsageError(
+            "there is neither --valid nor --valid-tsv; one of them says where the pairs are, or --hold-out 0.02 takes "
+            "some of the training pairs"
+        )
+    if share is not None and not missing:
+        raise UsageError("--hold-out has nothing to do: validation and test are both given")
+    return {} if share is None else dict.fromkeys(missing, share)
 
 
 def tell(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tracemalloc
 from collections import Counter
 from types import SimpleNamespace
@@ -326,3 +327,62 @@ def test_a_damaged_list_of_merges_is_noticed(parallel, tmp_path, content):
     (prepared.path / "subwords.json").write_bytes(content)
     with pytest.raises(DataError, match=r"subwords\.json"):
         open_prepared(prepared.path)
+
+
+def test_what_is_held_out_is_of_the_training_pairs_and_shares_no_source_line_with_the_rest(parallel, tmp_path):
+    # 600 source lines, each of them twice with different targets and once in capitals, which are normalised
+    table = "".join(f"{word} {n}\tt{n} {other}\n" for n in range(600) for word, other in (("S", 1), ("s", 2), ("s", 3)))
+    files = parallel.two_files(tmp_path, table)
+    options = {"coding": Coding("character"), "normalization": Normalization(lowercase=True)}
+    shares = {"valid": 0.1, "test": 0.25}
+    prepare_parallel(tmp_path / "folder", {"train": files}, hold_out=shares, **options)
+    prepared = open_prepared(tmp_path / "folder", verify=True)
+    found = {name: parallel.lines(prepared, name) for name in ("train", "valid", "test")}
+    everything = sorted(line for lines in found.values() for line, _, _ in lines)
+    assert everything == list(range(1, 1801)), "each pair is in one split"
+    sources = {name: {source for _, source, _ in lines} for name, lines in found.items()}
+    assert (
+        not sources["train"] & sources["valid"]
+        | sources["train"] & sources["test"]
+        | sources["valid"] & sources["test"]
+    )
+    assert 36 <= len(sources["valid"]) <= 90, "600 times 0.1, but for more than four deviations"
+    assert 108 <= len(sources["test"]) <= 195
+    assert prepared.texts("test", "source") == tuple(source for _, source, _ in found["test"])
+    assert verify_sources(prepared) == ()
+    assert prepared.header.extra["hold_out"] == shares
+    prepare_parallel(tmp_path / "again", {"train": files}, hold_out=shares, **options)
+    assert parallel.lines(open_prepared(tmp_path / "again"), "test") == found["test"]
+    prepare_parallel(tmp_path / "other", {"train": files}, hold_out=shares, filters=Filters(sample_seed=5), **options)
+    assert parallel.lines(open_prepared(tmp_path / "other"), "test") != found["test"]
+
+
+def test_pairs_are_held_out_of_standard_input_and_of_samples(parallel, tmp_path, monkeypatch):
+    table = "".join(f"s{n}\tt{n}\n" for n in range(200))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(table.encode())))
+    filters = Filters(sample=50)
+    prepare_parallel(
+        tmp_path / "folder", {"train": ["-"]}, coding=parallel.WORDS, filters=filters, hold_out={"valid": 0.2}
+    )
+    prepared = open_prepared(tmp_path / "folder", verify=True)
+    assert len(prepared.pairs("train")) == 50
+    train, valid = ({line for line, _, _ in parallel.lines(prepared, name)} for name in ("train", "valid"))
+    assert not train & valid
+    assert 15 <= len(valid) <= 68
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ({"valid": 0.0}, "the share held out for 'valid' is 0.0; expected more than 0 and less than 1"),
+        ({"valid": 0.5, "test": 0.5}, "the shares held out come to 1; nothing is left for 'train'"),
+        ({"train": 0.5}, "'train' is given, and to be held out, too"),
+    ],
+)
+def test_impossible_shares_are_refused(parallel, tmp_path, shares, message):
+    files = parallel.two_files(tmp_path, parallel.GOOD)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        prepare_parallel(tmp_path / "folder", {"train": files}, coding=parallel.WORDS, hold_out=shares)
+    with pytest.raises(DataError, match="none of its pairs fell to 'valid'"):
+        prepare_parallel(tmp_path / "folder", {"train": files}, coding=parallel.WORDS, hold_out={"valid": 1e-9})
+    assert not (tmp_path / "folder").exists()

@@ -1,14 +1,14 @@
 """Which pairs are kept: a pair is kept whole or dropped whole, and what was dropped is counted."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, RawPair, Text, read_pairs
 from structattn.data.text import Notices
 from structattn.support.errors import DataError, UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.generators import derived_seed, numpy_generator
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,42 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
+class Portion:
+    """Some of the pairs of a file, by chance, all those of one source line together; others are of other splits.
+
+    Args:
+        low: every normalised source line has a number drawn evenly from 0 to 1; those from ``low`` on are in.
+        high: and those below ``high``.
+        seed: of the draws.
+    """
+
+    low: float
+    high: float
+    seed: int
+
+    def holds(self, source: str) -> bool:
+        """Whether the pairs of a normalised source line are in."""
+        return self.low <= derived_seed(self.seed, "held out", source) / 2**63 < self.high
+
+
+def portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
+    """A portion of about each share, and all others for ``rest``; none overlap.
+
+    Raises:
+        UsageError: a share is none, or nothing is left.
+    """
+    found, low = {}, 0.0
+    for name, share in shares.items():
+        if not 0 < share < 1:
+            raise UsageError(f"the share held out for {name!r} is {share}; expected more than 0 and less than 1")
+        found[name] = Portion(low, low + share, seed)
+        low += share
+    if low >= 1:
+        raise UsageError(f"the shares held out come to {low:g}; nothing is left for {rest!r}")
+    return found | {rest: Portion(low, 1.0, seed)}
+
+
+@dataclass(frozen=True)
 class Rules:
     """How pairs of a split are chosen.
 
@@ -96,6 +132,7 @@ class Rules:
         training: whether the filters of training pairs apply.
         max_line_tokens: a longer line is refused, where no filter has dropped it.
         words: whether its words are counted for that, else its characters.
+        portion: what is the split's own of its files; None: everything.
     """
 
     filters: Filters
@@ -103,6 +140,7 @@ class Rules:
     training: bool
     max_line_tokens: int
     words: bool
+    portion: Portion | None = None
 
 
 def filtered_pairs(files: PairFiles, rules: Rules, tally: Tally, notices: Notices) -> Iterator[Pair]:
@@ -112,8 +150,10 @@ def filtered_pairs(files: PairFiles, rules: Rules, tally: Tally, notices: Notice
         DataError: a file is refused, or a line is too long.
     """
     for raw in read_pairs(files, notices):
-        tally.lines += 1
         source, target = (rules.normalization(side.text) for side in (raw.source, raw.target))
+        if rules.portion is not None and not rules.portion.holds(source):
+            continue
+        tally.lines += 1
         reason = rules.filters.objection(source, target, rules.training)
         if reason is not None:
             tally.dropped[reason] += 1

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.data.header import SPLIT_NAME
 from structattn.data.parallel.counting import UnitCounts
-from structattn.data.parallel.filters import Filters, Rules
+from structattn.data.parallel.filters import Filters, Rules, portions
 from structattn.data.parallel.languages import Coding, learn_sides
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, found_files
@@ -37,6 +38,7 @@ def prepare_parallel(
     coding: Coding = _CODING,
     filters: Filters = _FILTERS,
     normalization: Normalization = _NORMALIZATION,
+    hold_out: Mapping[str, float] = MappingProxyType({}),
     max_line_tokens: int = 100_000,
 ) -> tuple[str, ...]:
     """Check parallel text, learn its subwords, number them, and write a prepared folder, whole or not at all.
@@ -48,6 +50,8 @@ def prepare_parallel(
         coding: what a symbol is.
         filters: which pairs are dropped, besides those with a blank side.
         normalization: how lines are made alike before anything else.
+        hold_out: for each name of a further split the share of the training pairs that it gets, by chance (the seed is
+            ``filters.sample_seed``); pairs with the same source line stay together, on one side or the other.
         max_line_tokens: a longer line, in words at level ``word`` and in characters else, is refused.
 
     Returns:
@@ -58,12 +62,17 @@ def prepare_parallel(
         UsageError: an option has an impossible value, or an optional library is missing.
     """
     folder, notices = Path(folder), Notices()
-    _check(splits, max_line_tokens)
+    _check([*splits, *hold_out], max_line_tokens)
+    chosen = portions(hold_out, filters.sample_seed, TRAIN)
     refuse_occupied(folder)
     rules = Rules(filters, normalization, False, max_line_tokens, coding.level == "word")
-    with found_files(splits, folder) as files:
+    with found_files(splits, folder) as given:
+        files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
         sources = {name: found.entries(name, folder) for name, found in files.items()}
-        found = [Split(name, files[name], replace(rules, training=name == TRAIN)) for name in splits]
+        found = [
+            Split(name, its, replace(rules, training=name == TRAIN, portion=chosen.get(name) if hold_out else None))
+            for name, its in files.items()
+        ]
         source, target = _survey(found, coding, notices)
         sides = learn_sides(source.counts, target.counts, coding, normalization)
         rare = rare_word_collectors(sides, coding.joint)
@@ -78,20 +87,22 @@ def prepare_parallel(
                     split.name: _unchanged(split.encoded(sides, rare, advance), split.files, sources[split.name])
                     for split in found
                 },
-                with_texts=[name for name in splits if name != TRAIN],
+                with_texts=[name for name in files if name != TRAIN],
                 sources=[entry for entries in sources.values() for entry in entries],
-                extra=lambda: _description(found, filters, max_line_tokens),
+                extra=lambda: _description(found, filters, hold_out, max_line_tokens),
             )
     _say_unknown(found, notices)
     return notices.messages
 
 
-def _check(splits: Mapping[str, Sequence[Path]], max_line_tokens: int) -> None:
+def _check(splits: Sequence[str], max_line_tokens: int) -> None:
     if max_line_tokens < 1:
         raise UsageError(f"max_line_tokens is {max_line_tokens}; expected at least 1")
     if TRAIN not in splits:
         raise UsageError(f"there is no split {TRAIN!r}, only {', '.join(splits) or 'none'}")
     for name in splits:
+        if splits.count(name) > 1:
+            raise UsageError(f"{name!r} is given, and to be held out, too; expected one of them")
         if not re.match(SPLIT_NAME, name):
             raise UsageError(f"{name!r} cannot name a split; expected letters, digits, '-' and '_'")
 
@@ -116,9 +127,12 @@ def _unchanged(
     files.check_unchanged(entries)
 
 
-def _description(splits: Iterable[Split], filters: Filters, max_line_tokens: int) -> dict[str, Any]:
+def _description(
+    splits: Iterable[Split], filters: Filters, hold_out: Mapping[str, float], max_line_tokens: int
+) -> dict[str, Any]:
     return {
         "filters": asdict(filters),
+        **({"hold_out": dict(hold_out)} if hold_out else {}),
         "max_line_tokens": max_line_tokens,
         "lines": {split.name: split.tally.lines for split in splits},
         "dropped": {split.name: dict(sorted(split.tally.dropped.items())) for split in splits},

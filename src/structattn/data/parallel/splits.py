@@ -91,7 +91,8 @@ class Split:
 
     def _check_some_left(self) -> None:
         if not self.tally.lines:
-            raise DataError(self.files.shown, "holds no lines")
+            what = "holds no lines" if self.rules.portion is None else f"none of its pairs fell to {self.name!r}"
+            raise DataError(self.files.shown, what)
         if not self.tally.kept:
             raise DataError(self.files.shown, f"all of its {self.tally.lines} pairs are dropped: {self.tally.told()}")
 
