@@ -74,5 +74,5 @@ def test_a_greater_beam_finds_likelier_words():
 
 def test_words_and_characters_are_scored_together():
     hypothesis = Hypothesis((5, 3, 2), -3.0, -1.0)
-    found = with_spellings(hypothesis, -6.0, BeamSearch(rule=PerToken()))
+    found = with_spellings(hypothesis, -6.0, PerToken())
     assert (found.tokens, found.log_probability, found.score) == ((5, 3, 2), -9.0, -3.0)

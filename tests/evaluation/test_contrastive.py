@@ -11,8 +11,12 @@ from typer.testing import CliRunner
 from structattn.cli.main import app
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores
+from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.build import build_model_for
+from structattn.tasks.pair_predictions import predictions
+from structattn.tasks.translation.batches import pairs_to_score
 from structattn.training.train import train
 
 PLACE = Path("pairs.json")
@@ -86,8 +90,14 @@ def test_what_cannot_be_scored_is_refused(translation_run):
 
 def test_the_command_scores_runs_and_keeps_the_scores(parallel_data, tmp_path):
     model = {"kind": "encoder_decoder", "width": 8, "heads": 2, "feedforward_width": 8, "encoder": {"layers": 1}}
-    training = {"batches": {"kind": "pairs", "tokens": 100}, "max_updates": 1, "max_epochs": None}
+    training = {
+        "batches": {"kind": "pairs", "tokens": 100},
+        "max_updates": 2,
+        "max_epochs": None,
+        "checkpoint_every": 1,
+    }
     tree = {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
+    tree["evaluation"] = {"checkpoint": "last-2"}
     train(resolve_settings(tree), tmp_path / "run")
     entries = [{"source": each.source, "reference": each.reference,
                 "errors": [{"type": "type one", "contrastive": each.contrastive, "distance": 2}]}
@@ -101,3 +111,25 @@ def test_the_command_scores_runs_and_keeps_the_scores(parallel_data, tmp_path):
     assert (kept["kind"], kept["name"], kept["per_token"]) == ("contrastive", "my.pairs", True)
     assert kept["types"]["type one"] == kept["distances"]["type one"]["2"]
     assert kept["types"]["type one"]["trials"] == 5
+    nats = contrastive_nats(open_run(tmp_path / "run", "last-2"), CONTRASTS, per_token=True)
+    assert kept["types"]["type one"]["right"] == int((nats[:, 0] < nats[:, 1]).sum()), "the weights that the run names"
+
+
+def test_models_that_read_and_spell_rare_words_are_scored_as_they_were_trained(names, tmp_path):
+    prepared = names.prepare(tmp_path, train=300, valid=10)
+    settings = resolve_settings(names.tree(prepared.path))
+    torch.manual_seed(2)
+    run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+    lines = list(zip(prepared.texts("valid", "source"), prepared.texts("valid", "target"), strict=True))
+    contrasts = [contrast(source, target, "one", line=n) for n, (source, target) in enumerate(lines)]
+    found = contrastive_nats(run, contrasts, batch_tokens=25)
+    examples = pairs_to_score(prepared, "valid", 10_000, "both")
+    for row, nats in enumerate(found[:, 0]):
+        alone = predictions(run.model, examples.batch(np.array([row])))
+        assert nats == pytest.approx((alone.word_nats() + alone.character_nats()).item(), rel=1e-5)
+    (other,), (same,) = (
+        contrastive_nats(run, [contrast("xabc", reference, contrastive)])
+        for reference, contrastive in (("XABC one", "XABB one"), ("XABC one", " XABC  one"))
+    )
+    assert other[0] != other[1], "only the spelling differs"
+    assert same[0] == same[1], "what is the same to the model is equally likely"

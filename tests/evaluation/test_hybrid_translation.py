@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,18 +12,19 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from structattn.analysis.pairs import explained_pairs
 from structattn.cli.main import app
 from structattn.data.spelling import speller_of
-from structattn.decoding import Hypothesis, length_limits
+from structattn.decoding import Hypothesis, Sampling, length_limits
 from structattn.evaluation.runs import open_run
-from structattn.evaluation.translating import Translator
+from structattn.evaluation.translating import Draws, Translator
 from structattn.evaluation.translation import SEARCHES, translator_of
 from structattn.evaluation.unknown_words import Incomplete, Sources, attended
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.build import build_model_for
-from structattn.tasks.pair_predictions import predictions
+from structattn.tasks.pair_predictions import predictions, spelt_source
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation_metrics import corpus_scores
 from structattn.training.train import train
@@ -235,3 +237,21 @@ def test_what_cannot_be_is_refused(names, run, tmp_path):
     bytes_ = names.prepare(tmp_path, level="byte").path
     with pytest.raises(SettingsError, match="do not say how words are spelt"):
         train(resolve_settings(names.tree(bytes_)), tmp_path / "bytes")
+
+
+def test_rare_words_are_explained_as_they_are_read(run):
+    ((batch, found),) = explained_pairs(run, "valid", 10_000)
+    source, rare = spelt_source(run.model, batch.source, batch.source_words)
+    assert (source >= run.prepared.sides.source.vocabulary.size).any()
+    expected = run.model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
+    for one, other in zip(found.encoder + found.decoder, expected.encoder + expected.decoder, strict=True):
+        torch.testing.assert_close(one.weights, other.weights)
+
+
+def test_drawn_hypotheses_keep_their_order_and_are_scored_by_their_probability(run):
+    drawn = replace(translator_of([run]), draws=Draws(Sampling(2.0), 3))
+    kept = replace(drawn, unknown="keep")
+    for found, words in zip(drawn(LINES, 6), kept(LINES, 6), strict=True):
+        assert all(each.score == pytest.approx(each.log_probability) for each in found)
+        for one, other in zip(found, words, strict=True):
+            assert all(b in ("<unk>", a) for b, a in zip(other.text.split(), one.text.split(), strict=True))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from dataclasses import replace
 
 import pytest
@@ -15,11 +16,11 @@ from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translating import Draws
-from structattn.evaluation.translation import translator_of
+from structattn.evaluation.translation import translation_scores, translator_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
-from structattn.support.errors import SettingsError, StructattnError
+from structattn.support.errors import DataError, SettingsError, StructattnError, UsageError
 from structattn.sweeps.pool import Pool
 from structattn.sweeps.results import read_sweep
 from structattn.sweeps.sweep import run_sweep
@@ -156,6 +157,7 @@ def test_the_commands_translate_and_compare(place):
 def test_bootstrap_tells_a_better_system_from_a_worse_one():
     references = [target for _, target in pairs(60, 5)]
     worse = [" ".join(reversed(line.split())) for line in references]
+    assert {each.p for each in compared(worse, list(worse), references, samples=100).values()} == {1.0}
     found = compared(worse, references, references, samples=100)
     assert found["BLEU"].second == pytest.approx(100)
     assert found["BLEU"].p < 0.05
@@ -242,3 +244,30 @@ def test_other_models_and_data_are_refused(place, run, tmp_path):
         train(resolve_settings({**tree(place / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
     with pytest.raises(StructattnError, match="structattn evaluate"):
         compared_runs(place / "run", place / "run", "valid")
+
+
+def test_a_line_that_cannot_be_read_is_named(place):
+    shown = CliRunner().invoke(app, ["translate", str(place / "run")], input=b"eins\nzwei <bos>\n")
+    assert shown.exit_code == 1
+    assert "source:2: the word <bos>" in " ".join(shown.output.split())
+
+
+def test_learned_positions_end_translations_and_refuse_longer_sources(translation_run):
+    positions = {"kind": "learned", "maximum": 8}
+    run = translation_run(kind="encoder_decoder", positions=positions)
+    translator = replace(translator_of([run]), limits=lambda lengths: lengths + 50)
+    found = translator(["eins zwei", "eins " * 7])
+    assert all(len(best.text.split()) <= 8 for (best,) in found)
+    with pytest.raises(DataError, match="source:2: 8 tokens and <eos> in a line; the model reads 8"):
+        translator(["eins", "eins " * 8])
+
+
+def test_a_missing_sacrebleu_is_told_before_the_work(place, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "width": 8}}
+    tree["training"] = {"batches": {"kind": "pairs", "tokens": 100}, "select_by": "bleu"}
+    with pytest.raises(UsageError, match="sacrebleu is not there"):
+        train(resolve_settings(tree), place / "no-bleu")
+    assert not (place / "no-bleu" / "events.jsonl").exists()
+    with pytest.raises(UsageError, match="sacrebleu is not there"):
+        translation_scores(run, "elsewhere", 100)

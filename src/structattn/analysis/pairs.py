@@ -11,6 +11,7 @@ from structattn.evaluation.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
+from structattn.tasks.pair_predictions import spelt_source
 from structattn.tasks.translation.batches import pairs_to_score
 
 BATCH_TOKENS = 2048  # a batch's maps have as many numbers for each head, times the length
@@ -45,8 +46,9 @@ def explained_pairs(
 def explain_pairs(run: TrainedRun, batch: PairBatch) -> EncoderDecoderExplanation:
     """What every layer attends to in a batch of pairs, under teacher forcing."""
     batch = batch.to(next(run.model.parameters()).device)
+    source, rare = spelt_source(run.model, batch.source, batch.source_words)
     found: EncoderDecoderExplanation = run.model.explain(
-        batch.source, batch.inputs, batch.source_lengths, batch.lengths
+        source, batch.inputs, batch.source_lengths, batch.lengths, rare
     )
     return found
 

@@ -16,8 +16,9 @@ def contrast(
     ],
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     checkpoint: Annotated[
-        str, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
-    ] = "best",
+        str | None,
+        typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.  [default: the run's own]"),
+    ] = None,
     per_token: Annotated[bool, typer.Option(help="Compare nats per token, not those of the whole sentence.")] = False,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:

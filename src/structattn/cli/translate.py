@@ -100,7 +100,7 @@ def translate(
     lines, done = (line.text for line in lines_of(source, Path("standard input"), Notices())), 0
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
-            found = translator(chunk, n_best, advance)
+            found = translator(chunk, n_best, advance, done + 1)
             for number, translations in enumerate(found, start=done + 1):
                 sys.stdout.write(shown(number, translations))
             sys.stdout.flush()

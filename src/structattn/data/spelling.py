@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from structattn.data.vocabulary import BOS, EOS, PAD, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
+from structattn.data.vocabulary import BOS, EOS, PAD, UNK, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
 
 Word = TypeVar("Word", bound=Hashable)
 
@@ -84,6 +84,26 @@ def spelt(rows: Sequence[Iterable[tuple[int, Word]]], width: int, spelling: Call
         for place, word in words:
             which[row, place] = row_of.setdefault(word, len(row_of) + 1)
     return Spelt(torch.from_numpy(which), _table([spelling(word) for word in row_of]))
+
+
+def spelt_lines(lines: Sequence[Sequence[str]], ids: Sequence[Sequence[int]], width: int, speller: Speller) -> Spelt:
+    """The words of lines that have no number.
+
+    Args:
+        lines: words.
+        ids: their numbers; ``<unk>`` where there is none.
+        width: of the batch.
+        speller: of the language.
+    """
+    rare = [
+        [
+            (place, word)
+            for place, (word, number) in enumerate(zip(words, numbers, strict=True))
+            if number == UNK and word != UNKNOWN_SYMBOL
+        ]
+        for words, numbers in zip(lines, ids, strict=True)
+    ]
+    return spelt(rare, width, speller.spell)
 
 
 def _table(spellings: Sequence[Sequence[int]]) -> Int64[Tensor, "words characters"]:

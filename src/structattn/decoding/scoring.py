@@ -39,8 +39,9 @@ def score_pairs(
     source: Int[Tensor, "batch source"],
     texts: Sequence[Sequence[int]],
     source_lengths: Int[Tensor, " batch"] | None = None,
+    rare: Int[Tensor, "rare characters"] | None = None,
 ) -> TextScores:
-    """The logarithms of p(text | source), as contrastive evaluation needs them.
+    """The logarithms of p(text | source); <unk> is a token like others, and not spelt.
 
     Cost: one forward pass, and memory for B * T * classes numbers.
 
@@ -49,6 +50,7 @@ def score_pairs(
         source: ids that end with <eos>; <pad> from each length on.
         texts: one for each source: ids after <bos>, with <eos> at the end unless only a beginning is to be scored.
         source_lengths: how many tokens of each source count; all where None.
+        rare: spellings of source words without a number, for models that read them; see ``EncoderDecoder.forward``.
 
     Raises:
         ValueError: a text holds <pad> or <bos>, or <eos> before its end, or there are not as many texts as sources.
@@ -56,7 +58,7 @@ def score_pairs(
     if len(texts) != len(source):
         raise ValueError(f"{len(texts)} texts for {len(source)} sources; expected one for each")
     return _scored(
-        lambda inputs, lengths: model(source, inputs, source_lengths, lengths), _checked(texts), source.device
+        lambda inputs, lengths: model(source, inputs, source_lengths, lengths, rare), _checked(texts), source.device
     )
 
 

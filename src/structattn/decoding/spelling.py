@@ -12,7 +12,7 @@ from torch import Tensor
 from structattn.decoding.beam_search import beam_search
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.hypothesis import Hypothesis
-from structattn.decoding.length_rules import score
+from structattn.decoding.length_rules import LengthRule, score
 from structattn.decoding.procedures import BeamSearch
 from structattn.decoding.stepper import Start, Stepper
 from structattn.decoding.tokens import BOS, EOS_CLASS, UNK_CLASS
@@ -70,14 +70,14 @@ def _begun(x: Tensor) -> Tensor:
     return torch.full((x.shape[0],), BOS, device=x.device)
 
 
-def with_spellings(hypothesis: Hypothesis, characters: float, search: BeamSearch) -> Hypothesis:
+def with_spellings(hypothesis: Hypothesis, characters: float, rule: LengthRule) -> Hypothesis:
     """The hypothesis with log p(words) + log p(characters), scored by the rule that ranked its words.
 
     Args:
         hypothesis: of words.
         characters: log p of the spelling of all its <unk>.
-        search: what found it.
+        rule: of the lengths of words.
     """
     total = torch.tensor(hypothesis.log_probability + characters, dtype=torch.float64)
-    ranked = score(search.ranking or search.rule, total, torch.tensor(len(hypothesis.tokens)))
+    ranked = score(rule, total, torch.tensor(len(hypothesis.tokens)))
     return replace(hypothesis, log_probability=total.item(), score=ranked.item())

@@ -1,28 +1,38 @@
 """Whether a model finds a translation more likely than the same with an error (You et al. 2020, section 6.2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 
 from structattn.data.contrastive import Contrast
-from structattn.data.parallel.sides import Side
-from structattn.data.tokenizers import TextError
-from structattn.data.vocabulary import EOS
-from structattn.decoding import in_batches, padded, score_pairs
+from structattn.data.pair_batching import PairBatch, make_pair_batch
+from structattn.data.parallel.sides import Side, Sides
+from structattn.data.spelling import spelt_lines
+from structattn.data.tokenizers import TextError, split_line
+from structattn.decoding import in_batches
 from structattn.evaluation.analyses import write_analysis
 from structattn.evaluation.proportions import Proportion, proportion
 from structattn.evaluation.runs import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import progress
+from structattn.tasks.pair_predictions import predictions
 
 BATCH_TOKENS = 4096
 FARTHEST = 15  # words; what is farther apart is counted together, as LingEval97's own tool does
 
-_Ids = tuple[list[int], list[int]]  # of a source and of a translation
+
+@dataclass(frozen=True)
+class _Coded:
+    """A source and a translation of it as ids, and as words where words without a number have spellings."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    words: tuple[tuple[str, ...], tuple[str, ...]] | None
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,13 @@ def contrastive_nats(
     """-log p(translation | source) of the reference and of the contrastive translation, <eos> counted.
 
     Args:
-        run: a translation run; lines become ids as they did for training.
+        run: a translation run; lines become ids, and rare words spellings, as they did for training.
         contrasts: the pairs.
-        per_token: divide by the number of tokens, <eos> counted.
+        per_token: divide by the number of tokens, <eos> counted; characters of spellings are none.
         batch_tokens: the largest padded size of a batch.
 
-    Cost: each different translation of a source is scored once; memory for batch_tokens * classes numbers.
+    Cost: each different translation of a source is scored once, so that what looks the same to the model is equally
+    likely; memory for batch_tokens * classes numbers.
 
     Raises:
         UsageError: the run is no translation run.
@@ -60,12 +71,14 @@ def contrastive_nats(
     """
     if not isinstance(run.model, EncoderDecoder):
         raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} does not translate")
-    encoded = _encoded(run, contrasts)
-    with progress("Scoring translations", len(encoded), "translations") as advance:
-        found = _scored(run.model, list(encoded.values()), per_token, batch_tokens, advance)
-    nats = dict(zip(encoded, found, strict=True))
-    rows = [[nats[each.source, text] for text in (each.reference, each.contrastive)] for each in contrasts]
-    return np.array(rows, np.float64).reshape(-1, 2)
+    coded = [
+        _coded(run.prepared.sides, each, text) for each in contrasts for text in (each.reference, each.contrastive)
+    ]
+    different = list(dict.fromkeys(coded))
+    with progress("Scoring translations", len(different), "translations") as advance:
+        found = _scored(run, different, per_token, batch_tokens, advance)
+    nats = dict(zip(different, found, strict=True))
+    return np.array([nats[each] for each in coded], np.float64).reshape(-1, 2)
 
 
 def contrastive_scores(
@@ -95,41 +108,53 @@ def write_contrastive(run: TrainedRun, name: str, scores: ContrastiveScores) -> 
     return write_analysis(run.folder, f"contrastive-{name}", "contrastive", content)
 
 
-def _encoded(run: TrainedRun, contrasts: Sequence[Contrast]) -> dict[tuple[str, str], _Ids]:
-    """The ids of each different source and translation, ``<eos>`` at the end; a reference has several errors."""
-    sides, found = run.prepared.sides, dict[tuple[str, str], _Ids]()
-    for each in contrasts:
-        for text in (each.reference, each.contrastive):
-            if (each.source, text) not in found:
-                found[each.source, text] = _ids(sides.source, each.source, each), _ids(sides.target, text, each)
-    return found
+def _coded(sides: Sides, contrast: Contrast, translation: str) -> _Coded:
+    texts = sides.source.normalization(contrast.source), sides.target.normalization(translation)
+    source, target = (
+        _ids(side, text, contrast) for side, text in zip((sides.source, sides.target), texts, strict=True)
+    )
+    if sides.target.speller is None:
+        return _Coded(source, target, None)
+    return _Coded(source, target, (_words(texts[0]), _words(texts[1])))
 
 
-def _ids(side: Side, text: str, contrast: Contrast) -> list[int]:
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(split_line("word", text))
+
+
+def _ids(side: Side, text: str, contrast: Contrast) -> tuple[int, ...]:
     try:
-        return [*side.encode(text), EOS]
+        return tuple(side.tokenizer.encode(text))
     except TextError as error:
         raise DataError(contrast.path, f"{text!r:.60}: {error.reason}", contrast.line) from None
 
 
 def _scored(
-    model: EncoderDecoder,
-    pairs: Sequence[_Ids],
-    per_token: bool,
-    batch_tokens: int,
-    advance: Callable[[int], object],
+    run: TrainedRun, pairs: Sequence[_Coded], per_token: bool, batch_tokens: int, advance: Callable[[int], object]
 ) -> list[float]:
-    device = next(model.parameters()).device
-
-    def score(batch: list[_Ids]) -> list[float]:
-        source, lengths = padded([source for source, _ in batch], device)
-        found = score_pairs(model, source, [target for _, target in batch], lengths)
-        nats = -found.per_token.double().sum(1)
+    def score(batch: list[_Coded]) -> list[float]:
+        made = _batch(run.prepared.sides, batch)
+        with torch.no_grad():
+            nats = predictions(run.model, made).nats_of_rows().cpu()
         advance(len(batch))
-        values: list[float] = (nats / found.lengths if per_token else nats).tolist()
+        values: list[float] = (nats / made.lengths if per_token else nats).tolist()
         return values
 
-    return in_batches(pairs, [max(map(len, pair)) for pair in pairs], batch_tokens, score)
+    lengths = [max(len(pair.source), len(pair.target)) + 1 for pair in pairs]
+    return in_batches(pairs, lengths, batch_tokens, score)
+
+
+def _batch(sides: Sides, pairs: list[_Coded]) -> PairBatch:
+    batch = make_pair_batch([(np.array(pair.source), np.array(pair.target)) for pair in pairs], range(len(pairs)))
+    if sides.source.speller is None or sides.target.speller is None:
+        return batch
+    words = [pair.words or ((), ()) for pair in pairs]
+    sources, targets = [its[0] for its in words], [its[1] for its in words]
+    return replace(
+        batch,
+        source_words=spelt_lines(sources, [p.source for p in pairs], batch.source.shape[1], sides.source.speller),
+        target_words=spelt_lines(targets, [p.target for p in pairs], batch.targets.shape[1], sides.target.speller),
+    )
 
 
 def _distance(contrast: Contrast) -> str:

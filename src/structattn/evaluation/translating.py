@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from structattn.data.parallel.sides import Sides
-from structattn.data.spelling import Spelt, spelt
-from structattn.data.tokenizers import split_line
+from structattn.data.spelling import spelt_lines
+from structattn.data.tokenizers import TextError, split_line
 from structattn.data.vocabulary import EOS, UNK, UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
@@ -18,6 +19,7 @@ from structattn.decoding import (
     Sampling,
     Start,
     Stepper,
+    Unnormalized,
     beam_search,
     dusell_chiang_2024,
     fairseq,
@@ -31,6 +33,7 @@ from structattn.decoding import (
 )
 from structattn.evaluation.unknown_words import Incomplete, Sources, Unknown
 from structattn.models import EncoderDecoder
+from structattn.support.errors import DataError
 from structattn.support.generators import derived_seed
 from structattn.tasks.pair_predictions import spelt_source
 
@@ -38,6 +41,8 @@ SEARCHES: Mapping[str, Callable[[int], BeamSearch]] = MappingProxyType(
     {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}
 )
 """Ways to search by name, each a function of the size of the beam."""
+
+SOURCE_LINES = Path("source")  # what messages call the lines that are translated
 
 
 @dataclass(frozen=True)
@@ -107,19 +112,27 @@ class Translator:
     draws: Draws | None = None
 
     def __call__(
-        self, lines: Sequence[str], n_best: int = 1, advance: Callable[[int], object] = lambda count: None
+        self,
+        lines: Sequence[str],
+        n_best: int = 1,
+        advance: Callable[[int], object] = lambda count: None,
+        first: int = 1,
     ) -> list[list[Translation]]:
         """At most ``n_best`` translations of each line; an empty line has an empty one.
 
-        The best is first; of those that are drawn, the one drawn first, but for a model that spells.
+        The best is first; of those that are drawn, the one drawn first.
 
         Args:
             lines: as they stand in a file.
             n_best: how many.
             advance: told how many lines more are done.
+            first: the number of the first line, for messages.
+
+        Raises:
+            DataError: a line has no encoding, or is too long for the model.
         """
         texts = [self.sides.source.normalization(line) for line in lines]
-        ids = [self.sides.source.tokenizer.encode(text) for text in texts]
+        ids = [self._ids(text, number) for number, text in enumerate(texts, start=first)]
 
         def decode(batch: list[int]) -> list[list[Translation]]:
             found = self._decoded([(texts[number], ids[number]) for number in batch], n_best)
@@ -128,13 +141,25 @@ class Translator:
 
         return in_batches(range(len(lines)), [len(source) + 1 for source in ids], self.batch_tokens, decode)
 
+    def _ids(self, text: str, number: int) -> list[int]:
+        try:
+            ids = self.sides.source.tokenizer.encode(text)
+        except TextError as error:
+            raise DataError(SOURCE_LINES, error.reason, number) from None
+        longest = min((model.longest_source for model in self.models if model.longest_source), default=None)
+        if longest is not None and len(ids) >= longest:
+            reason = f"{len(ids)} tokens and <eos> in a line; the model reads {longest}"
+            raise DataError(SOURCE_LINES, reason, number)
+        return ids
+
     def _decoded(self, lines: list[tuple[str, list[int]]], n_best: int) -> list[list[Translation]]:
         there = [index for index, (_, ids) in enumerate(lines) if ids]
         results = [[Translation("", 0.0, 0.0)] for _ in lines]
         if there:
             sources = self._sources([lines[index] for index in there])
             model, start = self._start(sources)
-            limits = self.limits(sources.lengths - 1)
+            most = min((model.longest_target for model in self.models if model.longest_target), default=None)
+            limits = self.limits(sources.lengths - 1).clamp(min=0, max=most)
             if self.draws is None:
                 kept = self.search.beam if self.unknown == "spell" else n_best
                 found = beam_search(model, start, limits, self.search, kept)
@@ -148,18 +173,9 @@ class Translator:
         device = next(self.models[0].parameters()).device
         ids, lengths = padded([[*numbers, EOS] for _, numbers in lines], device)
         words = [split_line("word", text) for text, _ in lines] if self.sides.level == "word" else []
-        known = self._spelt(words, ids).to(device) if words and self.sides.source.speller is not None else None
+        speller, numbers = self.sides.source.speller, [numbers for _, numbers in lines]
+        known = None if speller is None else spelt_lines(words, numbers, ids.shape[1], speller).to(device)
         return Sources(tuple(spelt_source(model, ids, known) for model in self.models), lengths, words)
-
-    def _spelt(self, words: list[list[str]], ids: Tensor) -> Spelt:
-        """The words of the sources that have no number."""
-        speller = self.sides.source.speller
-        assert speller is not None
-        rare = [
-            [(place, word) for place, word in enumerate(of_line) if row[place] == UNK and word != UNKNOWN_SYMBOL]
-            for of_line, row in zip(words, ids.tolist(), strict=True)
-        ]
-        return spelt(rare, ids.shape[1], speller.spell)
 
     def _start(self, sources: Sources) -> tuple[Stepper, Start]:
         starts = [
@@ -181,7 +197,7 @@ class Translator:
         whole = [
             [completed.get((i, j)) or (each, []) for j, each in enumerate(of_one)] for i, of_one in enumerate(found)
         ]
-        if self.unknown == "spell":
+        if self.unknown == "spell" and self.draws is None:
             whole = [sorted(of_one, key=lambda one: (not one[0].finished, -one[0].score)) for of_one in whole]
         return [[self._translation(*one) for one in of_one] for of_one in whole]
 
@@ -192,8 +208,9 @@ class Translator:
         speller = self.sides.target.speller
         assert speller is not None
         found = incomplete.spelt(speller, self.search.beam)
+        rule = Unnormalized() if self.draws is not None else self.search.ranking or self.search.rule
         return [
-            (with_spellings(hypothesis, sum(p for _, p in words), self.search), [word for word, _ in words])
+            (with_spellings(hypothesis, sum(p for _, p in words), rule), [word for word, _ in words])
             for hypothesis, words in zip(incomplete.hypotheses, found, strict=True)
         ]
 

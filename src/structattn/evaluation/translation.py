@@ -18,7 +18,7 @@ from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.scores import pair_scores
-from structattn.tasks.translation_metrics import corpus_scores
+from structattn.tasks.translation_metrics import corpus_scores, sacrebleu_module
 
 
 def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:
@@ -64,6 +64,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
 
     Those of a model that spells are scored, besides, with ``<unk>`` kept, and with attended source words copied.
     """
+    sacrebleu_module("sacrebleu.metrics")  # if it is missing, that is said before the work
     scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
     sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
     translator = translator_of([run])

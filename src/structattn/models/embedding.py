@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import Streams
+from structattn.attention.positions.learned import LearnedPositions
 from structattn.operators.common.dropout import dropout
 
 NEVER_PREDICTED = 2  # <pad> 0 and <bos> 1; every other id is a class: class c stands for id c + 2
@@ -82,3 +83,9 @@ class TwoStreamEmbedding(nn.Module):
     def class_rows(self) -> Float[Tensor, "classes width"]:
         """The semantic row of each class."""
         return self.semantic.class_rows()
+
+
+def longest_of(embedding: nn.Module) -> int | None:
+    """How many positions an embedding has vectors for; None: as many as there are."""
+    found = [module.maximum for module in embedding.modules() if isinstance(module, LearnedPositions)]
+    return min(found, default=None)

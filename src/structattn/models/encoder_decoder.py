@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.characters import SpelledEmbedding, SpellingDecoder
-from structattn.models.embedding import Embedding, TwoStreamEmbedding
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, longest_of
 from structattn.models.layers import Layers, LayersState
 from structattn.models.residual import Memory
 
@@ -58,6 +58,16 @@ class EncoderDecoder(nn.Module):
         self.source, self.target = source, target
         self.encoder, self.decoder = encoder, decoder
         self.output, self.spelling = output, spelling
+
+    @property
+    def longest_source(self) -> int | None:
+        """Tokens that a source may have, <eos> counted; None: any number."""
+        return longest_of(self.target if self.source is None else self.source)
+
+    @property
+    def longest_target(self) -> int | None:
+        """Tokens that a target may have, <eos> counted; None: any number."""
+        return longest_of(self.target)
 
     def forward(
         self,

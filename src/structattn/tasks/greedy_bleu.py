@@ -48,5 +48,6 @@ def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices,
     batch = examples.batch(numbers).to(next(model.parameters()).device)
     source, rare = spelt_source(model, batch.source, batch.source_words)
     start = translation(model, source, batch.source_lengths, rare)
-    found = greedy(model, start, length_limits(batch.source_lengths - 1))
+    limits = length_limits(batch.source_lengths - 1, most=model.longest_target)
+    found = greedy(model, start, limits)
     return [sides.target.decode(hypothesis.text) for hypothesis in found]

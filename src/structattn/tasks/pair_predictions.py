@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from structattn.data.pair_batching import PairBatch
 from structattn.data.spelling import Spelt
 from structattn.models import SpelledEmbedding
 from structattn.support.errors import StructattnError
-from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID, nats_of
+from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID, nats_of, token_nats
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,14 @@ class Predictions:
         classes: of the target tokens; those of <pad> count nowhere.
         character_logits: of the spelling of each target word that is <unk>; None where the model does not spell.
         character_classes: of those characters and the mark after the last.
+        spelt_rows: the row of the batch in which each of these words stands.
     """
 
     logits: Float[Tensor, "batch time classes"]
     classes: Int[Tensor, "batch time"]
     character_logits: Float[Tensor, "words characters characterclasses"] | None = None
     character_classes: Int[Tensor, "words characters"] | None = None
+    spelt_rows: Int[Tensor, " words"] | None = None
 
     def word_nats(self) -> Float[Tensor, ""]:
         """-log p of the words, <unk> being one."""
@@ -39,6 +41,14 @@ class Predictions:
         if self.character_logits is None or self.character_classes is None:
             return self.logits.new_zeros(())
         return nats_of(self.character_logits, self.character_classes)
+
+    def nats_of_rows(self) -> Float64[Tensor, " batch"]:
+        """-log p of each target, its words and their spellings; terms in the logits' precision, sums in float64."""
+        nats = token_nats(self.logits, self.classes).double().sum(1)
+        if self.character_logits is None or self.character_classes is None or self.spelt_rows is None:
+            return nats
+        characters = token_nats(self.character_logits, self.character_classes).double().sum(1)
+        return nats.index_add(0, self.spelt_rows, characters)
 
 
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
@@ -52,7 +62,8 @@ def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     spellings = words.spellings[words.which[words.which > 0] - 1]
     spell: Any = model.with_spellings
     found = spell(source, batch.inputs, words.which > 0, spellings[:, :-1], *lengths, rare)
-    return Predictions(found[0], classes, found[1], spellings[:, 1:] - FIRST_OUTPUT_ID)
+    rows = (words.which > 0).nonzero()[:, 0]
+    return Predictions(found[0], classes, found[1], spellings[:, 1:] - FIRST_OUTPUT_ID, rows)
 
 
 def spelt_source(

@@ -31,6 +31,14 @@ def nats_of(logits: Float[Tensor, "batch time classes"], classes: Int[Tensor, "b
     return F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=PADDING_CLASS, reduction="sum")
 
 
+def token_nats(
+    logits: Float[Tensor, "batch time classes"], classes: Int[Tensor, "batch time"]
+) -> Float[Tensor, "batch time"]:
+    """-log softmax(logits)[class] of each position; 0 where there is padding."""
+    flat = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=PADDING_CLASS, reduction="none")
+    return flat.view(classes.shape)
+
+
 def summed_nats(model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
     """-log p(batch) = -Σ log softmax(logits)[target], over all positions that are not padding.
 

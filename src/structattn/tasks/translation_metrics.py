@@ -114,7 +114,7 @@ def compared(
             second=float(other.score),
             first_interval=float(one.ci or 0.0),
             second_interval=float(other.ci or 0.0),
-            p=float(other.p_value),
+            p=1.0 if one.score == other.score else float(other.p_value),  # sacrebleu counts greater differences only
             signature=str(signatures[name]),
         )
     return found

@@ -19,13 +19,19 @@ class LearnedPositions(nn.Module):
             raise ValueError(f"maximum={maximum}; expected at least 1 position")
         self.table = nn.Parameter(torch.empty(maximum, width).normal_(std=0.02))
 
+    @property
+    def maximum(self) -> int:
+        """How many there are."""
+        return self.table.shape[0]
+
     def forward(self, first: int, count: int) -> Float[Tensor, "count width"]:
         """What to add to positions ``first`` to ``first + count - 1``, counted from 0.
 
         Raises:
             ValueError: there are not so many.
         """
-        maximum = self.table.shape[0]
-        if first + count > maximum:
-            raise ValueError(f"a sequence of {first + count} positions; the {maximum} learned ones do not reach so far")
+        if first + count > self.maximum:
+            raise ValueError(
+                f"a sequence of {first + count} positions; the {self.maximum} learned ones do not reach so far"
+            )
         return self.table[first : first + count]

@@ -24,8 +24,7 @@ def pair_scores(
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)
             with torch.no_grad():
-                found = predictions(model, batch)
-                nats += found.word_nats().item() + found.character_nats().item()
+                nats += predictions(model, batch).nats_of_rows().sum().item()
             symbols += int(batch.lengths.sum())
             after_batch()
     finally:

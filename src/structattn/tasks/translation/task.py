@@ -21,6 +21,7 @@ from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
 from structattn.tasks.translation.scores import pair_scores
+from structattn.tasks.translation_metrics import sacrebleu_module
 
 
 @dataclass(frozen=True)
@@ -102,5 +103,6 @@ def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed:
 
 
 def _bleu(prepared: PreparedFolder, valid: PairExamples) -> Callable[[EncoderDecoder, Callable[[], None]], float]:
+    sacrebleu_module("sacrebleu.metrics")  # if it is missing, that is said now
     sides, references = prepared.sides, prepared.texts("valid", "target")
     return lambda model, after_batch: greedy_bleu(model, valid, sides, references, after_batch)
