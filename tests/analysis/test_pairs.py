@@ -8,7 +8,13 @@ import torch
 
 from structattn.analysis.analyze import analyze_run, first_examples
 from structattn.analysis.pairs import explained_pairs, pair_records
+from structattn.data.parallel.languages import Coding
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.prepared import open_prepared
+from structattn.evaluation.runs import TrainedRun
+from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.build import build_model_for
 
 MODELS = {
     "softmax": {},
@@ -108,3 +114,17 @@ def test_what_is_not_there_or_too_long_is_refused(translation_run):
         pair_records(run, "test", 0, longest=2)
     with pytest.raises(DataError, match="no split"):
         list(explained_pairs(run, "elsewhere"))
+
+
+def test_no_example_is_chosen_that_is_too_long_to_be_explained(tmp_path):
+    lines = {"de": ["ein " * 450, "a b", "c d " * 20], "en": ["one", "two " * 399, "three " * 10]}
+    files = [tmp_path / f"text.{side}" for side in lines]
+    for file, its in zip(files, lines.values(), strict=True):
+        file.write_text("".join(line.strip() + "\n" for line in its))
+    prepare_parallel(tmp_path / "data", {"train": files, "valid": files}, coding=Coding("word"))
+    model, training = {"kind": "encoder_decoder", "width": 8}, {"batches": {"kind": "pairs", "tokens": 100}}
+    tree = {"task": "translation", "data": str(tmp_path / "data"), "model": model, "training": training}
+    settings, prepared = resolve_settings(tree), open_prepared(tmp_path / "data")
+    run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+    assert first_examples(run, "valid", 9) == [2, 1]
+    assert analyze_run(run, "valid", first_examples(run, "valid", 9))

@@ -1,5 +1,7 @@
 """Scores of given texts against sums over single steps, for pairs, language models and ensembles."""
 
+import math
+
 import pytest
 import torch
 
@@ -128,6 +130,13 @@ def test_impossible_ensembles_are_refused(language_model):
             Ensemble(*arguments)
     with pytest.raises(ValueError, match="0 starts for 1 models"):
         Ensemble([language_model()]).start([])
+
+
+def test_an_ensemble_ends_a_text_where_each_of_its_models_would(written):
+    model = written(lambda sentence, step, token: [-math.inf] * 6 if step else [0.0, 0.0, 0.0, 3.0, 0.0, 0.0])
+    ensemble = Ensemble([model, model])
+    (alone,), (together,) = greedy(model, model.start(), 5), greedy(ensemble, ensemble.start([model.start()] * 2), 5)
+    assert together.tokens == alone.tokens == (5,)
 
 
 def test_a_continuation_begins_after_its_prompt(language_model):

@@ -56,13 +56,18 @@ def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> 
 
 
 def first_examples(run: TrainedRun, split: str, count: int) -> list[int]:
-    """The first ``count`` examples worth looking at: of 10 to 120 tokens, and others only where those are too few."""
-    total, lengths = example_count(run, split), run.prepared.split(split).lengths
-    if isinstance(run.settings.training.batches, StreamBatches):
-        return list(range(min(count, total)))
-    fitting = [int(index) for index in np.flatnonzero((lengths >= SHORTEST_SHOWN) & (lengths <= LONGEST_SHOWN))]
-    others = [index for index in range(total) if not SHORTEST_SHOWN <= lengths[index] <= LONGEST_SHOWN]
-    return (fitting + others)[:count]
+    """The first ``count`` examples worth looking at: of 10 to 120 tokens, and others only where those are too few.
+
+    None that is too long to be explained, so there may be fewer.
+    """
+    batches = run.settings.training.batches
+    if isinstance(batches, StreamBatches):
+        return list(range(min(count, example_count(run, split)))) if batches.length <= LONGEST else []
+    lengths = run.prepared.split(split).lengths
+    longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.languages else lengths
+    fitting = (lengths >= SHORTEST_SHOWN) & (longest <= LONGEST_SHOWN)
+    others = ~fitting & (longest < LONGEST)  # <bos> or <eos> is a token, too
+    return [*np.flatnonzero(fitting).tolist(), *np.flatnonzero(others).tolist()][:count]
 
 
 def example_count(run: TrainedRun, split: str) -> int:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from structattn.decoding.choosing import at_least_single, log_normalizer
 from structattn.decoding.stepper import Start
 
 
@@ -65,5 +66,6 @@ class Ensemble:
         return self._mean([logits for logits, _ in stepped]), EnsembleState(tuple(after for _, after in stepped))
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
-        predictions = torch.stack([torch.log_softmax(of_one, -1) for of_one in logits])
+        whole = [at_least_single(of_one) for of_one in logits]
+        predictions = torch.stack([of_one - log_normalizer(of_one)[..., None] for of_one in whole])
         return predictions.logsumexp(0) if self.average == "probabilities" else predictions.mean(0)

@@ -106,4 +106,4 @@ def _translations(folder: Path, split: str) -> list[str]:
     path = hypotheses_path(folder, split)
     if not path.exists():
         raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    return path.read_bytes().decode().split("\n")[:-1]  # a CR is a character like others

@@ -108,7 +108,8 @@ def _symbol_sides(sides: list[Counts], coding: Coding, normalization: Normalizat
     if coding.level == "byte":
         vocabulary = Vocabulary.of(BYTE_SYMBOLS)
     else:
-        common = {symbol for counts in sides for symbol in counts if counts[symbol] >= coding.threshold}
+        least = max(1, coding.threshold)  # characters of forgotten words are counted 0 times
+        common = {symbol for counts in sides for symbol in counts if counts[symbol] >= least}
         ranked = sorted(common - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
         vocabulary = Vocabulary.of(ranked, unknown=True)
     speller = speller_of(total) if coding.level == "word" else None
