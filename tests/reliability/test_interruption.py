@@ -9,6 +9,7 @@ import pytest
 
 from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
+from structattn.training.store import checkpoint_updates
 
 MECHANISMS = [
     "1",
@@ -56,7 +57,10 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on(starter, small_settings, 
     assert exits == [75, 75], starter.log.read_text()
     assert f"{name} after update" in starter.log.read_text()
     starter.finish(settings, folder)
-    assert outcome(folder) == outcome(finished_run(settings))
+    undisturbed = finished_run(settings)
+    assert outcome(folder) == outcome(undisturbed)
+    kept = [sorted(checkpoint_updates(each / "checkpoints")) for each in (folder, undisturbed)]
+    assert kept[0] == kept[1], "what the mean of the last ones is must not depend on interruptions"
 
 
 def wait_for_lines(path, count):

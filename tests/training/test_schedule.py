@@ -35,14 +35,17 @@ def test_changes_below_1e8_are_not_made():
     assert after_validation(PlateauSchedule(factor=0.9, patience=0), state, 2.0).learning_rate == 1e-8
 
 
-@pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(steps=10)])
+@pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(kind="warmup", steps=10)])
 def test_the_others_pay_no_heed_to_validation(settings):
     state = ScheduleState(0.1)
     assert after_validation(settings, state, 5.0) is state
 
 
 def test_warmup_rises_linearly_then_falls_with_the_square_root():
-    rates = [rate_of_update(WarmupSchedule(steps=4), ScheduleState(0.1), update) for update in (1, 2, 4, 16, 64)]
+    rates = [
+        rate_of_update(WarmupSchedule(kind="warmup", steps=4), ScheduleState(0.1), update)
+        for update in (1, 2, 4, 16, 64)
+    ]
     assert rates == pytest.approx([0.025, 0.05, 0.1, 0.05, 0.025], rel=1e-15)
 
 
@@ -67,7 +70,7 @@ def test_the_peak_of_vaswani_et_al():
     """d^-0.5 min(u^-0.5, u w^-1.5), with rate 1 / sqrt(d w)."""
     d, w = 512, 4000
     for update in (1, 100, 4000, 100_000):
-        rate = rate_of_update(WarmupSchedule(steps=w), ScheduleState((d * w) ** -0.5), update)
+        rate = rate_of_update(WarmupSchedule(kind="warmup", steps=w), ScheduleState((d * w) ** -0.5), update)
         assert rate == pytest.approx(d**-0.5 * min(update**-0.5, update * w**-1.5), rel=1e-12)
 
 

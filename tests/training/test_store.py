@@ -68,6 +68,19 @@ def test_the_newest_are_kept(tiny_run):
     assert sorted(checkpoint_updates(run.store.folder)) == [3, 4, 5]
 
 
+def test_what_was_saved_for_an_interruption_goes_with_the_next_save(trained):
+    store, state = replace(trained.store, keep=2), state_of(trained)
+    shutil.rmtree(store.folder)
+    store.clean()
+    kept = []
+    for update, passing in [(5, False), (10, False), (12, True), (13, True), (15, False), (20, False), (20, True)]:
+        progress = replace(state.progress, update=update, best_update=None, best_score=None)
+        store.save(replace(state, progress=progress), passing)
+        kept.append(sorted(checkpoint_updates(store.folder)))
+        assert store.newest().progress.update == update
+    assert kept == [[5], [5, 10], [5, 10, 12], [5, 10, 13], [10, 15], [15, 20], [15, 20]]
+
+
 def test_the_best_of_each_kept_checkpoint_is_kept(trained):
     """Should the newest be found damaged, the one before it must still find the best that it names."""
     store, state = replace(trained.store, keep=2), state_of(trained)

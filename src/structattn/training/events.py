@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -64,15 +65,21 @@ def last_event(path: Path) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def events_of(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log; none where it is missing.
+def events_of(path: Path, kinds: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The whole lines of a log; none where it is missing.
+
+    Args:
+        path: the file.
+        kinds: of the events that are wanted, all where there are none; others are not decoded, which costs the most.
 
     Raises:
         CheckpointError: a line is damaged.
     """
     if not path.exists():
         return []
+    beginnings = tuple(json.dumps({"event": kind})[:-1].encode() for kind in kinds)
+    lines = path.read_bytes().split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        return [json.loads(line) for line in lines if not kinds or line.startswith(beginnings)]
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: a line is not JSON: {error}") from None

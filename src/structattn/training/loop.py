@@ -110,10 +110,15 @@ def checkpoint_is_due(run: Run) -> bool:
     return by_count or (minutes is not None and run.timing.minutes_since_checkpoint >= minutes)
 
 
-def save(run: Run) -> None:
-    """Write a checkpoint of the run as it stands. The events are on the disk before the state that counts them."""
+def save(run: Run, passing: bool = False) -> None:
+    """Write a checkpoint of the run as it stands. The events are on the disk before the state that counts them.
+
+    Args:
+        run: the run.
+        passing: the checkpoint goes with the next one.
+    """
     began = run.timing.seconds
     run.events.flush_to_disk()
-    run.store.save(state_of(run))
+    run.store.save(state_of(run), passing)
     run.saved = run.progress
     run.timing.after_checkpoint(run.progress.update, began)

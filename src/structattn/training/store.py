@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"(?:([0-9]{1,18})|\.([0-9]{1,18})\.old[0-9]+)")
 
 
+PASSING = "passing"  # a file in a checkpoint that was saved because the run was interrupted
+
+
 @dataclass(frozen=True)
 class CheckpointStore:
     """The folder of a run's checkpoints.
@@ -40,11 +43,19 @@ class CheckpointStore:
     keep: int
     best_path: Path
 
-    def save(self, state: TrainingState) -> None:
-        """Write a checkpoint whole or not at all; then, and only then, let go of older ones."""
+    def save(self, state: TrainingState, passing: bool = False) -> None:
+        """Write a checkpoint whole or not at all; then, and only then, let go of older ones.
+
+        Args:
+            state: of the run.
+            passing: it is saved because the run is interrupted, and goes with the next save: which checkpoints are
+                there in the end does not tell whether a run was ever interrupted.
+        """
         target = self.folder / str(state.progress.update)
         with folder_written_whole(target) as temporary:
             write_checkpoint(temporary, state, self.identity)
+            if passing:
+                (temporary / PASSING).touch()
             retired = _retire(target)
         if retired:
             shutil.rmtree(retired)
@@ -103,9 +114,11 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         checkpoints = self._newest_first()
-        newest = [path for path in checkpoints if not path.name.startswith(".")][: self.keep]
+        whole = [path for path in checkpoints if not path.name.startswith(".")]
+        to_stay = [path for path in whole if not (path / PASSING).exists()][: self.keep]
+        kept = {*whole[:1], *to_stay}
         # should the newest be damaged one day, the one before it names an older best
-        names = {path.name for path in newest} | {_best_named_by(path) for path in newest}
+        names = {path.name for path in kept} | {_best_named_by(path) for path in kept}
         for path in checkpoints:
             if path.name not in names:
                 shutil.rmtree(path)

@@ -111,7 +111,7 @@ def _run_to_the_end(run: Run, folder: RunFolder, resumed_from: int | None) -> Tr
         reason = train_until_done(run)
     except StopRequested as request:
         if run.saved != run.progress:
-            save(run)
+            save(run, passing=True)
         raise Interrupted(
             f"{folder.path}: {request} after update {run.progress.update}; a checkpoint is saved, resume to go on"
         ) from None
