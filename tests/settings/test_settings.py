@@ -17,7 +17,9 @@ def resolved(*overrides):
 def test_a_kind_that_is_left_out_is_the_usual_one():
     assert resolved("training.batches.size=4").training.batches.size == 4
     assert resolved("training.schedule.patience=1").training.schedule == PlateauSchedule(patience=1)
-    assert resolved("training.schedule={kind: warmup, steps: 7}").training.schedule == WarmupSchedule(steps=7)
+    assert resolved("training.schedule={kind: warmup, steps: 7}").training.schedule == WarmupSchedule(
+        kind="warmup", steps=7
+    )
     assert resolved("training.batches={kind: tokens, tokens: 9}").training.batches == TokenBatches(tokens=9)
 
 

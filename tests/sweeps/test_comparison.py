@@ -25,7 +25,9 @@ def expectations(tree):
     """A sweep of two languages and two models with published numbers in percent."""
 
     def make(published=(), claims=()):
-        return SweepSettings.model_validate({**tree, "published": published, "claims": claims})
+        return SweepSettings.model_validate(
+            {**tree, "evaluate": {"test": "all"}, "published": published, "claims": claims}
+        )
 
     return make
 
@@ -118,6 +120,7 @@ def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
         {"source": "Table 7", "score": "test.accuracy", "of": "mean", "values": [{"cell": TF, "value": 0.5}]}
     ]
     tree["claims"] = [{"says": "close to the bound", "cell": TF, "at_most": 0.05}]
+    tree["evaluate"] = {"test": "all"}
     recipe = tmp_path / "sweep.json"  # JSON is YAML
     recipe.write_text(json.dumps(tree))
     trials = [trial for trial in trials_of(load_sweep(recipe), tmp_path / "out") if trial.cell == TF]
@@ -147,3 +150,10 @@ def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps(tree))
     with pytest.raises(SettingsError, match=r"claims.0: 'GPT' is no value of 'model'"):
         load_sweep(tmp_path / "sweep.json")
+
+
+def test_only_a_mean_has_an_interval_of_its_own(expectations):
+    table = {"source": "Table 1", "score": "validation", "of": "least"}
+    sweep = expectations([{**table, "values": [{"cell": TF, "value": 0.15}]}])
+    (found,) = comparisons_of(sweep.published, [row(TF, (0.1, 0.2))])
+    assert (found.ours, found.interval, found.inside) == (0.1, None, None)

@@ -1,17 +1,25 @@
 """The loop around an engine: nothing is lost, whatever ends how."""
 
+import itertools
+import os
+import signal
 import sys
+import threading
 from collections import deque
+from dataclasses import replace
 
 import pytest
+import torch
 
 from structattn.support.errors import UsageError
 from structattn.sweeps import engine as module
+from structattn.sweeps import work
 from structattn.sweeps.engine import MOST_DEATHS, run_all
 from structattn.sweeps.ray_engine import RayEngine
-from structattn.sweeps.slurm_engine import SlurmEngine
+from structattn.sweeps.slurm_engine import SlurmEngine, perform_until_the_limit
 from structattn.sweeps.trials import trials_of
-from structattn.sweeps.work import Ending, Job
+from structattn.sweeps.work import Ending, Job, perform
+from structattn.training.store import checkpoint_updates
 
 
 class Scripted:
@@ -82,7 +90,9 @@ def test_deaths_are_forgiven_while_there_is_progress(jobs):
 
     def start(job):
         if job is jobs[0]:
-            (job.folder / "checkpoints" / str(len(engine.started) // 2)).mkdir(parents=True, exist_ok=True)
+            update = 9000 + 1000 * (len(engine.started) // 2)  # names of more and more digits, the best one kept
+            for kept in (9000, update):
+                (job.folder / "checkpoints" / str(kept)).mkdir(parents=True, exist_ok=True)
         return started(job)
 
     engine.start = start
@@ -105,3 +115,58 @@ def test_what_is_not_installed_is_named_with_its_extra(module_name, monkeypatch,
     monkeypatch.setitem(sys.modules, module_name, None)  # importing it fails
     with pytest.raises(UsageError, match=r"needs the extra: pip install 'structattn\[cluster\]'"):
         RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)
+
+
+def test_who_waits_for_others_asks_less_and_less_often(jobs, monkeypatch):
+    monkeypatch.setattr(module, "SECONDS_BEFORE_ASKING_AGAIN", 1.0)
+    clock, asked = [0.0], []
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    engine = Scripted(1, {jobs[0].trial.title: ["busy"] * 8})
+    started = engine.start
+
+    def start(job):
+        asked.append(clock[0])
+        return started(job)
+
+    def watch(standing):
+        clock[0] += 0.5
+
+    engine.start = start
+    run_all(engine, jobs[:1], watch)
+    waits = [after - before for before, after in itertools.pairwise(asked)]
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(30, abs=1)
+
+
+def test_what_a_worker_tells_fits_a_pipe_and_little_memory_is_no_fault(jobs, monkeypatch):
+    def raises(error):
+        def fail(*_, **__):
+            raise error
+
+        return fail
+
+    monkeypatch.setattr(work, "train", raises(ValueError("x" * 100_000)))
+    ending = perform(jobs[0])
+    assert (ending.kind, len(ending.message)) == ("failed", 20_000)
+    for error in (MemoryError("1 GB"), torch.OutOfMemoryError("1 GB")):
+        monkeypatch.setattr(work, "train", raises(error))
+        assert perform(jobs[0]) == Ending("killed", "memory ran out: 1 GB")
+
+
+def test_a_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
+    trained, before = work.train, signal.getsignal(signal.SIGUSR2)
+
+    def train_until_the_limit(*arguments, **options):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        return trained(*arguments, **options)
+
+    monkeypatch.setattr(work, "train", train_until_the_limit)
+    endless = jobs[0].trial.settings.training.model_copy(update={"max_updates": 10**9, "max_epochs": None})
+    settings = jobs[0].trial.settings.model_copy(update={"training": endless})
+    job = replace(jobs[0], trial=replace(jobs[0].trial, settings=settings))
+    try:
+        ending = perform_until_the_limit(job)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert ending.kind == "interrupted"
+    assert checkpoint_updates(job.folder / "checkpoints")

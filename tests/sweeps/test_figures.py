@@ -17,7 +17,9 @@ FIGURE = {"along": "depth", "score": "test.BLEU", "of": "mean", "says": "BLEU by
 
 def sweep(**figure):
     grid = {"depth": {"8": {}, "2": {}, "4": {}}, "model": {"base": {}, "hc": {}}}
-    return SweepSettings.model_validate({"base": {}, "grid": grid, "figures": [FIGURE | figure]})
+    return SweepSettings.model_validate(
+        {"base": {}, "grid": grid, "evaluate": {"test": "all", "valid": "all"}, "figures": [FIGURE | figure]}
+    )
 
 
 def row(depth, model, numbers, interval=1.5):

@@ -105,6 +105,13 @@ def test_where_changes_the_cells_that_match(tree, tmp_path):
         ({"restarts": 0}, "restarts: .* greater than or equal to 1, got 0"),
         ({"gird": {}}, "gird: Extra inputs"),
         ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
+        ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is more than high 1.0"),
+        ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is more than high 1"),
+        ({"grid": {"model": {}}}, r"grid\.model: has no values"),
+        ({"base": {"training": None}}, r"base\.training: None is no mapping"),
+        ({"base": {"seed": 3}}, r"base\.seed: the seeds of trials are"),
+        ({"evaluate": {"tset": "all"}}, "evaluate.tset"),
+        ({"claims": [{"says": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
     ],
 )
 def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, change, message):
@@ -117,6 +124,16 @@ def test_a_trial_that_does_not_fit_is_refused_with_its_cell(tree, tmp_path):
     tree["grid"]["model"]["Tf"] = {"model.heads": 3}
     with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*3 heads do not divide the width 4"):
         trials(tree, tmp_path)
+
+
+def test_cells_that_differ_in_a_kind_alone_are_different(tree, tmp_path):
+    for field in ("schedule", "batches"):
+        kinds = {"schedule": ("constant", "warmup", "plateau"), "batches": ("sequences", "tokens", "stream")}[field]
+        tree["grid"] = {
+            "kind": {kind: {f"training.{field}": {"kind": kind}, "prepare.language": "dyck"} for kind in kinds}
+        }
+        names = {trial.name for trial in trials(tree, tmp_path) if trial.restart == 0}
+        assert len(names) == 3
 
 
 def test_two_equal_cells_are_refused(tree, tmp_path):

@@ -64,7 +64,7 @@ def test_data_of_another_kind_are_refused(prepared):
 
 def test_strings_are_not_joined_to_a_stream(prepared):
     with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'stream' would join strings"):
-        build(prepared(), batches=StreamBatches())
+        build(prepared(), batches=StreamBatches(kind="stream"))
 
 
 def test_data_without_exact_probabilities_are_refused(prepared):

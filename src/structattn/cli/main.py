@@ -83,6 +83,9 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from None  # whoever read our output has seen enough
         except OSError as error:
             raise _fail(_described(error), StructattnError.exit_code) from None
+        except MemoryError as error:
+            told = "memory ran out; smaller batches, a smaller model or fewer runs at once need less"
+            raise _fail(f"{told} ({error})" if str(error) else told, StructattnError.exit_code) from None
 
 
 app = typer.Typer(

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from structattn.sweeps.engine import Standing
-from structattn.sweeps.table import Row, result_of, selected_of
+from structattn.sweeps.table import Result, Row, result_of, selected_of
 from structattn.sweeps.trials import Trial
 from structattn.sweeps.work import Job
 
@@ -25,12 +26,22 @@ def _cell(trial: Trial) -> tuple[str, ...]:
     return tuple(trial.cell.values()) or ("all",)
 
 
-def _best(done: Sequence[Job]) -> dict[tuple[str, ...], float]:
-    results = [result for job in done if (result := result_of(job.trial, job.folder))]
-    return {_cell(result.trial): result.score for result in selected_of(results)}
+class Bests:
+    """The best score of each cell; the run folder of a job that is done is read once."""
+
+    def __init__(self) -> None:
+        self._results: dict[Path, Result | None] = {}
+
+    def of(self, done: Sequence[Job]) -> dict[tuple[str, ...], float]:
+        """Cell -> the best score of its jobs."""
+        for job in done:
+            if job.folder not in self._results:
+                self._results[job.folder] = result_of(job.trial, job.folder)
+        found = [result for job in done if (result := self._results[job.folder])]
+        return {_cell(result.trial): result.score for result in selected_of(found)}
 
 
-def standing_table(standing: Standing, total: int, seconds: float) -> Group:
+def standing_table(standing: Standing, total: int, seconds: float, bests: Bests) -> Group:
     """One row for each cell with trials in hand: waiting, running, done, failed, and the best score so far."""
     running, done = list(standing.running.values()), standing.done
     counts = {
@@ -39,7 +50,7 @@ def standing_table(standing: Standing, total: int, seconds: float) -> Group:
         "done": Counter(_cell(job.trial) for job in done),
         "failed": Counter(_cell(job.trial) for job, _ in standing.failed),
     }
-    best, cells = _best(done), list(dict.fromkeys(cell for count in counts.values() for cell in count))
+    best, cells = bests.of(done), list(dict.fromkeys(cell for count in counts.values() for cell in count))
     if len(cells) > _SHOWN_AT_MOST:
         cells = [cell for cell in cells if cell in counts["running"]]
     table = Table("cell", *counts, "best so far")
@@ -59,10 +70,11 @@ def live_view() -> Iterator[Callable[[Standing], None]]:
     if not sys.stderr.isatty():
         yield _Lines(began)
         return
+    bests = Bests()
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
         def watch(standing: Standing) -> None:
-            live.update(standing_table(standing, _total(standing), time.monotonic() - began), refresh=True)
+            live.update(standing_table(standing, _total(standing), time.monotonic() - began, bests), refresh=True)
 
         yield watch
 
@@ -108,7 +120,9 @@ def print_rows(rows: Sequence[Row]) -> None:
 
 
 def _split_score(scores: Mapping[str, float]) -> str:
-    """What counts on a split: accuracy where there are answers, the difference from the bound where that is known."""
+    """What counts on a split: BLEU, or accuracy, or the difference from the bound, where there is one."""
+    if "BLEU" in scores:
+        return f"{scores['BLEU']:.1f} BLEU"
     if "accuracy" in scores:
         return f"{scores['accuracy']:.2%}"
     return _number(scores.get("cross_entropy_difference", scores.get("cross_entropy")))

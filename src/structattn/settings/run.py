@@ -33,6 +33,16 @@ class RunSettings(Settings):
             raise ValueError(f"training.select_by: 'bleu' is for translation; the task is {self.task!r}")
         return self
 
+    @model_validator(mode="after")
+    def _checkpoints_are_kept(self) -> Self:
+        count, kept = int(self.evaluation.checkpoint.partition("-")[2] or 1), self.training.keep_checkpoints
+        if count > kept:
+            raise ValueError(
+                f"evaluation.checkpoint: {self.evaluation.checkpoint!r} is of {count} checkpoints, and "
+                f"training.keep_checkpoints is {kept}"
+            )
+        return self
+
     def to_yaml(self) -> str:
         """The resolved settings; reading them back gives an equal object."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -85,7 +95,8 @@ def described(error: ValidationError, tree: object, source: str, overrides: Sequ
     lines = []
     for problem in error.errors():
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
-        given = "" if problem["type"] in {"missing", "extra_forbidden"} else f", got {problem['input']!r}"
+        says_enough = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
+        given = "" if says_enough else f", got {problem['input']!r}"
         culprits = [text for text in overrides if _may_concern(text, problem["loc"])]
         lines.append(f"{culprits[-1] if culprits else source}: {path}: {problem['msg']}{given}")
     return "; ".join(lines)

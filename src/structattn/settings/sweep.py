@@ -2,16 +2,25 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, Tag, ValidationError, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
-from structattn.settings.published import LENGTH, CellPattern, Claim, Dependencies, Figure, Published
+from structattn.settings.published import LENGTH, CellPattern, Claim, Curves, Dependencies, Figure, Published
 from structattn.settings.run import described, read_mapping
 from structattn.support.errors import SettingsError
 
 Changes = dict[str, Any]
+
+
+_Interval = TypeVar("_Interval", bound="LogUniform | Uniform | UniformInteger")
+
+
+def _rising(draw: _Interval) -> _Interval:
+    if draw.low > draw.high:
+        raise ValueError(f"low {draw.low} is more than high {draw.high}")
+    return draw
 
 
 class LogUniform(Settings):
@@ -21,6 +30,10 @@ class LogUniform(Settings):
     low: float = Field(gt=0)
     high: float = Field(gt=0)
 
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        return _rising(self)
+
 
 class Uniform(Settings):
     """A number that is uniform between ``low`` and ``high``."""
@@ -29,6 +42,10 @@ class Uniform(Settings):
     low: float
     high: float
 
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        return _rising(self)
+
 
 class UniformInteger(Settings):
     """A whole number that is uniform between ``low`` and ``high``, both included."""
@@ -36,6 +53,10 @@ class UniformInteger(Settings):
     kind: Literal["integer"]
     low: int
     high: int
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        return _rising(self)
 
 
 Draw = Annotated[
@@ -77,7 +98,7 @@ class SweepSettings(Settings):
     random: dict[str, Draw] = Field(default={}, description="path.to.field -> how its value is drawn for each trial")
     restarts: int = Field(default=1, ge=1, description="trials of each cell")
     seed: int = Field(default=1, ge=0, description="decides the draws; trial r of a cell has the seed `seed + r`")
-    evaluate: dict[str, Literal["selected", "all"]] = Field(
+    evaluate: dict[Literal["train", "valid", "test"], Literal["selected", "all"]] = Field(
         default={}, description="split -> whether the selected trial of each cell is scored on it, or all"
     )
 
@@ -89,6 +110,26 @@ class SweepSettings(Settings):
         """How many trials a cell has."""
         told = [where.restarts for where in self.where if where.restarts is not None and where.fits(cell)]
         return told[-1] if told else self.restarts
+
+    @model_validator(mode="after")
+    def _base_and_grid_say_something(self) -> Self:
+        if "seed" in self.base:
+            raise ValueError(f"base.seed: the seeds of trials are `seed` + 0, 1, ...; found {self.base['seed']!r}")
+        for name in ("training", "model"):
+            if not isinstance(self.base.get(name, {}), dict):
+                raise ValueError(f"base.{name}: {self.base[name]!r} is no mapping of settings")
+        for axis, values in self.grid.items():
+            if not values:
+                raise ValueError(f"grid.{axis}: has no values; expected one at least")
+        return self
+
+    @model_validator(mode="after")
+    def _scores_are_made(self) -> Self:
+        wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
+        for score in {each.score for each in wanted if each.score != "validation"}:
+            if score.split(".")[0] not in self.evaluate:
+                raise ValueError(f"{score} is asked for, and `evaluate` does not name {score.split('.')[0]!r}")
+        return self
 
     @model_validator(mode="after")
     def _cells_are_in_the_grid(self) -> Self:

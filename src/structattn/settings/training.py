@@ -24,7 +24,7 @@ class TokenBatches(Settings):
 class StreamBatches(Settings):
     """Windows of ``length`` tokens cut from a continuous stream, ``size`` of them in a batch."""
 
-    kind: Literal["stream"] = "stream"
+    kind: Literal["stream"]
     length: int = Field(default=128, ge=1)
     size: int = Field(default=16, ge=1)
 
@@ -67,7 +67,7 @@ class PlateauSchedule(Settings):
 class WarmupSchedule(Settings):
     """Raise the rate linearly for ``steps`` updates, then let it fall with the inverse square root of the step."""
 
-    kind: Literal["warmup"] = "warmup"
+    kind: Literal["warmup"]
     steps: int = Field(default=4000, ge=1)
 
 

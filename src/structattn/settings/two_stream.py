@@ -22,6 +22,12 @@ class TwoStreamParts(TransformerSettings):
     )
 
     @model_validator(mode="after")
+    def _hard_attention_has_no_dropout(self) -> Self:
+        if self.attention_dropout:
+            raise ValueError("attention_dropout: two streams read by hard attention, of which nothing is dropped")
+        return self
+
+    @model_validator(mode="after")
     def _heads_fit(self) -> Self:
         require_heads_that_fit(self, "layer", (Softmax(),))
         return self

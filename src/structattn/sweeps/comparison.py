@@ -20,7 +20,7 @@ class Comparison:
         deviation: as printed.
         ours: None where no trial of the cell has ended, or none was scored.
         trials: how many ours is made of.
-        interval: half our 95 % interval; None for one trial.
+        interval: half our 95 % interval; None for one trial, and for what is no mean.
         inside: whether the published number lies in our interval, widened by its rounding; None without an interval.
     """
 
@@ -63,7 +63,9 @@ def _comparison(table: Published, value: PublishedValue, rows: Sequence[Row]) ->
     ours = None if row is None else number_of(row, table)
     ours = None if ours is None else ours / table.unit
     spread = None if row is None else spread_of_score(row, table.score)
-    interval = None if spread is None or spread.interval is None else spread.interval / table.unit
+    interval = None  # it is that of the mean
+    if table.of == "mean" and spread is not None and spread.interval is not None:
+        interval = spread.interval / table.unit
     inside = None
     if ours is not None and interval is not None:
         inside = abs(ours - value.value) <= interval + table.rounding

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from structattn.sweeps.work import Ending, Job
+from structattn.training.run_folder import RunFolder
+from structattn.training.store import checkpoint_updates
 
 MOST_DEATHS = 5  # in a row without a new checkpoint: then the job itself is what kills its workers
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BEFORE_ASKING_AGAIN = 1.0
+MOST_SECONDS_TO_WAIT = 30.0
 
 
 class Engine(Protocol):
@@ -26,7 +29,7 @@ class Engine(Protocol):
         """The numbers of jobs that have come to an end, waiting for one for so long at most."""
 
     def close(self) -> None:
-        """Ask all workers to stop, and wait until they have."""
+        """Stop all workers: those on this machine save a checkpoint first; others may go on from their last one."""
 
 
 @dataclass
@@ -37,7 +40,8 @@ class Standing:
     running: dict[int, Job] = field(default_factory=dict)
     done: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
-    deaths: Counter[tuple[str, str]] = field(default_factory=Counter)
+    deaths: Counter[tuple[str, int]] = field(default_factory=Counter)
+    busy: Counter[str] = field(default_factory=Counter)
     later: list[tuple[float, Job]] = field(default_factory=list)
 
 
@@ -88,11 +92,18 @@ def _account(standing: Standing, job: Job, ending: Ending) -> None:
     elif ending.kind == "killed" and _dies_again_and_again(standing, job):
         standing.failed.append((job, f"its worker died {MOST_DEATHS} times at one checkpoint: {ending.message}"))
     else:
-        standing.later.append((time.monotonic() + SECONDS_BEFORE_ASKING_AGAIN * (ending.kind == "busy"), job))
+        standing.later.append((time.monotonic() + _seconds_to_wait(standing, job, ending), job))
 
 
 def _dies_again_and_again(standing: Standing, job: Job) -> bool:
-    checkpoints = job.folder / "checkpoints"
-    newest = max((entry.name for entry in checkpoints.iterdir()), default="") if checkpoints.is_dir() else ""
+    newest = max(checkpoint_updates(RunFolder(job.folder).checkpoints), default=0)
     standing.deaths[str(job.folder), newest] += 1
     return standing.deaths[str(job.folder), newest] >= MOST_DEATHS
+
+
+def _seconds_to_wait(standing: Standing, job: Job, ending: Ending) -> float:
+    """Before a job is started again: none, or, while others hold what it needs, longer and longer."""
+    if ending.kind != "busy":
+        return 0.0
+    standing.busy[str(job.folder)] += 1
+    return float(min(SECONDS_BEFORE_ASKING_AGAIN * 2 ** (standing.busy[str(job.folder)] - 1), MOST_SECONDS_TO_WAIT))

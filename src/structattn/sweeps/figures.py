@@ -41,7 +41,7 @@ def _dependencies(figure: Dependencies, rows: Sequence[Row], runs: Path, name: s
     for row in rows:
         if fits(row.cell, figure.cell):
             folder = runs / row.selected
-            if not (folder / "records").exists():
+            if not any((folder / "records").glob(f"{figure.split}-*.json")):
                 run = open_run(folder)
                 analyze_run(run, figure.split, first_examples(run, figure.split, 1))
             found.append(read_run(folder, ", ".join(row.cell.values())))
@@ -85,9 +85,11 @@ def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
 
 
 def _interval(figure: Curves, row: Row) -> float | None:
-    """Over the trials; of a single one that of its own score, where the score has one, as those of translations do."""
+    """Of a mean that over the trials; of a single trial that of its own score, as those of translations have one."""
     spread = spread_of_score(row, figure.score)
-    if spread is None or spread.interval is not None or figure.score == "validation":
-        return None if spread is None else spread.interval
+    if spread is not None and spread.interval is not None and figure.of == "mean":
+        return spread.interval
+    if spread is None or figure.score == "validation" or (spread.count > 1 and figure.of != "selected"):
+        return None
     split, score = figure.score.split(".")
     return row.splits.get(split, {}).get(f"{score} ±")

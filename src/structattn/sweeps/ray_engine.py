@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import time
 from typing import Any
 
 from structattn.support.errors import UsageError
@@ -41,6 +42,7 @@ class RayEngine:
     def finished(self, seconds: float) -> list[tuple[int, Ending]]:
         """The jobs that have ended."""
         if not self._running:
+            time.sleep(seconds)
             return []
         ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
         return [(self._running.pop(reference), self._ending(reference)) for reference in ended]

@@ -2,6 +2,8 @@
 
 import importlib
 import itertools
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ class SlurmEngine:
         slots: how many are submitted at once.
         logs: the folder of submitit's files.
         cluster: "slurm"; "local" runs the same submissions as processes here.
-        parameters: what is asked of the cluster, as submitit names it (``slurm_partition``, ``timeout_min``, ...).
+        parameters: what is asked of the cluster, as submitit names it (``slurm_partition``, ``timeout_min``, ...). A
+            job that meets its time limit saves a checkpoint and is submitted again.
 
     Raises:
         UsageError: submitit is not installed.
@@ -30,14 +33,14 @@ class SlurmEngine:
             raise UsageError("--engine slurm needs the extra: pip install 'structattn[cluster]'") from None
         self.slots = slots
         self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
-        self._executor.update_parameters(name="structattn", cpus_per_task=1, **parameters)
+        self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})
         self._numbers = itertools.count()
         self._running: dict[int, Any] = {}
 
     def start(self, job: Job) -> int:
         """Submit a job."""
         number = next(self._numbers)
-        self._running[number] = self._executor.submit(perform, job)
+        self._running[number] = self._executor.submit(perform_until_the_limit, job)
         return number
 
     def finished(self, seconds: float) -> list[tuple[int, Ending]]:
@@ -51,6 +54,12 @@ class SlurmEngine:
         for submission in self._running.values():
             submission.cancel()
         self._running.clear()
+
+
+def perform_until_the_limit(job: Job) -> Ending:
+    """Bring a job to its end; before its time is up SLURM sends USR2, which stops it as SIGTERM does."""
+    signal.signal(signal.SIGUSR2, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    return perform(job)
 
 
 def _ending(submission: Any) -> Ending:

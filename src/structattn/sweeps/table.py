@@ -10,7 +10,7 @@ from typing import Any
 
 from structattn.sweeps.student import half_width
 from structattn.sweeps.trials import Cell, Trial
-from structattn.training.events import events_of
+from structattn.training.events import events_of, last_event
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Result:
 
     Args:
         trial: which.
-        score: its best validation score, the smaller the better: the difference from the lower bound where that is
-            known, the cross-entropy elsewhere; nats per symbol.
-        update: the update of that score.
+        score: of its best validation, the smaller the better: the difference from the lower bound where that is known,
+            the cross-entropy elsewhere, also where BLEU says which validation is best; nats per symbol.
+        update: the update of that validation.
     """
 
     trial: Trial
@@ -82,12 +82,13 @@ def spread_of(numbers: Sequence[float]) -> Spread:
 
 def result_of(trial: Trial, folder: Path) -> Result | None:
     """The result of a trial's run folder; None where it has not ended."""
-    events = events_of(folder / "events.jsonl")
-    if not events or events[-1]["event"] != "end":
+    path = folder / "events.jsonl"
+    end = last_event(path)
+    if end is None or end["event"] != "end":
         return None
-    best_update = events[-1]["best_update"]
-    for event in reversed(events):
-        if event["event"] == "validation" and event["update"] == best_update:
+    best_update = end["best_update"]
+    for event in reversed(events_of(path, ["validation"])):
+        if event["update"] == best_update:
             difference = event["cross_entropy_difference"]
             return Result(trial, event["cross_entropy"] if difference is None else difference, best_update)
     return None
@@ -144,7 +145,8 @@ def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dic
     found: dict[str, dict[str, Spread]] = {}
     for split in splits:
         of_split = [each[split] for each in scores if split in each]
-        found[split] = {name: spread_of([score[name] for score in of_split]) for name in of_split[0]}
+        shared = [name for name in of_split[0] if all(name in score for score in of_split)]
+        found[split] = {name: spread_of([score[name] for score in of_split]) for name in shared}
     return found
 
 

@@ -14,6 +14,8 @@ from structattn.sweeps.making import make_data
 from structattn.sweeps.trials import Trial
 from structattn.training.train import train
 
+LONGEST_MESSAGE = 20_000  # characters; what a pipe holds, so that a worker which tells its end need not wait
+
 
 @dataclass(frozen=True)
 class Job:
@@ -59,8 +61,10 @@ def perform(job: Job) -> Ending:
         return Ending("busy", str(error))
     except StructattnError as error:
         return Ending("failed", str(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:  # neighbours may have had it: another time it may do
+        return Ending("killed", f"memory ran out: {error}")
     except Exception:  # whatever it is, the other trials go on, and it is told in the end
-        return Ending("failed", traceback.format_exc())
+        return Ending("failed", traceback.format_exc()[-LONGEST_MESSAGE:])
     return Ending("done")
 
 
