@@ -38,7 +38,7 @@ def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, clip_norm):
     settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
     task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
     plain = copy.deepcopy(learner.module)
-    optimizer = torch.optim.Adam(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
     for number, indices in enumerate(BATCHES, start=1):
         batch = task.batch(indices)
         nats = take_step(learner, task, Update(number, [batch], 0.01, clip_norm))

@@ -107,12 +107,12 @@ class LabelSmoothing(Settings):
 
 
 class AdamSettings(Settings):
-    """Adam as torch defines it."""
+    """Adam as torch defines it, weight decay decoupled (Loshchilov & Hutter 2019, as in fairseq)."""
 
     learning_rate: float = Field(default=0.001, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, description="of all parameters, times the learning rate")
 
 
 class TrainingSettings(Settings):

@@ -49,9 +49,12 @@ class Learner:
             group["lr"] = rate
 
 
-def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.Adam:
-    """Adam as torch defines it. One fused kernel, element by element, so no sum can depend on the thread count."""
-    return torch.optim.Adam(
+def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.AdamW:
+    """Adam as torch defines it, with decoupled weight decay.
+
+    One fused kernel, element by element, so no sum can depend on the thread count.
+    """
+    return torch.optim.AdamW(
         parameters,
         lr=settings.learning_rate,
         betas=settings.betas,
