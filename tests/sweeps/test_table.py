@@ -6,9 +6,11 @@ import statistics
 
 import pytest
 
+from structattn.settings.published import SCORES
 from structattn.sweeps.student import central_probability, half_width
 from structattn.sweeps.table import Spread, result_of, rows_of, spread_of
 from structattn.sweeps.trials import trials_of
+from structattn.tasks.translation_metrics import METRICS
 
 
 def write_run(folder, scores, bound=None, end=True):
@@ -65,6 +67,24 @@ def test_rows_select_the_least_and_tell_the_spread(tree, tmp_path):
     assert row.over_trials == {"test": {"cross_entropy": spread_of([2.0])}}
     assert spread_of([2.0]) == Spread(1, 2.0, None, None, 2.0, 2.0)
     assert row.drawn == trials[0].drawn
+
+
+def test_a_row_has_every_score_that_recipes_may_name(sweep, tmp_path):
+    trial = trials_of(sweep, tmp_path)[0]
+    write_run(tmp_path / trial.name, [1.0])
+    plain = {"split": "test", **{name: 0.5 for name in SCORES if name.islower() and "symbols" not in name}}
+    metrics = {name: {"value": 30.0, "interval": 1.0, "signature": ""} for name in METRICS}
+    agreement = {"precision_of_symbols": 0.25, "recall_of_symbols": 0.75}
+    pairs = {"types": {"np_agreement": {"value": 0.9, "trials": 10, "right": 9, "least": 0.6, "most": 1.0}}}
+    for path, content in (
+        ("scores/test.json", plain | {"translation": metrics, "dependencies": agreement}),
+        ("analyses/contrastive-lingeval97.json", pairs),
+    ):
+        (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
+        (tmp_path / trial.name / path).write_text(json.dumps(content))
+    (row,) = rows_of([result_of(trial, tmp_path / trial.name)], tmp_path)
+    assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
+    assert row.splits["contrastive"] == {"np_agreement": 0.9}
 
 
 def sweep_of(tree):

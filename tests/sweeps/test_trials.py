@@ -97,6 +97,12 @@ def test_where_changes_the_cells_that_match(tree, tmp_path):
             assert trial.settings.model.layers[0].vector == (3 if trial.cell["language"] == "Dyck" else 2)
 
 
+def test_cells_without_trials_are_left_out(tree, tmp_path):
+    tree["where"] = [{"match": {"language": "Dyck", "model": "Tf"}, "restarts": 0}]
+    assert {tuple(trial.cell.values()) for trial in trials(tree, tmp_path)} == {
+        ("w#w^R", "Tf"), ("w#w^R", "Tf+Sup"), ("Dyck", "Tf+Sup")}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -112,6 +118,10 @@ def test_where_changes_the_cells_that_match(tree, tmp_path):
         ({"base": {"seed": 3}}, r"base\.seed: the seeds of trials are"),
         ({"evaluate": {"tset": "all"}}, "evaluate.tset"),
         ({"claims": [{"says": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
+        (
+            {"claims": [{"says": "", "score": "test.bleu", "at_least": 1}], "evaluate": {"test": "all"}},
+            "test.bleu is asked for; splits are scored by cross_entropy",
+        ),
     ],
 )
 def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, change, message):

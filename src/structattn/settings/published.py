@@ -9,6 +9,26 @@ from structattn.settings.base import Settings, told_apart_by
 LENGTH = "length"
 """What a figure is drawn along where it is no axis of the grid."""
 
+SCORES = (
+    "cross_entropy",
+    "lower_bound",
+    "cross_entropy_difference",
+    "perplexity",
+    "accuracy",
+    "accuracy_greedy",
+    "precision",
+    "recall",
+    "precision_of_symbols",
+    "recall_of_symbols",
+    "BLEU",
+    "chrF2",
+    "TER",
+)
+"""What a run is scored by on a split: what stands after the point in SPLIT.NAME."""
+
+CONTRASTIVE = "contrastive"
+"""What stands before the point in the place of a split: accuracies on contrastive pairs, by type of error."""
+
 CellPattern = dict[str, str | tuple[str, ...]]
 
 
@@ -18,7 +38,7 @@ class ScoreName(Settings):
     score: str = Field(
         default="validation",
         pattern=r"^(validation|\w+\.\w+)$",
-        description="validation, or SPLIT.NAME as test.accuracy",
+        description="validation, SPLIT.NAME as test.accuracy, or contrastive.TYPE of error",
     )
     of: Literal["selected", "mean", "least", "greatest"] = Field(
         default="selected", description="of the trial that validation selects, or over all trials of the cell"

@@ -4,10 +4,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, Tag, ValidationError, model_validator
+from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import Settings, told_apart_by
-from structattn.settings.published import LENGTH, CellPattern, Claim, Curves, Dependencies, Figure, Published
+from structattn.settings.published import (
+    CONTRASTIVE,
+    LENGTH,
+    SCORES,
+    CellPattern,
+    Claim,
+    Curves,
+    Dependencies,
+    Figure,
+    Published,
+)
 from structattn.settings.run import described, read_mapping
 from structattn.support.errors import SettingsError
 
@@ -78,7 +88,9 @@ class Where(Settings):
 
     match: CellPattern = Field(description="axis -> value, or a list of values")
     set: Changes = Field(default={}, description="path.to.field -> value")
-    restarts: int | None = Field(default=None, ge=1, description="trials of each; None: as many as elsewhere")
+    restarts: int | None = Field(
+        default=None, ge=0, description="trials of each; 0: the cell is left out; None: as many as elsewhere"
+    )
 
     def fits(self, cell: dict[str, str]) -> bool:
         """Whether a cell matches."""
@@ -88,8 +100,9 @@ class Where(Settings):
 class SweepSettings(Settings):
     """Trials: every combination of the grid's values, each ``restarts`` times with a seed and draws of its own."""
 
-    base: dict[str, Any] = Field(
-        description="settings of a run; `prepare:` in place of `data:` has the data made for each trial"
+    base: Annotated[dict[str, Any], WithJsonSchema({"type": ["object", "string"]})] = Field(
+        description="settings of a run, or the path of a file that holds them; `prepare:` in place of `data:` has the "
+        "data made for each trial"
     )
     grid: dict[str, dict[str, Changes]] = Field(
         default={}, description="axis -> name of a value -> path.to.field -> value"
@@ -126,9 +139,12 @@ class SweepSettings(Settings):
     @model_validator(mode="after")
     def _scores_are_made(self) -> Self:
         wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
-        for score in {each.score for each in wanted if each.score != "validation"}:
-            if score.split(".")[0] not in self.evaluate:
-                raise ValueError(f"{score} is asked for, and `evaluate` does not name {score.split('.')[0]!r}")
+        for score in sorted({each.score for each in wanted if each.score != "validation"}):
+            split, name = score.split(".")
+            if split != CONTRASTIVE and split not in self.evaluate:
+                raise ValueError(f"{score} is asked for, and `evaluate` does not name {split!r}")
+            if split != CONTRASTIVE and name not in SCORES:
+                raise ValueError(f"{score} is asked for; splits are scored by {', '.join(SCORES)}")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from structattn.settings.published import CONTRASTIVE, SCORES
 from structattn.sweeps.student import half_width
 from structattn.sweeps.trials import Cell, Trial
 from structattn.training.events import events_of, last_event
@@ -124,20 +125,23 @@ def _row(chosen: Result, all_of_cell: Sequence[Result], runs: Path) -> Row:
     )
 
 
-_AGREEMENT = ("precision", "recall", "precision_of_symbols", "recall_of_symbols")
-
-
 def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
-    wanted = ("cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy", "accuracy_greedy")
     found = {}
     for path in sorted((folder / "scores").glob("*.json")):
         scores = json.loads(path.read_bytes())
-        found[path.stem] = {name: scores[name] for name in wanted if scores.get(name) is not None}
+        plain = scores | (scores.get("dependencies") or {})
+        found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-        dependencies = scores.get("dependencies") or {}
-        found[path.stem] |= {name: dependencies[name] for name in _AGREEMENT if name in dependencies}
+    if accuracies := _on_contrastive_pairs(folder):
+        found[CONTRASTIVE] = accuracies
     return found
+
+
+def _on_contrastive_pairs(folder: Path) -> dict[str, float]:
+    """By type of error, of all sets that the run was scored on."""
+    sets = [json.loads(path.read_bytes())["types"] for path in sorted((folder / "analyses").glob("contrastive-*.json"))]
+    return {kind: proportion["value"] for types in sets for kind, proportion in types.items()}
 
 
 def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, Spread]]:

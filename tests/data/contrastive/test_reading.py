@@ -74,6 +74,12 @@ def test_what_is_no_list_of_entries_is_refused_with_its_place(tmp_path, content,
         read(tmp_path / "l.json", content)
 
 
+def test_digits_are_a_distance_too(tmp_path):
+    errors = [{"type": "a", "contrastive": "b", "distance": distance} for distance in ("0", "12", 3)]
+    found = read(tmp_path / "l.json", json.dumps([ENTRIES[0] | {"errors": errors}]))
+    assert [each.distance for each in found] == [0, 12, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -86,6 +92,8 @@ def test_what_is_no_list_of_entries_is_refused_with_its_place(tmp_path, content,
         ({"errors": [{"type": "a", "contrastive": "b", "distance": -1}]}, "distance is -1; expected a whole number"),
         ({"errors": [{"type": "a", "contrastive": "b", "distance": True}]}, "distance is True"),
         ({"errors": [{"type": "a", "contrastive": "b", "distance": 1.5}]}, "distance is 1.5"),
+        ({"errors": [{"type": "a", "contrastive": "b", "distance": "-1"}]}, "distance is '-1'"),
+        ({"errors": [{"type": "a", "contrastive": "b", "distance": "²"}]}, "distance is '²'"),
     ],
 )
 def test_an_entry_that_lacks_something_is_refused_with_its_line(tmp_path, change, message):

@@ -84,10 +84,16 @@ def _contrasts(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
         raise DataError(path, f"errors is {errors!r}; expected a list", line)
     for error in errors:
         kind, contrastive = (_text(path, line, error, field) for field in ("type", "contrastive"))
-        distance = error.get("distance")
-        if distance is not None and (type(distance) is not int or distance < 0):
-            raise DataError(path, f"distance is {distance!r}; expected a whole number", line)
-        yield Contrast(source, reference, contrastive, kind, distance, path, line)
+        yield Contrast(source, reference, contrastive, kind, _distance(path, line, error.get("distance")), path, line)
+
+
+def _distance(path: Path, line: int, distance: Any) -> int | None:
+    """A number, which its own scorer takes as digits, too."""
+    if isinstance(distance, str) and distance.isascii() and distance.isdigit():
+        return int(distance)
+    if distance is not None and (type(distance) is not int or distance < 0):
+        raise DataError(path, f"distance is {distance!r}; expected a whole number", line)
+    return distance
 
 
 def _text(path: Path, line: int, tree: Any, field: str) -> str:
