@@ -117,6 +117,17 @@ class PreparedFolder:
             raise _not_parallel(self)
         return self.languages
 
+    @property
+    def length_ratio(self) -> float:
+        """Source tokens for each target token of the training pairs, ``<eos>`` not counted.
+
+        Raises:
+            DataError: the folder holds something else, or does not say.
+        """
+        if self.languages is None:
+            raise _not_parallel(self)
+        return _source_tokens(self, "train") / max(1, self._counts("train").tokens)
+
     def pairs(self, name: str) -> Pairs:
         """The pairs of a split of parallel text, memory-mapped.
 

@@ -59,7 +59,11 @@ class Gaussian(WithHeads):
 class CrossGaussian(Gaussian):
     """Hard-coded Gaussian attention around the place that the length ratio tells (You et al. 2020)."""
 
-    ratio: float = Field(default=1.0, gt=0, description="γ, average source length / average target length")
+    ratio: float | None = Field(
+        default=None,
+        gt=0,
+        description="γ, average source length / average target length; None: that of the training pairs, in tokens",
+    )
     floor: bool = Field(default=True, description="round centres down; the paper does, its code does not")
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from structattn.data.prepared import PreparedFolder
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.mechanisms import Softmax
+from structattn.settings.mechanisms import CrossGaussian, Softmax
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
@@ -57,7 +57,20 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
     sides = prepared.sides
     if settings.tied == "three-way" and not sides.joint:
         raise SettingsError(f"model.tied: three-way needs one vocabulary, and {prepared.path} has one for each side")
-    return build_encoder_decoder(settings, words_of_side(sides.source), words_of_side(sides.target))
+    known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
+    return build_encoder_decoder(known, words_of_side(sides.source), words_of_side(sides.target))
+
+
+def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolder) -> EncoderDecoderSettings:
+    """With that of the data in hard-coded layers which leave it out."""
+    cross = tuple(
+        each.model_copy(update={"ratio": prepared.length_ratio})
+        if isinstance(each, CrossGaussian) and each.ratio is None
+        else each
+        for each in settings.decoder.cross or ()
+    )
+    decoder = settings.decoder.model_copy(update={"cross": cross or None})
+    return settings.model_copy(update={"decoder": decoder})
 
 
 def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, words: Words) -> LanguageModel:

@@ -173,7 +173,7 @@ def _cross_attention(settings: TransformerSettings, cross: Cross) -> CrossAttent
                 width,
                 offsets,
                 cross.learned_heads,
-                cross.ratio,
+                1.0 if cross.ratio is None else cross.ratio,  # known where there are data, see build.py
                 cross.floor,
                 cross.kernel,
                 cross.window,
