@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import sys
 from dataclasses import replace
 
@@ -9,8 +10,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from structattn.attention import CrossGaussianAttention
 from structattn.cli.main import app
-from structattn.decoding import Sampling, score_pairs
+from structattn.data.prepared import open_prepared
+from structattn.decoding import Gnmt, LengthPower, Sampling, score_pairs
+from structattn.evaluation.bleu_statistics import bleu_statistics
 from structattn.evaluation.checkpoints import checkpoints_of
 from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate
@@ -24,6 +28,7 @@ from structattn.support.errors import DataError, SettingsError, StructattnError,
 from structattn.sweeps.pool import Pool
 from structattn.sweeps.results import read_sweep
 from structattn.sweeps.sweep import run_sweep
+from structattn.tasks.build import build_model_for
 from structattn.tasks.translation_metrics import compared, corpus_scores
 from structattn.training.train import train
 
@@ -147,6 +152,10 @@ def test_the_commands_translate_and_compare(place):
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
     several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
+    more = runner.invoke(app, ["translate", run, "--n-best", "6"], input=b"zwei eins\n")  # the beam grows with it
+    assert len(more.stdout.split("\n")[:-1]) == 6
+    narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "--beam", "4"], input=b"zwei eins\n")
+    assert (narrow.exit_code, "--n-best 6 is more than --beam 4" in narrow.output) == (2, True)
     evaluate(place / "run", "test")
     shown = runner.invoke(app, ["compare", run, run, "--samples", "20"])
     assert shown.exit_code == 0, shown.output
@@ -230,6 +239,52 @@ def test_limits_are_those_of_the_settings(run):
         (EvaluationSettings(length_ratio=1.5, length_extra=2, length_most=20), [3, 12, 20]),
     ):
         assert translator_of([run], how).limits(lengths).tolist() == expected
+
+
+def test_the_exponent_of_the_length_is_that_of_the_settings(place, run):
+    assert translator_of([run], EvaluationSettings(search="fairseq")).search.rule == LengthPower(1.0)
+    assert translator_of([run], EvaluationSettings(search="fairseq", length_exponent=0.6)).search.rule == LengthPower(
+        0.6
+    )
+    assert translator_of([run], EvaluationSettings(search="you-2020")).search.rule == Gnmt(0.6)
+    assert translator_of([run], EvaluationSettings(search="you-2020", length_exponent=0.3)).search.rule == Gnmt(0.3)
+    arguments = ["--search", "dusell-chiang-2024", "--length-exponent", "0.6"]
+    refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")
+    assert refused.exit_code == 2
+    assert "dusell-chiang-2024 divides by the length itself" in " ".join(refused.output.split())
+
+
+def test_bleu_parts_words_as_the_settings_say(place, run, tmp_path):
+    shutil.copytree(place / "run", tmp_path / "run")
+    settings = tmp_path / "run/settings.yaml"
+    settings.write_text(settings.read_text().replace("bleu_tokenizer: 13a", "bleu_tokenizer: char"))
+    scores = evaluate(tmp_path / "run", "test")
+    kept, references = lines_of(tmp_path, "run/scores/test.translations.txt"), lines_of(place, "test.en")
+    assert scores.translation == corpus_scores(kept, references, tokenizer="char")
+    assert "tok:char" in scores.translation["BLEU"].signature
+    assert scores.translation["BLEU"].value != corpus_scores(kept, references)["BLEU"].value
+    assert "tok:char" in compared_runs(tmp_path / "run", tmp_path / "run", "test", 10)["BLEU"].signature
+    longest = max(len(line.replace(" ", "")) for line in references)
+    assert max(bleu_statistics(kept, references, "char").reference_words) == longest
+    with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' does not work here"):
+        corpus_scores(kept, references, tokenizer="ja-mecab")
+
+
+def ratio_of_layer(tree, prepared):
+    decoder = build_model_for(resolve_settings(tree).model, prepared).decoder
+    (gaussians,) = {layer.heads.gaussians for layer in decoder.modules() if isinstance(layer, CrossGaussianAttention)}
+    return gaussians.ratio
+
+
+def test_hard_coded_attention_across_has_the_length_ratio_of_the_data(place):
+    changed = tree(place / "data")
+    changed["model"]["decoder"] = {"layers": 1, "cross": "1xgaussian"}
+    prepared = open_prepared(place / "data")
+    pairs_of_training = prepared.pairs("train")
+    ratio = pairs_of_training.source.lengths.sum() / pairs_of_training.target.lengths.sum()
+    assert ratio_of_layer(changed, prepared) == pytest.approx(ratio)
+    changed["model"]["decoder"]["cross"] = [{"attention": "gaussian", "ratio": 1.5}]
+    assert ratio_of_layer(changed, prepared) == 1.5
 
 
 def test_an_interval_narrows_with_more_lines():

@@ -38,7 +38,12 @@ def translate(
         str | None, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
     ] = None,
     search: Annotated[Search | None, typer.Option(help="How hypotheses are pruned and ranked.")] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy.")] = None,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. If left out, --n-best at least.")
+    ] = None,
+    length_exponent: Annotated[
+        float | None, typer.Option(min=0, help="Of the length that log p is divided by; greater means longer.")
+    ] = None,
     extra: Annotated[
         int | None, typer.Option(min=0, help="Tokens that a translation may have more than its source.")
     ] = None,
@@ -77,11 +82,12 @@ def translate(
     opened = [open_run(run, checkpoint, data=data) for run in runs]
     given = {
         "search": None if search is None else search.value,
-        "beam": beam,
+        "beam": beam or max(n_best, opened[0].settings.evaluation.beam),
+        "length_exponent": length_exponent,
         "length_extra": extra,
         "unknown": None if unknown is None else unknown.value,
     }
-    how = opened[0].settings.evaluation.model_copy(update={name: v for name, v in given.items() if v is not None})
+    how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
     translator = translator_of(opened, how)
     draws = _draws(temperature, top_k, top_p, seed)
     if draws is not None:

@@ -50,6 +50,7 @@ def differences_by_bin(
     references: Sequence[str],
     numbers: dict[str, Values] | None = None,
     samples: int = 1000,
+    tokenizer: str = "13a",
 ) -> list[BinDifference]:
     """The differences by reference length, in quintiles, and by other numbers, in five bins cut in both ways.
 
@@ -59,6 +60,7 @@ def differences_by_bin(
         references: one for each line.
         numbers: name -> a number for each sentence.
         samples: resampled corpora for the intervals, drawn from a fixed seed.
+        tokenizer: sacrebleu's name of how words are parted.
 
     Cost: each sentence's n-grams are counted once; then samples * sentences for each way of cutting.
 
@@ -66,7 +68,7 @@ def differences_by_bin(
         UsageError: sacrebleu is not installed.
         ValueError: there are not as many of each.
     """
-    one, two = bleu_statistics(base, references), bleu_statistics(other, references)
+    one, two = (bleu_statistics(lines, references, tokenizer) for lines in (base, other))
     wanted = [(REFERENCE_LENGTH, "equal count", one.reference_words.astype(np.float64))]
     wanted += [(name, cut, values) for name, values in (numbers or {}).items() for cut in CUTS]
     return [

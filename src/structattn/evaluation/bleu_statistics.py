@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
-from structattn.tasks.translation_metrics import sacrebleu_module
+from structattn.tasks.translation_metrics import bleu_metric, sacrebleu_module
 
 ORDER = 4
 
@@ -35,7 +35,7 @@ class BleuStatistics:
         return np.array([_bleu(sums) for sums in drawn @ self.counts])
 
 
-def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> BleuStatistics:
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> BleuStatistics:
     """The counts of translations with one reference each.
 
     Raises:
@@ -43,7 +43,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> Ble
         ValueError: there is not one reference for each translation.
     """
     # The effective order matters to scores alone; without it sacrebleu would warn of those of sentences, not used here.
-    metric = sacrebleu_module("sacrebleu.metrics").BLEU(effective_order=True)
+    metric = bleu_metric(tokenizer, effective_order=True)
     found = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
     rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
     return BleuStatistics(np.array(rows, dtype=np.int64).reshape(-1, 2 * ORDER + 2))

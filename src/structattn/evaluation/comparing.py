@@ -23,12 +23,13 @@ class _Lines(NamedTuple):
     first: Sequence[str]
     second: Sequence[str]
     references: Sequence[str]
+    tokenizer: str
 
 
 def compared_runs(
     first: Path, second: Path, split: str, samples: int = 1000, data: Path | None = None
 ) -> Mapping[str, Difference]:
-    """How the kept translations of two runs differ.
+    """How the kept translations of two runs differ; words are parted as the first run's settings say.
 
     Args:
         first: a run folder.
@@ -41,7 +42,8 @@ def compared_runs(
         StructattnError: a folder is no run folder, or holds no translations of the split.
         UsageError: the runs translate different lines into different ones.
     """
-    return compared(*_lines(first, second, split, data), samples)
+    lines = _lines(first, second, split, data)
+    return compared(lines.first, lines.second, lines.references, samples, lines.tokenizer)
 
 
 def runs_compared_by_bin(
@@ -55,7 +57,14 @@ def runs_compared_by_bin(
         DataError: what is kept of the base's attention is damaged, or of another split.
     """
     lines = _lines(base, other, split, data)
-    return differences_by_bin(*lines, _off_diagonality(base, split, len(lines.references)), samples)
+    return differences_by_bin(
+        lines.first,
+        lines.second,
+        lines.references,
+        _off_diagonality(base, split, len(lines.references)),
+        samples,
+        lines.tokenizer,
+    )
 
 
 def write_comparison(
@@ -77,7 +86,8 @@ def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
     references = [_prepared(folder, data).texts(split, "target") for folder in (first, second)]
     if sources[0] != sources[1] or references[0] != references[1]:
         raise UsageError(f"{first} and {second} do not translate the same lines of {split!r}")
-    return _Lines(_translations(first, split), _translations(second, split), references[0])
+    tokenizer = load_settings(RunFolder(first).settings).evaluation.bleu_tokenizer
+    return _Lines(_translations(first, split), _translations(second, split), references[0], tokenizer)
 
 
 def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Values]:

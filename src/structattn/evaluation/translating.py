@@ -37,7 +37,7 @@ from structattn.support.errors import DataError
 from structattn.support.generators import derived_seed
 from structattn.tasks.pair_predictions import spelt_source
 
-SEARCHES: Mapping[str, Callable[[int], BeamSearch]] = MappingProxyType(
+SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}
 )
 """Ways to search by name, each a function of the size of the beam."""

@@ -42,7 +42,9 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
         models.append(run.model)
     limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
     unknown = _chosen(how.unknown, models, sides)
-    return Translator(tuple(models), sides, SEARCHES[how.search](how.beam), limits, unknown=unknown)
+    exponent = () if how.length_exponent is None else (how.length_exponent,)
+    search = SEARCHES[how.search](how.beam, *exponent)
+    return Translator(tuple(models), sides, search, limits, unknown=unknown)
 
 
 def _chosen(unknown: Unknown | None, models: list[EncoderDecoder], sides: Sides) -> Unknown:
@@ -67,7 +69,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     sacrebleu_module("sacrebleu.metrics")  # if it is missing, that is said before the work
     scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
     sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
-    translator = translator_of([run])
+    translator, tokenizer = translator_of([run]), run.settings.evaluation.bleu_tokenizer
     hypotheses = _translated(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.folder, split)
@@ -82,9 +84,13 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
         lower_bound=None,
         cross_entropy_difference=None,
         by_length=(),
-        translation=corpus_scores(hypotheses, references),
+        translation=corpus_scores(hypotheses, references, tokenizer=tokenizer),
         otherwise={
-            way: corpus_scores(_translated(replace(translator, unknown=way), sources, f"{split} ({way})"), references)
+            way: corpus_scores(
+                _translated(replace(translator, unknown=way), sources, f"{split} ({way})"),
+                references,
+                tokenizer=tokenizer,
+            )
             for way in others
         }
         or None,

@@ -1,10 +1,14 @@
 """How a run is scored and used, where nobody says otherwise."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
 from structattn.settings.base import Settings
+from structattn.support.errors import UsageError
+
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none"]
 
 
 class EvaluationSettings(Settings):
@@ -19,6 +23,11 @@ class EvaluationSettings(Settings):
         default="fairseq", description="how hypotheses are pruned and ranked"
     )
     beam: int = Field(default=4, ge=1, description="hypotheses kept; 1 is greedy")
+    length_exponent: float | None = Field(
+        default=None,
+        ge=0,
+        description="of the length that log p is divided by; None: 0.6 (you-2020) or 1 (fairseq), as published",
+    )
     length_ratio: float = Field(default=1.0, ge=0, description="target tokens allowed for each of the source")
     length_extra: int = Field(default=50, ge=0, description="target tokens allowed besides")
     length_most: int | None = Field(default=None, ge=1, description="target tokens allowed in any case; None: no end")
@@ -27,3 +36,21 @@ class EvaluationSettings(Settings):
         description="what stands for words that the vocabulary lacks: <unk>, the attended source word, a spelling; "
         "None: a spelling where the model has learnt to spell, else <unk>",
     )
+    bleu_tokenizer: BleuTokenizer = Field(default="13a", description="how sacrebleu parts words when a run is scored")
+
+    def changed(self, values: Mapping[str, Any]) -> Self:
+        """These settings with other values of some fields.
+
+        Raises:
+            UsageError: a value is impossible, or does not suit the others.
+        """
+        try:
+            return type(self).model_validate(self.model_dump() | dict(values))
+        except ValidationError as error:
+            raise UsageError("; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())) from None
+
+    @model_validator(mode="after")
+    def _the_rule_has_an_exponent(self) -> Self:
+        if self.length_exponent is not None and self.search == "dusell-chiang-2024":
+            raise ValueError("length_exponent: dusell-chiang-2024 divides by the length itself; expected none")
+        return self

@@ -58,25 +58,40 @@ def sacrebleu_module(module: str) -> Any:
         raise UsageError(f"sacrebleu is not there ({error}); pip install 'structattn[mt]'") from None
 
 
-def _metrics() -> dict[str, Any]:
+def bleu_metric(tokenizer: str, **options: Any) -> Any:
+    """BLEU as sacrebleu has it.
+
+    Raises:
+        UsageError: sacrebleu is not installed, or lacks what parts words in this way.
+    """
+    try:
+        return sacrebleu_module("sacrebleu.metrics").BLEU(tokenize=tokenizer, **options)
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(f"evaluation.bleu_tokenizer: {tokenizer!r} does not work here: {error}") from None
+
+
+def _metrics(tokenizer: str) -> dict[str, Any]:
     found = sacrebleu_module("sacrebleu.metrics")
-    return {"BLEU": found.BLEU(), "chrF2": found.CHRF(), "TER": found.TER()}
+    return {"BLEU": bleu_metric(tokenizer), "chrF2": found.CHRF(), "TER": found.TER()}
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, MetricScore]:
+def corpus_scores(
+    hypotheses: Sequence[str], references: Sequence[str], samples: int = 1000, tokenizer: str = "13a"
+) -> dict[str, MetricScore]:
     """All metrics of a corpus with one reference for each line.
 
     Args:
         hypotheses: translations, one a line.
         references: one for each.
         samples: resampled corpora, at least 2; sacrebleu draws them from a fixed seed.
+        tokenizer: sacrebleu's name of how BLEU parts words.
 
     Raises:
         UsageError: sacrebleu is not installed, or there is not one reference for each hypothesis.
     """
     _require_as_many(hypotheses, references)
     scores = {}
-    for name, metric in _metrics().items():
+    for name, metric in _metrics(tokenizer).items():
         found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
         interval = float(found._ci)  # sacrebleu shows it in texts only
         scores[name] = MetricScore(float(found.score), interval, str(metric.get_signature()))
@@ -84,7 +99,11 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], samples:
 
 
 def compared(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000
+    first: Sequence[str],
+    second: Sequence[str],
+    references: Sequence[str],
+    samples: int = 1000,
+    tokenizer: str = "13a",
 ) -> Mapping[str, Difference]:
     """How two systems' translations of the same lines differ.
 
@@ -93,6 +112,7 @@ def compared(
         second: the other's.
         references: one for each line.
         samples: resampled corpora; sacrebleu draws them from a fixed seed.
+        tokenizer: sacrebleu's name of how BLEU parts words.
 
     Raises:
         UsageError: sacrebleu is not installed, or there are not as many of each.
@@ -101,7 +121,7 @@ def compared(
         _require_as_many(hypotheses, references)
     test = sacrebleu_module("sacrebleu.significance").PairedTest(
         [("first", list(first)), ("second", list(second))],
-        _metrics(),
+        _metrics(tokenizer),
         references=[list(references)],
         test_type="bs",
         n_samples=samples,
