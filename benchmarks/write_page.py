@@ -150,6 +150,16 @@ def sweeps(found: dict[str, Any]) -> str:
     )
 
 
+def decoding(found: dict[str, Any]) -> str:
+    """What became of the same sentences in other batches."""
+    others = found["against batches of 1"]
+    return (
+        f"of {found['sentences']:,} sentences translated with a beam of {found['beam']}, "
+        + ", ".join(f"{each['different']} in batches of {each['batches']}" for each in others)
+        + " come out otherwise than one at a time."
+    )
+
+
 def page() -> str:
     """The whole page."""
     cpu, kills = figures("two-core-cpu"), figures("reliability_kills")
@@ -160,15 +170,16 @@ def page() -> str:
     baselines = text["scores"]["test"]["baselines"]
     return f"""# Figures
 
-Written by `python benchmarks/write_page.py` from `benchmarks/results/`, whose files name the commands that made them.
+Written by `python benchmarks/write_page.py` from `benchmarks/results/`, beside the commands that made them.
+Tf is a transformer; +Sup has superposition stack attention in its middle layer, +Nd nondeterministic stack attention,
+in recurrent models a stack of that kind.
 
 ## Operators
 
-`python benchmarks/operators.py`, everything in one run, medians; {machine["processor"]}, {
-        machine["threads"]
-    } threads, {machine["instruction_set"]},
-torch {machine["torch"]}. No GPU was at hand. The published code takes 6.5 s at
-n = 60 and 45 s at n = 100 on such a machine.
+`python benchmarks/operators.py`, everything in one run; medians, but for the nondeterministic stack's reference,
+which ran once;
+{machine["processor"]}, {machine["threads"]} threads, {machine["instruction_set"]},
+torch {machine["torch"]}. `python benchmarks/gpu.py` measures on a GPU; no figures of it are kept.
 
 {operators(cpu)}
 The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward, against a float64 product of two
@@ -176,8 +187,10 @@ The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that back
 
 ### Every operator
 
-Float32. Batch, heads and sizes: stacks 10 (pointers 32, vectors of 256) beside causal softmax attention of
-10 × 4 × 8 (32 × 8 × 32); the others 2 × 4 × 64 beside the same. References are measured where they end in time.
+Float32. Batch, heads and sizes: stacks 10 (pointers 32, vectors of 256) beside causal softmax attention of 10 × 4 × 8
+(32 × 8 × 32); the others 2 × 4 × 64 beside the same, receptive fields of one sequence. Nondeterministic: Q 2, S 3, m
+5; superposition and stratified: m 32. References are measured at lengths at which they are not too slow. Operations
+are those of the forward pass, a multiply-add two of them; their rate is told as part of that of a float32 product.
 
 {every_operator(cpu)}
 By how much forward and backward raise the peak of resident memory, each in a process of its own:
@@ -202,7 +215,7 @@ Whether Tf+Nd finds its stack within one epoch depends on the draw: see [initial
 ## Real text
 
 WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer between two of softmax, width 128) for
-{text["minutes"]} minutes on two cores that were busy with other work, {
+{text["minutes"]} minutes with one thread on a machine that was busy with other work, {
         text["updates"]
     } updates of 1,024 tokens. Test perplexity, ends of lines counted:
 
@@ -222,6 +235,8 @@ WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer bet
 received {count} SIGKILLs at random moments ended with {same} of weights, optimizer state and event log
 as an undisturbed one.
 
+`python benchmarks/reliability_decoding.py RUN`: {decoding(figures("reliability_decoding"))}
+
 {sweeps(figures("reliability_sweeps"))}
 ## The plain training loop
 
@@ -231,7 +246,8 @@ in plain eager PyTorch ({milliseconds(plain["seconds"]["ours"])} against {millis
 
 `python benchmarks/sampling.py`: the slowest language gives {
         min(sampling["strings a second"].values()):,.0f} strings a second, the
-slowest transduction {min(sampling["pairs a second"].values()):,.0f} pairs; training takes some 500 on a core.
+slowest transduction {min(sampling["pairs a second"].values()):,.0f} pairs; our step of the plain training loop takes {
+        10 / plain["seconds"]["ours"]:,.0f}.
 """
 
 

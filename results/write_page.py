@@ -127,8 +127,14 @@ def page() -> str:
     """The whole page."""
     head = """# Results
 
-Written by `python results/write_page.py` from `results/`. Validation is the difference from the lower bound where that
-is known, the cross-entropy elsewhere, in nats per symbol. The ± is half the 95 % interval of the mean over restarts.
+Written by `python results/write_page.py` from `results/`. Validation is the difference from the lower bound where
+that is known, the cross-entropy elsewhere, in nats per symbol. Scores are those of the trial that validation selects:
+cross-entropies and perplexities per symbol, accuracies as fractions. Beside published numbers ours are in the paper's
+unit, and the mean over trials where the paper's are; ±95 % is half the interval of our mean (of translations, of the
+score), the published ± a standard deviation; a published number is inside or outside our interval. Tf is a
+transformer, +Sup has superposition stack attention in its middle layer, +Nd nondeterministic stack attention, +stack
+stack pointers in every layer; hc-sa has hard-coded Gaussian self-attention, hc-all cross-attention as well, sh-x
+hc-sa and one head of learned cross-attention in all.
 
 """
     return head + "\n".join(section(path) for path in sorted(HERE.glob("*/*.json")))

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 CHAIN = ("support", "operators", "attention", "models", "decoding", "tasks", "training", "evaluation", "analysis",
-         "reporting", "sweeps", "integrations", "cli")  # fmt: skip
+         "reporting", "sweeps", "integrations", "cli", "__main__")  # fmt: skip
 BESIDE = ("data", "settings")  # both stand on support alone, and tasks stands on both
 HOSTILE = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 

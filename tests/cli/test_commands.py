@@ -50,6 +50,9 @@ def test_every_choice_has_a_line_of_its_own():
 
 def test_schema_is_json():
     assert "training" in json.loads(run("schema").output)["properties"]
+    sweep = json.loads(run("schema", "sweep").output)["properties"]
+    assert {"base", "grid", "restarts"} <= set(sweep)
+    assert sweep["base"]["type"] == ["object", "string"]  # a file's name will do
 
 
 def test_doctor_checks_every_implementation():
