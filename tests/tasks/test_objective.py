@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from structattn.data.batching import make_batch
+from structattn.data.vocabulary import PAD
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import LabelSmoothing
 from structattn.support.errors import SettingsError
@@ -29,14 +30,16 @@ def language_model():
     return build_model(settings, 6).double().eval()
 
 
-def test_the_receptive_fields_are_added_with_their_weight(language_model, batch):
-    """S^l = min(S^(l-1) + (sum_h Z^h) S^(l-1), 1), string by string; padded positions add nothing."""
+@pytest.mark.parametrize("asked", [0, 1])
+def test_the_receptive_fields_are_added_with_their_weight(language_model, batch, asked):
+    """S^l = min(S^(l-1) + (sum_h Z^h) S^(l-1), 1), string by string; positions that predict nothing add nothing."""
+    batch.targets[:, :asked] = PAD
     inputs, total = batch.inputs, 0.0
     for row, length in zip(inputs, batch.lengths.tolist(), strict=True):
         field = torch.eye(length, dtype=torch.float64)
         for weights in language_model.attend(row[None, :length])[1]:
             field = (field + weights[0].sum(0) @ field).clamp(max=1)
-        total += field.sum().item()
+        total += field[asked:].sum().item()
     difference = Objective(receptive_field_weight=0.3)(language_model, batch) - summed_nats(language_model, batch)
     assert difference.item() == pytest.approx(0.3 * total, rel=1e-9)
 

@@ -20,10 +20,10 @@ _EXPECTED = "expected layers of softmax or hard attention"
 
 @dataclass(frozen=True)
 class Objective:
-    """-log p(batch), its targets smoothed where that is asked for, plus λ Σ_i Σ_j s_ij over the positions i.
+    """-log p(batch), its targets smoothed where that is asked for, plus λ Σ_i Σ_j s_ij over positions i that predict.
 
-    Divided by the number of positions the second term is λ R, the regulariser of the Discrete Transformer paper
-    (section 5.1) in the form that is not constant.
+    Divided by their number the second term is λ R, the regulariser of the Discrete Transformer paper (section 5.1) in
+    the form that is not constant.
 
     Args:
         label_smoothing: of the targets.
@@ -53,7 +53,8 @@ class Objective:
             return self._nats(model(inputs, lengths=lengths), classes)
         logits, weights = _attended(model, inputs, lengths)
         field = receptive_field(_of_every_layer(weights), lengths=lengths)
-        return self._nats(logits, classes) + self.receptive_field_weight * field.sum()
+        predicts = (classes != PADDING_CLASS)[..., None]
+        return self._nats(logits, classes) + self.receptive_field_weight * (field * predicts).sum()
 
     def _nats(self, logits: Tensor, classes: Tensor) -> Tensor:
         if self.label_smoothing is None:
