@@ -11,13 +11,21 @@ from torch import nn
 from structattn.analysis.analyze import analyze
 from structattn.data.prepared import open_prepared
 from structattn.data.transductions import transduction
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.data.transductions.prepare import (
+    TransductionSizes,
+    input_ids,
+    output_ids,
+    prepare_transduction,
+    symbols_of,
+)
 from structattn.data.vocabulary import Vocabulary
 from structattn.evaluation.evaluate import evaluate
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import DataError, SettingsError, UsageError
+from structattn.tasks.build import build_model
 from structattn.tasks.registry import TASKS
+from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
 from structattn.tasks.transduction.scores import right_when_greedy, tally
 from structattn.training.train import train
@@ -127,8 +135,6 @@ def test_nats_and_accuracy(folder):
 
 def test_greedy_answers_read_themselves():
     task = transduction("reverse-string")
-    from structattn.data.transductions.prepare import symbols_of
-
     vocabulary = Vocabulary.of(symbols_of(task))
     a, b = vocabulary.id_of["a"], vocabulary.id_of["b"]
 
@@ -145,20 +151,41 @@ def test_greedy_answers_read_themselves():
     assert right_when_greedy(model, task, vocabulary, x, y) == 2  # b is wrong, then b and b are right
 
 
+def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
+    torch.manual_seed(1)
+    task = transduction("stack-manipulation")
+    vocabulary = Vocabulary.of(symbols_of(task))
+    x, y = task.sample(6, 20, np.random.default_rng(1))
+    x, y = input_ids(task, x), output_ids(task, vocabulary, y)
+    tree = {"kind": "transformer", "width": 16, "heads": 2, "layers": "2", "initial_weights": "xavier"}
+    settings = resolve_settings({"task": "autoregressive_transduction", "data": "x", "model": tree})
+    model = build_model(settings.model, vocabulary.size).eval()
+    prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs
+    assert torch.equal(scoring._step_by_step(model, prompt, 7), scoring._reading_again(model, prompt, 7))
+
+
 @pytest.mark.parametrize(
-    ("task", "kind"),
+    ("task", "kind", "positions"),
     [
-        ("masked_transduction", "transformer"),
-        ("masked_transduction", "masked"),
-        ("autoregressive_transduction", "transformer"),
+        ("masked_transduction", "transformer", "sinusoidal"),
+        ("masked_transduction", "masked", "sinusoidal"),
+        ("autoregressive_transduction", "transformer", "sinusoidal"),
+        ("autoregressive_transduction", "transformer", {"kind": "sinusoidal", "direction": "backward"}),
     ],
 )
-def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind):
+def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind, positions):
     settings = resolve_settings(
         {
             "task": task,
             "data": str(folder),
-            "model": {"kind": kind, "width": 8, "feedforward_width": 8, "heads": 2, "layers": "stack_pointer"},
+            "model": {
+                "kind": kind,
+                "width": 8,
+                "feedforward_width": 8,
+                "heads": 2,
+                "layers": "stack_pointer",
+                "positions": positions,
+            },
             "training": {"batches": {"size": 4}, "loss": "token_mean", "max_updates": 6, "validate_every": 3},
         }
     )
@@ -173,6 +200,11 @@ def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind):
     assert [score.length for score in evaluate(tmp_path / "run", "test").by_length] == [6, 7]
     names = {path.name for path in analyze(tmp_path / "run", "test")}
     assert names == {"test-0-layer-1-head-1.json", "test-0-layer-1-head-2.json", "test-0-layer-1-stack.json"}
+    record = json.loads((tmp_path / "run/records/test-0-layer-1-stack.json").read_text())
+    prepared = open_prepared(folder)
+    asked, answer = (text.split() for text in words(prepared.vocabulary, prepared.split("test")[0]).split(" <to> "))
+    read = ["<empty>"] * len(answer) if task == "masked_transduction" else ["<to>", *answer[:-1]]
+    assert record["tokens"] == ["<bos>", *asked, *read]
     assert evaluate(tmp_path / "run", "test", batch_tokens=20).accuracy == evaluate(tmp_path / "run", "test").accuracy
 
 

@@ -15,6 +15,7 @@ from structattn.models import EncoderDecoder
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
+from structattn.tasks.transduction.batches import FORMS, stored_pair
 
 LONGEST = 400  # tokens; a map has the square of that many numbers
 SHORTEST_SHOWN, LONGEST_SHOWN = 10, 120  # tokens of an example that nobody chose: enough to see, and legible
@@ -102,6 +103,9 @@ def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
 
 
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
+    """As the model reads it in training."""
+    if run.settings.task in FORMS:
+        return stored_pair(run.prepared, split, example, FORMS[run.settings.task])
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
         return make_stream_batch(sequences, [example], batches.length)

@@ -9,7 +9,7 @@ from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
 from structattn.support.progress import progress
 from structattn.tasks.scoring import perplexity
-from structattn.tasks.transduction.batches import Form, stored_pairs, transduction_data
+from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import right_when_greedy, tally
 
 
@@ -21,7 +21,7 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
         split: of its prepared folder.
         batch_tokens: about how many tokens are scored at once.
     """
-    form: Form = "masked" if run.settings.task == "masked_transduction" else "autoregressive"
+    form = FORMS[run.settings.task]
     pairs = list(stored_pairs(run.prepared, split))
     with progress(f"Scoring {split}", len(pairs), "lengths") as advance:
         found = []

@@ -21,6 +21,8 @@ from structattn.support.generators import numpy_generator
 
 Form = Literal["masked", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)
+FORMS: dict[str, Form] = {"masked_transduction": "masked", "autoregressive_transduction": "autoregressive"}
+"""That of each task."""
 Layout = Callable[[Ids, Ids, Vocabulary], tuple[Ids, Ids]]
 
 
@@ -105,6 +107,13 @@ def stored_pairs(prepared: PreparedFolder, split: str) -> Iterator[tuple[int, Id
     for first, end in _runs(sizes):
         rows = np.stack([sequences[i] for i in range(first, end)]).astype(np.int64)
         yield first, rows[:, : sizes[first]], rows[:, sizes[first] + 1 :]
+
+
+def stored_pair(prepared: PreparedFolder, split: str, number: int, form: Form) -> Batch:
+    """One pair of a split as a batch, by its place in the file."""
+    row = prepared.split(split)[number].astype(np.int64)[None]
+    size = int(np.flatnonzero(row[0] == prepared.vocabulary.id_of[SEPARATOR])[0])
+    return batch_of(row[:, :size], row[:, size + 1 :], prepared.vocabulary, form, number)
 
 
 def _runs(sizes: list[int]) -> Iterator[tuple[int, int]]:
