@@ -66,6 +66,9 @@ def test_what_cannot_be_posed_is_refused(name, message):
         transduction(name)
 
 
-def test_more_edits_than_symbols_are_refused():
-    with pytest.raises(UsageError, match="marked-copy: 5 edits of a string of 3 symbols"):
+def test_strings_are_at_least_as_long_as_they_have_edits():
+    assert transduction("recognise:dyck:3").valid_lengths(1, 8) == [4, 6, 8]
+    with pytest.raises(ValueError, match="length 3; expected one that there is"):
         transduction("recognise:marked-copy:5").sample(3, 20, numpy_generator(1))
+    with pytest.raises(UsageError, match="choose greater lengths or fewer edits"):
+        transduction("recognise:unmarked-reversal:2").sample(2, 20, numpy_generator(1))  # both changed, it is one again

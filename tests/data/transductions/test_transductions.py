@@ -42,6 +42,7 @@ def of_binary(symbols, operation):
 
 
 def missing(symbols):
+    assert symbols.count("=") == len(symbols) % 2
     symbols = symbols[: len(symbols) // 2 * 2]
     half, place = len(symbols) // 2, symbols.index("?")
     twin = symbols[place - half] if place >= half else symbols[place + half]

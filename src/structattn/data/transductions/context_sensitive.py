@@ -11,7 +11,7 @@ from structattn.data.transductions.transduction import Pairs, Strings, Transduct
 
 BITS = ("0", "1")
 LETTERS = ("a", "b")
-MISSING = 2
+MISSING, FILLING = 2, 3
 SIGN, END = 2, 2
 
 
@@ -22,9 +22,9 @@ def duplicate_string(length: int, count: int, generator: Generator) -> Pairs:
 
 
 def missing_duplicate(length: int, count: int, generator: Generator) -> Pairs:
-    """X is a string twice with one symbol hidden; y is that symbol. An x of odd length ends in a filling "a"."""
+    """X is a string twice with one symbol hidden; y is that symbol. An x of odd length ends in a filling "="."""
     half = generator.integers(0, 2, size=(count, length // 2))
-    x = np.concatenate([half, half, np.zeros((count, length % 2), dtype=np.int64)], axis=1)
+    x = np.concatenate([half, half, np.full((count, length % 2), FILLING)], axis=1)
     place = generator.integers(0, 2 * (length // 2), size=count)
     rows = np.arange(count)
     y = x[rows, place][:, None]
@@ -94,7 +94,7 @@ CONTEXT_SENSITIVE = (
     Transduction(
         "missing-duplicate",
         "the symbol that is hidden in a string written twice",
-        (*LETTERS, "?"),
+        (*LETTERS, "?", "="),
         LETTERS,
         missing_duplicate,
         _SENSITIVE,

@@ -47,22 +47,23 @@ def recognition(language_name: str, edits: int) -> Transduction:
         outputs=("no", "yes"),
         draw=draw,
         level="recognition",
-        has_length=lambda length: bool(language.valid_lengths(length, length)),
+        has_length=lambda length: length >= edits and bool(language.valid_lengths(length, length)),
     )
 
 
 def _outside(language: Language, string: Strings, edits: int, generator: Generator) -> Strings:
     """The string with some of its symbols changed so that it leaves the language."""
     size, symbols = len(string), len(language.alphabet)
-    if edits > size:
-        raise UsageError(f"{language.name}: {edits} edits of a string of {size} symbols")
     for _ in range(MOST_TRIES):
         places = generator.choice(size, size=edits, replace=False)
         changed = string.copy()
         changed[places] = (changed[places] + generator.integers(1, symbols, size=edits)) % symbols
         if language.log_probabilities([changed])[0] == -np.inf:
             return changed
-    raise UsageError(f"{language.name}: found no string outside it {edits} edits from one of its {size} symbols")
+    raise UsageError(
+        f"{language.name}: found no string outside it {edits} edits from one of its {size} symbols; "
+        "choose greater lengths or fewer edits"
+    )
 
 
 @cache
