@@ -9,6 +9,7 @@ import torch
 
 from structattn.data.prepared import PreparedFolder, open_prepared, verify_sources
 from structattn.settings.run import RunSettings
+from structattn.support.errors import CheckpointError
 from structattn.support.generators import derived_seed
 from structattn.support.progress import progress as progress_bar
 from structattn.tasks.build import build_model_for
@@ -75,6 +76,8 @@ def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     store = CheckpointStore(folder.checkpoints, plan.identity, training.keep_checkpoints, folder.best)
     store.clean()
     state = store.newest()
+    if state is None and folder.best.exists():
+        raise CheckpointError(f"{folder.checkpoints}: the run's checkpoints are gone; there is nothing to go on from")
     if state is not None:
         put_state(learner, state, store)
     progress = first_progress(training) if state is None else state.progress

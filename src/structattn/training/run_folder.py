@@ -87,8 +87,12 @@ class RunFolder:
 
 
 def settings_digest(settings: RunSettings) -> str:
-    """The SHA-256 of the resolved settings, but for where the data lie: they have a digest of their own."""
-    return hashlib.sha256(settings.model_copy(update={"data": Path()}).to_yaml().encode()).hexdigest()
+    """The SHA-256 of the settings of training that are not defaults, so that a field that is new changes nothing.
+
+    Where the data lie is no part of it (they have a digest of their own), nor how a run is evaluated.
+    """
+    tree = settings.model_dump(mode="json", exclude_defaults=True, exclude={"data", "evaluation"})
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
 def require_own_folder(folder: RunFolder) -> None:

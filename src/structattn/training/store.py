@@ -98,7 +98,7 @@ class CheckpointStore:
         """Make the folder, and remove what an interrupted save left in it."""
         self.folder.mkdir(exist_ok=True)
         for path in self.folder.iterdir():
-            if path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
+            if path.is_dir() and path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
                 shutil.rmtree(path)
 
     def _newest_first(self) -> list[Path]:
