@@ -1,11 +1,16 @@
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
+from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.tasks.build import build_model
+from structattn.tasks.objective import Objective
 from structattn.tasks.sequence_loss import summed_nats
+from structattn.training.learner import build_learner
 from structattn.training.step import Update, accumulate_gradients, take_step
 
 BATCHES = [np.array([0, 1]), np.array([2, 3, 5]), np.array([4])]
@@ -51,6 +56,19 @@ def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, clip_norm):
         optimizer.step()
     for ours, theirs in zip(learner.module.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
+    settings = LanguageModelSettings.model_validate({"width": 8, "heads": 2, "feedforward_width": 8, "layers": "1"})
+    learner = build_learner(build_model(settings, 6), TrainingSettings(precision="bf16"), "cpu")
+    seen = set()
+    learner.module.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+    for weight in (0.0, 0.1):  # with the regulariser the model's weights are asked for
+        task = dataclasses.replace(tiny_task(), objective=Objective(receptive_field_weight=weight))
+        seen.clear()
+        accumulate_gradients(learner, task, [task.batch(BATCHES[0])])
+        assert seen == {torch.bfloat16}, weight
+        assert {gradient.dtype for gradient in learner.gradients()} == {torch.float32}
 
 
 def test_gradients_do_not_outlive_a_step(tiny_task, tiny_learner):

@@ -51,7 +51,7 @@ def update(run: Run) -> None:
         "train",
         update=number,
         epoch=run.progress.epoch_in_words,
-        loss=nats / symbols,  # per symbol, whatever the loss is divided by: comparable with validation
+        loss=nats / symbols,  # per symbol, whatever it is divided by; smoothing and all else that is asked for included
         tokens=symbols,
         learning_rate=rate,
     )

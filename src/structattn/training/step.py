@@ -64,7 +64,8 @@ def accumulate_gradients(learner: Learner, task: Task[Any], batches: Sequence[An
     divisor = sum(task.divisor(batch) for batch in batches)
     sums = []
     for batch in batches:
-        nats = task.nats(learner.model, batch)
+        with learner.fabric.autocast():  # whichever of the model's methods the loss calls
+            nats = task.nats(learner.model, batch)
         learner.fabric.backward(nats / divisor)
         sums.append(nats.detach())
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
