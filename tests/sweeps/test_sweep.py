@@ -12,6 +12,7 @@ import time
 import pytest
 import yaml
 
+from structattn.evaluation.evaluate import evaluate
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.sweeps.pool import Pool
@@ -48,6 +49,18 @@ def test_what_has_ended_is_not_done_again(tree, tmp_path):
     assert [row.validation.count for row in quiet(tree, tmp_path / "sweep")] == [3] * 4
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
     assert [row.validation.count for row in rows] == [2] * 4
+
+
+def test_scores_of_other_checkpoints_are_made_anew(tree, tmp_path):
+    tree["evaluate"] = {"valid": "all"}
+    tree["base"]["training"]["validate_every"] = 4
+    rows = quiet(tree, tmp_path / "sweep")
+    for run in (tmp_path / "sweep" / "runs").iterdir():
+        evaluate(run, "valid", "last")
+    assert quiet(tree, tmp_path / "sweep") == rows
+    for path in (tmp_path / "sweep" / "runs").glob("*/scores/valid.json"):
+        best = json.loads((path.parent.parent / "best.json").read_text())["update"]
+        assert json.loads(path.read_text())["checkpoints"] == [best]
 
 
 def test_a_run_under_another_default_is_not_taken_for_the_trial(tree, tmp_path):

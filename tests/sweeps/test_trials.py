@@ -122,6 +122,14 @@ def test_cells_without_trials_are_left_out(tree, tmp_path):
             {"claims": [{"says": "", "score": "test.bleu", "at_least": 1}], "evaluate": {"test": "all"}},
             "test.bleu is asked for; splits are scored by cross_entropy",
         ),
+        (
+            {
+                "claims": [{"says": "", "score": "test.BLEU", "of": "mean", "at_least": 1}],
+                "evaluate": {"test": "selected"},
+            },
+            "mean of test.BLEU is asked for, and `evaluate` scores selected trials only",
+        ),
+        ({"random": {RATE: {"low": 0.1, "high": float("inf")}}}, "finite"),
     ],
 )
 def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, change, message):

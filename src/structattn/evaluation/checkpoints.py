@@ -22,8 +22,8 @@ def checkpoints_of(folder: Path, which: str = "best") -> list[Path]:
 
     Args:
         folder: a run folder.
-        which: ``best``, of the least validation cross-entropy; ``last``, the newest; ``last-K``, the K newest;
-            ``best-K``, the K best among those that are kept, of which ``training.keep_checkpoints`` says how many.
+        which: ``best``, of the best validation, by cross-entropy or by BLEU; ``last``, the newest; ``last-K``, the K
+            newest; ``best-K``, the K best of those that are kept, of which ``training.keep_checkpoints`` says how many.
 
     Raises:
         CheckpointError: there are not so many.

@@ -1,11 +1,13 @@
 """Scores a run's model on a split of its data, and keeps the scores in the run folder."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from structattn.data.prepared import PreparedFolder
+from structattn.evaluation.checkpoints import checkpoints_of
 from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
 from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
@@ -14,9 +16,11 @@ from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.translation import translation_scores
+from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
-from structattn.support.errors import DataError
+from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import write_atomically
+from structattn.training.run_folder import RunFolder
 
 BATCH_TOKENS = 8192
 
@@ -50,7 +54,7 @@ def evaluate(
     Args:
         folder: a run folder.
         split: a split of its prepared folder.
-        checkpoint: ``best`` (least validation cross-entropy), ``last``, or ``best-K`` or ``last-K`` for the mean of the
+        checkpoint: ``best`` (by what the run is selected by), ``last``, or ``best-K`` or ``last-K`` for the mean of the
             weights of K of them; what the run's settings say, if left out.
         batch_tokens: the largest padded size of a batch.
         baselines: whether n-gram models are counted beside it, for text.
@@ -59,6 +63,21 @@ def evaluate(
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
     return evaluate_run(open_run(folder, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
+
+
+def is_scored(folder: Path, split: str) -> bool:
+    """Whether the scores of a split are there, of the checkpoints that the run's settings mean.
+
+    Where these are gone, whatever scores are there count.
+    """
+    path = folder / "scores" / f"{split}.json"
+    if not path.exists():
+        return False
+    try:
+        meant = checkpoints_of(folder, load_settings(RunFolder(folder).settings).evaluation.checkpoint)
+    except CheckpointError:
+        return True
+    return bool(json.loads(path.read_bytes()).get("checkpoints") == [int(each.name) for each in meant])
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -78,6 +97,7 @@ def evaluate_run(
     content = scores_to_json(
         scores,
         update=run.update,
+        checkpoints=run.checkpoints,
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         model=describe_model(run.settings.model),
         data=describe_data(run.prepared),

@@ -27,6 +27,7 @@ class TrainedRun:
         model: a ``LanguageModel``, ``MaskedLanguageModel``, ``RecurrentLanguageModel`` or ``EncoderDecoder``, in
             evaluation mode, on its device.
         update: the update after which the weights were saved, of several the last.
+        checkpoints: the updates of all whose weights were taken, the last first.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class TrainedRun:
     prepared: PreparedFolder
     model: Any
     update: int
+    checkpoints: tuple[int, ...] = ()
 
 
 def _device() -> torch.device:
@@ -74,4 +76,5 @@ def open_run(
         raise CheckpointError(
             f"{path / MODEL_NAME}: does not fit the model of {folder}/settings.yaml: {error}"
         ) from None
-    return TrainedRun(folder, settings, prepared, model.to(device or _device()).eval(), manifest.update)
+    updates = tuple(int(each.name) for each in (path, *others))
+    return TrainedRun(folder, settings, prepared, model.to(device or _device()).eval(), manifest.update, updates)

@@ -148,6 +148,13 @@ class SweepSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _means_are_of_all(self) -> Self:
+        for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
+            if each.of != "selected" and self.evaluate.get(each.score.split(".")[0]) == "selected":  # type: ignore[call-overload]
+                raise ValueError(f"{each.of} of {each.score} is asked for, and `evaluate` scores selected trials only")
+        return self
+
+    @model_validator(mode="after")
     def _cells_are_in_the_grid(self) -> Self:
         for index, where in enumerate(self.where):
             self._require_known(f"where.{index}", where.match)

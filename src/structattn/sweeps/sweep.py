@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from structattn.evaluation.evaluate import is_scored
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import write_atomically
@@ -119,11 +120,10 @@ def _is_done(job: Job) -> bool:
     Raises:
         CheckpointError: its folder holds a run under other settings: a default has changed since.
     """
-    scored = all((job.folder / "scores" / f"{split}.json").exists() for split in job.splits)
     if result_of(job.trial, job.folder) is None:
         return False
     check_same_settings(RunFolder(job.folder), job.trial.settings)
-    return scored
+    return all(is_scored(job.folder, split) for split in job.splits)
 
 
 def _sweep_up(folder: SweepFolder) -> None:

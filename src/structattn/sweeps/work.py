@@ -7,9 +7,10 @@ from typing import Literal
 
 import torch
 
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.evaluate import evaluate, is_scored
 from structattn.support.errors import Interrupted, LockedError, StructattnError
 from structattn.support.locks import exclusive_lock
+from structattn.support.memory import memory_ran_out
 from structattn.sweeps.making import make_data
 from structattn.sweeps.trials import Trial
 from structattn.training.train import train
@@ -53,7 +54,7 @@ def perform(job: Job) -> Ending:
         _make_data(job.trial)
         train(job.trial.settings, job.folder, resume="auto")
         for split in job.splits:
-            if not (job.folder / "scores" / f"{split}.json").exists():
+            if not is_scored(job.folder, split):
                 evaluate(job.folder, split)
     except Interrupted as error:
         return Ending("interrupted", str(error))
@@ -61,9 +62,9 @@ def perform(job: Job) -> Ending:
         return Ending("busy", str(error))
     except StructattnError as error:
         return Ending("failed", str(error))
-    except (MemoryError, torch.OutOfMemoryError) as error:  # neighbours may have had it: another time it may do
-        return Ending("killed", f"memory ran out: {error}")
-    except Exception:  # whatever it is, the other trials go on, and it is told in the end
+    except Exception as error:  # whatever it is, the other trials go on, and it is told in the end
+        if memory_ran_out(error):  # neighbours may have had it: another time it may do
+            return Ending("killed", f"memory ran out: {error}")
         return Ending("failed", traceback.format_exc()[-LONGEST_MESSAGE:])
     return Ending("done")
 
