@@ -229,6 +229,8 @@ def test_a_run_may_be_selected_by_bleu(place, tmp_path):
 def test_only_translations_are_selected_by_bleu(place):
     with pytest.raises(SettingsError, match=r"training.select_by: 'bleu' is for translation; the task is 'language_m"):
         resolve_settings({"task": "language_modeling", "data": "x", "training": {"select_by": "bleu"}})
+    with pytest.raises(SettingsError, match="is of tokenizer 13a, and bleu_tokenizer is 'zh'"):
+        resolve_settings(tree(place / "data", select_by="bleu") | {"evaluation": {"bleu_tokenizer": "zh"}})
 
 
 def test_limits_are_those_of_the_settings(run):
@@ -254,7 +256,7 @@ def test_the_exponent_of_the_length_is_that_of_the_settings(place, run):
     assert "dusell-chiang-2024 divides by the length itself" in " ".join(refused.output.split())
 
 
-def test_bleu_parts_words_as_the_settings_say(place, run, tmp_path):
+def test_bleu_parts_words_as_the_settings_say(place, tmp_path, monkeypatch):
     shutil.copytree(place / "run", tmp_path / "run")
     settings = tmp_path / "run/settings.yaml"
     settings.write_text(settings.read_text().replace("bleu_tokenizer: 13a", "bleu_tokenizer: char"))
@@ -266,8 +268,15 @@ def test_bleu_parts_words_as_the_settings_say(place, run, tmp_path):
     assert "tok:char" in compared_runs(tmp_path / "run", tmp_path / "run", "test", 10)["BLEU"].signature
     longest = max(len(line.replace(" ", "")) for line in references)
     assert max(bleu_statistics(kept, references, "char").reference_words) == longest
+    settings.write_text(settings.read_text().replace("bleu_tokenizer: char", "bleu_tokenizer: ja-mecab"))
+    monkeypatch.setattr(sys.modules["structattn.evaluation.translation"], "pair_scores", None)  # told before the work
     with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' does not work here"):
-        corpus_scores(kept, references, tokenizer="ja-mecab")
+        evaluate(tmp_path / "run", "test")
+
+
+def test_the_training_pairs_cannot_be_scored_as_text(place):
+    with pytest.raises(UsageError, match="the text of the training pairs is not kept"):
+        evaluate(place / "run", "train")
 
 
 def ratio_of_layer(tree, prepared):

@@ -18,7 +18,7 @@ from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.scores import pair_scores
-from structattn.tasks.translation_metrics import corpus_scores, sacrebleu_module
+from structattn.tasks.translation_metrics import bleu_metric, corpus_scores
 
 
 def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:
@@ -66,10 +66,10 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
 
     Those of a model that spells are scored, besides, with ``<unk>`` kept, and with attended source words copied.
     """
-    sacrebleu_module("sacrebleu.metrics")  # if it is missing, that is said before the work
+    tokenizer = run.settings.evaluation.bleu_tokenizer
+    bleu_metric(tokenizer)  # what is missing is said before the work
+    translator, sources, references = translator_of([run]), *_texts(run, split)
     scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
-    sources, references = run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
-    translator, tokenizer = translator_of([run]), run.settings.evaluation.bleu_tokenizer
     hypotheses = _translated(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.folder, split)
@@ -95,6 +95,12 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
         }
         or None,
     )
+
+
+def _texts(run: TrainedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
+    if split == "train":
+        raise UsageError("the text of the training pairs is not kept: translations of other splits can be scored")
+    return run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
 
 
 def _translated(translator: Translator, sources: Sequence[str], what: str) -> list[str]:

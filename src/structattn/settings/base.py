@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator
 class Settings(BaseModel):
     """A frozen group of settings that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 def told_apart_by(field: str, default: str) -> Discriminator:

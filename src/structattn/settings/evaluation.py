@@ -47,7 +47,10 @@ class EvaluationSettings(Settings):
         try:
             return type(self).model_validate(self.model_dump() | dict(values))
         except ValidationError as error:
-            raise UsageError("; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())) from None
+            told = (
+                (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
+            )
+            raise UsageError("; ".join(": ".join(filter(None, parts)) for parts in told)) from None
 
     @model_validator(mode="after")
     def _the_rule_has_an_exponent(self) -> Self:
