@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -51,7 +52,7 @@ def test_all_commands_are_listed_in_the_order_of_their_use():
         (SettingsError("model.width: wrong"), 1, "structattn: model.width: wrong\n"),
         (UsageError("no such thing"), 2, "structattn: no such thing\n"),
         (Interrupted("stopped; resume"), 75, "structattn: stopped; resume\n"),
-        (KeyboardInterrupt(), 75, "structattn: interrupted; the same command continues\n"),
+        (KeyboardInterrupt(), 75, "structattn: interrupted; run the same command again\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "structattn: /x: Permission denied\n"),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), 1, "/x: No space left on device; free some space"),
         (BrokenPipeError(), 1, ""),
@@ -107,3 +108,20 @@ def test_what_is_no_run_folder_is_named(tmp_path, command):
     result = run(command, tmp_path / "nowhere", *(["-o", tmp_path / "out"] if command == "report" else []))
     assert result.exit_code == 1
     assert "nowhere is not a run folder" in result.stderr
+
+
+def test_a_terminated_preparation_leaves_nothing_behind(tmp_path):
+    options = ["prepare", "parallel", "--train-tsv", "-", "--hold-out", "0.1", "--output", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "structattn", *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("a\tb\n" * 10_000)
+        process.stdin.flush()
+        until = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert list(tmp_path.iterdir())  # it is at work
+        process.terminate()
+        assert process.wait(60) == 75
+        assert process.stderr.read() == "structattn: interrupted; run the same command again\n"
+    assert list(tmp_path.iterdir()) == []

@@ -55,6 +55,11 @@ def test_bytes_have_a_fixed_vocabulary():
     assert BYTE_SYMBOLS[0xE9] == "<0xE9>"
 
 
+def test_bytes_never_make_two_lines_of_one():
+    tokenizer = build_tokenizer("byte", [])
+    assert tokenizer.decode([byte + 3 for byte in b"a\nb"]) == "a\N{REPLACEMENT CHARACTER}b"
+
+
 def test_bytes_that_are_not_utf8_become_replacement_characters():
     tokenizer = build_tokenizer("byte", [])
     assert tokenizer.decode([ord("a") + 3, 0xC3 + 3, ord("b") + 3]) == "a\ufffdb"

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 an error with its message, 2 bad usage, 75 interrupted and
 
 import errno
 import logging
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from structattn.cli import (
     translate,
 )
 from structattn.support.errors import Interrupted, StructattnError
+from structattn.support.memory import memory_ran_out
 
 
 class _Told(logging.Handler):
@@ -78,12 +80,14 @@ class Commands(TyperGroup):
         except StructattnError as error:
             raise _fail(str(error), error.exit_code) from None
         except KeyboardInterrupt:
-            raise _fail("interrupted; the same command continues", Interrupted.exit_code) from None
+            raise _fail("interrupted; run the same command again", Interrupted.exit_code) from None
         except BrokenPipeError:
             raise typer.Exit(1) from None  # whoever read our output has seen enough
         except OSError as error:
             raise _fail(_described(error), StructattnError.exit_code) from None
-        except MemoryError as error:
+        except (MemoryError, RuntimeError) as error:
+            if not memory_ran_out(error):
+                raise
             told = "memory ran out; smaller batches, a smaller model or fewer runs at once need less"
             raise _fail(f"{told} ({error})" if str(error) else told, StructattnError.exit_code) from None
 
@@ -132,5 +136,6 @@ app.command("schema")(schema.schema)
 
 
 def main() -> None:
-    """Run the command that the arguments of the process name."""
+    """Run the command that the arguments of the process name; SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

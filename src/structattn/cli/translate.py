@@ -91,8 +91,9 @@ def translate(
     translator = translator_of(opened, how)
     draws = _draws(temperature, top_k, top_p, seed)
     if draws is not None:
-        if search is not None or beam is not None:
-            raise UsageError("--search and --beam look for the best; --temperature, --top-k and --top-p draw instead")
+        if any(given is not None for given in (search, beam, length_exponent)):
+            told = "--search, --beam and --length-exponent look for the best; --temperature, --top-k and --top-p draw"
+            raise UsageError(f"{told} instead")
         translator = replace(translator, draws=draws)
     elif n_best > how.beam:
         raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")

@@ -44,8 +44,9 @@ def _split_bytes(line: str) -> list[str]:
 
 
 def _join_bytes(symbols: Sequence[str]) -> str:
+    """A line; a line feed, which only a model can have put there, would make two of it."""
     parts = (bytes([_BYTE_OF[symbol]]) if symbol in _BYTE_OF else symbol.encode() for symbol in symbols)
-    return b"".join(parts).decode(errors="replace")
+    return b"".join(parts).decode(errors="replace").replace("\n", "\N{REPLACEMENT CHARACTER}")
 
 
 @dataclass(frozen=True)
