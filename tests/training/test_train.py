@@ -157,6 +157,23 @@ def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
         train(settings_for(data), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("sentences", [], "there are 6; train, example 4: 7 tokens"),
+        ("stream", ["training.batches={kind: stream, length: 9, size: 2}"], "there are 6; training.batches.length: 9"),
+    ],
+)
+def test_positions_that_do_not_reach_are_refused_before_there_is_a_run(text, tmp_path, kind, changes, message):
+    data = text(kind)
+    settings = settings_for(data, "model.positions={kind: learned, maximum: 6}", *changes)
+    with pytest.raises(SettingsError, match=rf"model\.positions\.maximum: {message}"):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    enough = settings_for(data, "model.positions={kind: learned, maximum: 9}", *changes)
+    assert train(enough, tmp_path / "run").update == 6
+
+
 def test_there_must_be_a_run_to_resume(text, tmp_path):
     with pytest.raises(StructattnError, match="holds no run to resume"):
         train(settings_for(text()), tmp_path / "run", resume=True)

@@ -20,6 +20,7 @@ from structattn.training.events import EventLog
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder
 from structattn.training.progress import first_progress
+from structattn.training.reach import require_positions_that_reach
 from structattn.training.run_folder import RunFolder, settings_digest
 from structattn.training.running import Run, put_state
 from structattn.training.signals import StopFlag
@@ -56,6 +57,7 @@ def make_plan(folder: RunFolder, settings: RunSettings) -> Plan:
     require_suited(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)
+    require_positions_that_reach(settings, prepared)
     task = TASKS[settings.task].build(prepared, settings.training, settings.seed)
     return Plan(folder, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
 

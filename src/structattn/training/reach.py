@@ -1,0 +1,44 @@
+"""Whether positions that are learnt reach to the end of all examples."""
+
+import numpy as np
+
+from structattn.data.prepared import PreparedFolder, Sequences
+from structattn.settings.positions import Learned
+from structattn.settings.run import RunSettings
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import SettingsError
+
+
+def require_positions_that_reach(settings: RunSettings, prepared: PreparedFolder) -> None:
+    """Refuse data that training or validation would find too long, before there is a run.
+
+    What BPE-dropout adds to a sequence is not known beforehand.
+
+    Raises:
+        SettingsError: a sequence has more tokens than there are positions; the message names it.
+    """
+    positions = getattr(settings.model, "positions", None)
+    if not isinstance(positions, Learned):
+        return
+    if isinstance(settings.training.batches, StreamBatches):
+        _require(settings.training.batches.length, positions.maximum, "training.batches.length")
+        return
+    for split in {"train", "valid"} & set(prepared.splits):
+        sides = {"": prepared.split(split)} | (
+            {" source": prepared.pairs(split).source} if prepared.languages is not None else {}
+        )
+        for side, sequences in sides.items():
+            _require_sequences(sequences, prepared.kind, positions.maximum, f"{split}{side}")
+
+
+def _require_sequences(sequences: Sequences, kind: str, maximum: int, where: str) -> None:
+    if not len(sequences):
+        return
+    longest = int(np.argmax(sequences.lengths))
+    marks = 0 if kind == "transduction" else 1  # <bos> or <eos>; strings into strings have a symbol between them
+    _require(int(sequences.lengths[longest]) + marks, maximum, f"{where}, example {longest}")
+
+
+def _require(tokens: int, maximum: int, what: str) -> None:
+    if tokens > maximum:
+        raise SettingsError(f"model.positions.maximum: there are {maximum}; {what}: {tokens} tokens")
