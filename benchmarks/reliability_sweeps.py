@@ -132,7 +132,8 @@ def main() -> None:
         expected = outcome(place / "one")
         trials = len(expected["runs"])
         result: dict[str, Any] = {
-            "command": f"python benchmarks/reliability_sweeps.py --updates {arguments.updates}",
+            "command": f"python benchmarks/reliability_sweeps.py --updates {arguments.updates} "
+            f"--worker-kills {arguments.worker_kills} --controller-kills {arguments.controller_kills}",
             "date": datetime.now(UTC).date().isoformat(),
             "trials": trials,
             "seconds_one_worker": one,

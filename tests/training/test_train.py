@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,15 @@ def unfinished(text, tmp_path):
     events = tmp_path / "run" / "events.jsonl"
     events.write_bytes(b"".join(events.read_bytes().splitlines(keepends=True)[:-1]))
     return settings, tmp_path / "run"
+
+
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_anew(unfinished):
+    settings, run = unfinished
+    before = (run / "events.jsonl").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(CheckpointError, match="the run's checkpoints are gone"):
+        train(settings, run, resume=True)
+    assert (run / "events.jsonl").read_bytes() == before
 
 
 def test_a_run_that_lacks_only_its_end_gets_the_same_end(unfinished):

@@ -149,8 +149,9 @@ class SweepSettings(Settings):
 
     @model_validator(mode="after")
     def _means_are_of_all(self) -> Self:
+        selected = {split for split, which in self.evaluate.items() if which == "selected"}
         for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
-            if each.of != "selected" and self.evaluate.get(each.score.split(".")[0]) == "selected":  # type: ignore[call-overload]
+            if each.of != "selected" and each.score.split(".")[0] in selected:
                 raise ValueError(f"{each.of} of {each.score} is asked for, and `evaluate` scores selected trials only")
         return self
 
