@@ -1,4 +1,4 @@
-"""Where the GPU kernels run in tests."""
+"""Where the GPU kernels run in tests, and the hostile numbers that the operators are given."""
 
 import pytest
 import torch
@@ -34,3 +34,31 @@ def gpu(request):
         pytest.skip("needs TRITON_INTERPRET=1; common/test_gpu_kernels.py runs this in a process of its own")
     request.getfixturevalue("unwritten_memory_is_nan")
     return torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def hostile():
+    """hostile(generator, shape, forbidden) are numbers of one of six kinds, and some -inf."""
+
+    def draw(generator, shape, forbidden=0.0):
+        """All 0, denormal, ±88, ±1e4, up to 1e4 of alternating sign, or ordinary; -inf with a given probability."""
+        kind = int(torch.randint(6, (), generator=generator))
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+        sign = torch.where(torch.rand(shape, generator=generator) < 0.5, 1.0, -1.0).double()
+        x = [torch.zeros_like(normal), 5e-324 * sign, 88 * sign, 1e4 * sign, 1e4 * sign * normal, normal][kind]
+        return x.masked_fill(torch.rand(shape, generator=generator) < forbidden, -torch.inf)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def hostile_actions(hostile):
+    """hostile_actions(generator, shape): probabilities, many 0, 1 or denormal; or bare numbers of either sign."""
+
+    def draw(generator, shape):
+        actions = hostile(generator, shape)
+        if torch.rand((), generator=generator) < 0.7:
+            return torch.softmax(actions, -1)
+        return actions / actions.abs().amax().clamp(min=1)
+
+    return draw

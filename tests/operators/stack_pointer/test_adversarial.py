@@ -13,27 +13,11 @@ CASES = int(os.environ.get("STRUCTATTN_ADVERSARIAL", "500"))
 BATCH = 20
 
 
-def hostile(generator, shape):
-    """Numbers from a mixture of 0, denormals, ±88, ±1e4, alternating huge signs and ordinary ones."""
-    kind = int(torch.randint(6, (), generator=generator))
-    normal = torch.randn(shape, generator=generator, dtype=torch.float64)
-    sign = torch.where(torch.rand(shape, generator=generator) < 0.5, 1.0, -1.0).double()
-    return [torch.zeros_like(normal), 5e-324 * sign, 88 * sign, 1e4 * sign, 1e4 * sign * normal, normal][kind]
-
-
-def hostile_actions(generator, time):
-    """Probabilities, many of them 0, 1 or denormal; or bare numbers: 0, denormal, of either sign."""
-    if torch.rand((), generator=generator) < 0.7:
-        return torch.softmax(hostile(generator, (BATCH, time, 3)), -1)
-    actions = hostile(generator, (BATCH, time, 3))
-    return actions / actions.abs().amax().clamp(min=1)
-
-
 @pytest.mark.parametrize("case", range(CASES // BATCH))
-def test_hostile_numbers(case):
+def test_hostile_numbers(case, hostile, hostile_actions):
     generator = torch.Generator().manual_seed(case)
     time, vector = (int(torch.randint(1, end, (), generator=generator)) for end in (40, 20))
-    given = [hostile_actions(generator, time), hostile(generator, (BATCH, time + 1, vector))]
+    given = [hostile_actions(generator, (BATCH, time, 3)), hostile(generator, (BATCH, time + 1, vector))]
     cotangent = hostile(generator, (BATCH, time, vector))
     lengths = torch.randint(time + 1, (BATCH,), generator=generator)
 

@@ -12,27 +12,19 @@ CASES = int(os.environ.get("STRUCTATTN_ADVERSARIAL", "500"))
 BATCH = 20
 
 
-def hostile(generator, shape):
-    """Numbers from a mixture of 0, denormals, ±88, ±1e4, alternating huge signs and ordinary ones."""
-    kind = int(torch.randint(6, (), generator=generator))
-    normal = torch.randn(shape, generator=generator, dtype=torch.float64)
-    sign = torch.where(torch.rand(shape, generator=generator) < 0.5, 1.0, -1.0).double()
-    return [torch.zeros_like(normal), 5e-324 * sign, 88 * sign, 1e4 * sign, 1e4 * sign * normal, normal][kind]
-
-
-def hostile_actions(generator, time):
+def strengths(hostile, generator, time):
     """Strengths, many of them 0, 1 or denormal, or far above 1; and whether sums of them hardly ever tie."""
     if torch.rand((), generator=generator) < 0.3:
         return torch.rand((BATCH, time, 2), generator=generator, dtype=torch.float64), True
-    actions = hostile(generator, (BATCH, time, 2))
-    return (torch.sigmoid(actions) if torch.rand((), generator=generator) < 0.7 else actions.abs()), False
+    given = hostile(generator, (BATCH, time, 2))
+    return (torch.sigmoid(given) if torch.rand((), generator=generator) < 0.7 else given.abs()), False
 
 
 @pytest.mark.parametrize("case", range(CASES // BATCH))
-def test_hostile_numbers(case):
+def test_hostile_numbers(case, hostile):
     generator = torch.Generator().manual_seed(case)
     time, vector = (int(torch.randint(1, end, (), generator=generator)) for end in (40, 20))
-    actions, smooth = hostile_actions(generator, time)
+    actions, smooth = strengths(hostile, generator, time)
     given = [actions, hostile(generator, (BATCH, time, vector))]
     cotangent = hostile(generator, (BATCH, time, vector))
     lengths = torch.randint(time + 1, (BATCH,), generator=generator)
