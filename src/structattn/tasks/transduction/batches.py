@@ -5,7 +5,7 @@ Training pairs are made on the fly, the others are read from the prepared folder
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -102,18 +102,27 @@ def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
 
 def stored_pairs(prepared: PreparedFolder, split: str) -> Iterator[tuple[int, Ids, Ids]]:
     """All pairs of a split, those of one length together: the number of the first, x (N, n) and y (N, n')."""
-    sequences, separator = prepared.split(split), prepared.vocabulary.id_of[SEPARATOR]
-    sizes = [int(np.flatnonzero(sequences[i] == separator)[0]) for i in range(len(sequences))]
+    sequences = prepared.split(split)
+    sizes = [_input_length(prepared, sequences[i]) for i in range(len(sequences))]
     for first, end in _runs(sizes):
         rows = np.stack([sequences[i] for i in range(first, end)]).astype(np.int64)
-        yield first, rows[:, : sizes[first]], rows[:, sizes[first] + 1 :]
+        yield first, *_parted(rows, sizes[first])
 
 
 def stored_pair(prepared: PreparedFolder, split: str, number: int, form: Form) -> Batch:
     """One pair of a split as a batch, by its place in the file."""
-    row = prepared.split(split)[number].astype(np.int64)[None]
-    size = int(np.flatnonzero(row[0] == prepared.vocabulary.id_of[SEPARATOR])[0])
-    return batch_of(row[:, :size], row[:, size + 1 :], prepared.vocabulary, form, number)
+    row = prepared.split(split)[number].astype(np.int64)
+    return batch_of(*_parted(row[None], _input_length(prepared, row)), prepared.vocabulary, form, number)
+
+
+def _input_length(prepared: PreparedFolder, row: NDArray[Any]) -> int:
+    """How many symbols stand before the separator of a stored pair."""
+    return int(np.flatnonzero(row == prepared.vocabulary.id_of[SEPARATOR])[0])
+
+
+def _parted(rows: Ids, length: int) -> tuple[Ids, Ids]:
+    """Stored pairs as x and y; all x are of one length."""
+    return rows[:, :length], rows[:, length + 1 :]
 
 
 def _runs(sizes: list[int]) -> Iterator[tuple[int, int]]:
