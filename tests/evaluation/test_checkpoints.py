@@ -9,7 +9,7 @@ from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal
 from structattn.evaluation.checkpoints import checkpoints_of, mean_weights
 from structattn.evaluation.evaluate import evaluate
 from structattn.evaluation.runs import open_run
-from structattn.settings.run import resolve_settings
+from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.training.events import events_of
 from structattn.training.train import train
@@ -57,6 +57,23 @@ def test_other_words_are_refused(run_folder, which):
 def test_more_than_there_are_is_refused(run_folder):
     with pytest.raises(CheckpointError, match="holds 6 checkpoints of those asked for: last-7"):
         checkpoints_of(run_folder, "last-7")
+
+
+def test_a_best_one_that_was_not_kept_is_missed(run_folder, tmp_path):
+    shutil.copytree(run_folder, tmp_path / "run")
+    second = (set(updates(run_folder, "best-2")) - set(updates(run_folder, "best"))).pop()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / str(second))
+    with pytest.raises(CheckpointError, match=f"update {second} is one of the 3 best, and its checkpoint was not kept"):
+        checkpoints_of(tmp_path / "run", "best-3")
+
+
+def test_a_run_keeps_the_best_that_its_evaluation_needs(run_folder, tmp_path):
+    settings = load_settings(
+        run_folder / "settings.yaml", ["training.keep_checkpoints=2", "evaluation.checkpoint=best-4"]
+    )
+    train(settings, tmp_path / "run")
+    assert updates(tmp_path / "run", "best-4") == updates(run_folder, "best-4")
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) < 6
 
 
 def test_the_mean_is_that_of_every_weight(run_folder):

@@ -95,6 +95,18 @@ def test_the_best_of_each_kept_checkpoint_is_kept(trained):
     assert sorted(checkpoint_updates(store.folder)) == [4, 5]
 
 
+def test_as_many_of_the_best_are_kept_as_a_mean_needs(trained):
+    store, state = replace(trained.store, keep=2, keep_best=3), state_of(trained)
+    shutil.rmtree(store.folder)
+    store.clean()
+    scores = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 6: 0.8, 7: 1.1, 9: 1.2}
+    for update in range(1, 10):
+        validated = max(number for number in scores if number <= update)
+        progress = replace(state.progress, update=update, last_validation=validated, last_score=scores[validated])
+        store.save(replace(state, progress=replace(progress, best_update=None, best_score=None)))
+    assert sorted(checkpoint_updates(store.folder)) == [2, 3, 4, 8, 9]
+
+
 def test_the_best_is_named(trained):
     assert json.loads(trained.store.best_path.read_text()) == {
         "update": trained.progress.best_update,

@@ -23,10 +23,10 @@ def checkpoints_of(folder: Path, which: str = "best") -> list[Path]:
     Args:
         folder: a run folder.
         which: ``best``, of the best validation, by cross-entropy or by BLEU; ``last``, the newest; ``last-K``, the K
-            newest; ``best-K``, the K best of those that are kept, of which ``training.keep_checkpoints`` says how many.
+            newest; ``best-K``, the K best, which a run keeps that is to be evaluated so.
 
     Raises:
-        CheckpointError: there are not so many.
+        CheckpointError: there are not so many, or not all of them were kept.
         UsageError: ``which`` is another word.
     """
     match = _WHICH.fullmatch(which)
@@ -38,7 +38,7 @@ def checkpoints_of(folder: Path, which: str = "best") -> list[Path]:
     elif match[1] == "last":
         updates = sorted(checkpoint_updates(run.checkpoints))[-count:]
     else:
-        updates = _best_kept(run, count)
+        updates = _best_updates(run, count)
     if len(updates) < count:
         raise CheckpointError(
             f"{run.checkpoints}: holds {len(updates) or 'no'} checkpoints of those asked for: {which}"
@@ -72,11 +72,16 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
     return {**first, **mean}, manifest
 
 
-def _best_kept(run: RunFolder, count: int) -> list[int]:
-    kept = set(checkpoint_updates(run.checkpoints))
-    validations = [event for event in events_of(run.events) if event["event"] == "validation"]
-    scores = {event["update"]: _score(event) for event in validations if event["update"] in kept}
-    return sorted(scores, key=lambda update: (scores[update], update))[:count]
+def _best_updates(run: RunFolder, count: int) -> list[int]:
+    scores = {event["update"]: _score(event) for event in events_of(run.events) if event["event"] == "validation"}
+    best = sorted(scores, key=lambda update: (scores[update], update))[:count]
+    gone = sorted({*best} - {*checkpoint_updates(run.checkpoints)})
+    if gone:
+        raise CheckpointError(
+            f"{run.checkpoints}: update {gone[0]} is one of the {count} best, and its checkpoint was not kept; "
+            f"they all are where evaluation.checkpoint is best-{count} in training"
+        )
+    return best
 
 
 def _score(validation: Mapping[str, Any]) -> float:

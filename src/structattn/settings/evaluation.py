@@ -12,12 +12,12 @@ BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "no
 
 
 class EvaluationSettings(Settings):
-    """Which weights are taken, and how translations are looked for. It has no part in training."""
+    """Which weights are taken, and how translations are looked for. It has no part in what is trained."""
 
     checkpoint: str = Field(
         default="best",
         pattern=r"^(best|last)(-[1-9][0-9]{0,3})?$",
-        description="best, last, or the mean of the weights of K of them: best-K, last-K",
+        description="best, last, or the mean of the weights of K of them: best-K, last-K; a run keeps the K best",
     )
     search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="how hypotheses are pruned and ranked"
@@ -37,6 +37,18 @@ class EvaluationSettings(Settings):
         "None: a spelling where the model has learnt to spell, else <unk>",
     )
     bleu_tokenizer: BleuTokenizer = Field(default="13a", description="how sacrebleu parts words when a run is scored")
+
+    @property
+    def best_checkpoints(self) -> int:
+        """How many of the best checkpoints it takes to score a run so; 1 at least."""
+        which, _, count = self.checkpoint.partition("-")
+        return int(count or 1) if which == "best" else 1
+
+    @property
+    def last_checkpoints(self) -> int:
+        """How many of the newest it takes; 1 at least."""
+        which, _, count = self.checkpoint.partition("-")
+        return int(count or 1) if which == "last" else 1
 
     def changed(self, values: Mapping[str, Any]) -> Self:
         """These settings with other values of some fields.

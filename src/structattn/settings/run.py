@@ -38,7 +38,7 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _checkpoints_are_kept(self) -> Self:
-        count, kept = int(self.evaluation.checkpoint.partition("-")[2] or 1), self.training.keep_checkpoints
+        count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
         if count > kept:
             raise ValueError(
                 f"evaluation.checkpoint: {self.evaluation.checkpoint!r} is of {count} checkpoints, and "

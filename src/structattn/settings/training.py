@@ -153,5 +153,5 @@ class TrainingSettings(Settings):
     checkpoint_minutes: float | None = Field(
         default=None, gt=0, description="minutes between checkpoints; outside byte identity"
     )
-    keep_checkpoints: int = Field(default=2, ge=2, description="newest checkpoints kept, the best one apart")
+    keep_checkpoints: int = Field(default=2, ge=2, description="newest checkpoints kept, the best apart")
     threads: int | None = Field(default=None, ge=1, description="processor threads; None: what torch chooses")

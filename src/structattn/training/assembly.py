@@ -75,7 +75,8 @@ def initial_learner(plan: Plan) -> Learner:
 def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     """A run at its newest checkpoint, or at its beginning; its files are open within the block."""
     training, folder = plan.settings.training, plan.folder
-    store = CheckpointStore(folder.checkpoints, plan.identity, training.keep_checkpoints, folder.best)
+    best = plan.settings.evaluation.best_checkpoints
+    store = CheckpointStore(folder.checkpoints, plan.identity, training.keep_checkpoints, folder.best, best)
     store.clean()
     state = store.newest()
     if state is None and folder.best.exists():

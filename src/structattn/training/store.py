@@ -36,12 +36,14 @@ class CheckpointStore:
         identity: what they must belong to.
         keep: how many of the newest are kept.
         best_path: the file that names the best one.
+        keep_best: how many of the best are kept.
     """
 
     folder: Path
     identity: Identity
     keep: int
     best_path: Path
+    keep_best: int = 1
 
     def save(self, state: TrainingState, passing: bool = False) -> None:
         """Write a checkpoint whole or not at all; then, and only then, let go of older ones.
@@ -115,10 +117,14 @@ class CheckpointStore:
     def _prune(self) -> None:
         checkpoints = self._newest_first()
         whole = [path for path in checkpoints if not path.name.startswith(".")]
-        to_stay = [path for path in whole if not (path / PASSING).exists()][: self.keep]
-        kept = {*whole[:1], *to_stay}
+        to_stay = [path for path in whole if not (path / PASSING).exists()]
+        kept = {*whole[:1], *to_stay[: self.keep]}
+        progresses = {path: _progress_of(path) for path in whole}
         # should the newest be damaged one day, the one before it names an older best
-        names = {path.name for path in kept} | {_best_named_by(path) for path in kept}
+        bests = {str(progress.best_update) for path in kept if (progress := progresses[path])}
+        scores = {path.name: score for path in to_stay if (score := _score(progresses[path])) is not None}
+        ranked = sorted(scores, key=lambda name: (scores[name], int(name)))
+        names = {path.name for path in kept} | bests | set(ranked[: self.keep_best])
         for path in checkpoints:
             if path.name not in names:
                 shutil.rmtree(path)
@@ -130,12 +136,16 @@ def checkpoint_updates(folder: Path) -> list[int]:
     return [int(name) for name in names if _CHECKPOINT.fullmatch(name) and not name.startswith(".")]
 
 
-def _best_named_by(path: Path) -> str | None:
+def _progress_of(path: Path) -> Progress | None:
     try:
-        update = read_state_file(path, read_manifest(path)).progress.best_update
+        return read_state_file(path, read_manifest(path)).progress
     except DamagedCheckpointError:
         return None
-    return None if update is None else str(update)
+
+
+def _score(progress: Progress | None) -> float | None:
+    """What the validation of a checkpoint's own model came to, if there was one."""
+    return progress.last_score if progress is not None and progress.last_validation == progress.update else None
 
 
 def _retire(target: Path) -> Path | None:
