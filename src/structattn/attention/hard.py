@@ -56,7 +56,7 @@ class HardAttention(nn.Module):
         self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
         """What ``forward`` gives, and the weights: the draw itself in training, one-hot in evaluation."""
-        readings, weights = self.choice.read(*self._lookup(x, lengths), self.training)
+        readings, weights = self.choice.read_with_weights(*self._lookup(x, lengths), self.training)
         return without_padding(self.output(readings), lengths), weights
 
     def initial_state(self, batch_size: int) -> KeysAndValues:
@@ -71,7 +71,7 @@ class HardAttention(nn.Module):
         query, key, value = self.projection(x_t[:, None])
         first, state = state.keys.shape[2], state.and_one_more(key, value)
         lookup = Lookup(*placed(self.positions, query, state.keys, first))
-        readings, _ = self.choice.read(lookup, state.values, self.training)
+        readings = self.choice.read(lookup, state.values, self.training)
         return self.output(readings)[:, 0], state
 
     @torch.no_grad()
@@ -128,7 +128,9 @@ class CrossHardAttention(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights: the draw itself in training, one-hot in evaluation."""
-        readings, weights = self.choice.read(*self._lookup(x, memory, lengths, memory_lengths), self.training)
+        readings, weights = self.choice.read_with_weights(
+            *self._lookup(x, memory, lengths, memory_lengths), self.training
+        )
         return without_padding(self.output(readings), lengths), weights
 
     def initial_state(
@@ -144,7 +146,7 @@ class CrossHardAttention(nn.Module):
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
         lookup = Lookup(query, state.keys, memory_lengths=state.lengths)
-        readings, _ = self.choice.read(lookup, state.values, self.training)
+        readings = self.choice.read(lookup, state.values, self.training)
         return self.output(readings)[:, 0], state
 
     @torch.no_grad()

@@ -75,10 +75,22 @@ class Choice:
 
     def read(
         self, lookup: Lookup, values: Float[Tensor, "batch heads source size"], sample: bool
+    ) -> Float[Tensor, "batch heads time size"]:
+        """The readings. Without ``sample`` one row is gathered for each; no weights are made."""
+        readings: Tensor = self._read(lookup, values, sample, return_weights=False)[0]
+        return readings
+
+    def read_with_weights(
+        self, lookup: Lookup, values: Float[Tensor, "batch heads source size"], sample: bool
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
         """The readings, and the weights with which they were read: a draw, or one-hot at the largest score."""
+        readings, _, weights = self._read(lookup, values, sample, return_weights=True)
+        return readings, weights.to(readings.dtype)
+
+    def _read(self, lookup: Lookup, values: Tensor, sample: bool, return_weights: bool) -> Any:
         (values,), dtype = computing_precision(values=values)
-        readings, _, weights = hard_attention(
+        attention: Any = hard_attention  # typed by whether weights are asked for, which here is not known
+        readings, *rest = attention(
             lookup.scores(),
             values,
             self.temperature,
@@ -87,12 +99,12 @@ class Choice:
             causal=lookup.causal,
             lengths=lookup.lengths,
             memory_lengths=lookup.memory_lengths,
-            return_weights=True,
+            return_weights=return_weights,
         )
-        return readings.to(dtype), weights.to(dtype)
+        return readings.to(dtype), *rest
 
     def explain(self, lookup: Lookup, values: Tensor) -> Explanation:
         """The choices that evaluation makes, and the probabilities from which training draws."""
-        _, weights = self.read(lookup, values, sample=False)
+        _, weights = self.read_with_weights(lookup, values, sample=False)
         _, probabilities = lookup.soft(values, return_weights=True)
         return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})

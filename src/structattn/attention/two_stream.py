@@ -102,7 +102,7 @@ class TwoStreamAttention(nn.Module):
         query, key, value = self.projection(without_padding(x.syntactic, lengths))
         lookup = Lookup(*placed(self.positions, query, key), lengths, causal=self.causal)
         (content,) = self.content(without_padding(x.semantic, lengths))
-        hard, weights = self.choice.read(lookup, content, self.training)
+        hard, weights = self.choice.read_with_weights(lookup, content, self.training)
         outputs = self._outputs(lookup.soft(value), hard)
         return outputs.map(lambda stream: without_padding(stream, lengths)), weights
 
@@ -119,7 +119,7 @@ class TwoStreamAttention(nn.Module):
         first, past = state.contents.shape[2], state.syntactic.and_one_more(key, value)
         state = TwoStreamState(past, torch.cat([state.contents, content], dim=2))
         lookup = Lookup(*placed(self.positions, query, past.keys, first))
-        hard, _ = self.choice.read(lookup, state.contents, self.training)
+        hard = self.choice.read(lookup, state.contents, self.training)
         return self._outputs(lookup.soft(past.values), hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
@@ -179,8 +179,9 @@ class CrossTwoStreamAttention(nn.Module):
     ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
         state = self.initial_state(memory, memory_lengths)
-        outputs, weights = self._read(without_padding(x.syntactic, lengths), state, lengths)
-        return outputs.map(lambda stream: without_padding(stream, lengths)), weights
+        lookup = self._lookup(without_padding(x.syntactic, lengths), state, lengths)
+        hard, weights = self.choice.read_with_weights(lookup, state.contents, self.training)
+        return self._outputs(lookup, state, hard).map(lambda stream: without_padding(stream, lengths)), weights
 
     def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> TwoStreamMemory:
         """The keys, values and contents of the memory. Cost: O(S d^2) for each."""
@@ -190,8 +191,9 @@ class CrossTwoStreamAttention(nn.Module):
 
     def step(self, x_t: Streams, state: TwoStreamMemory) -> tuple[Streams, TwoStreamMemory]:
         """One more position (B, d). Cost: O(S d + d^2)."""
-        outputs, _ = self._read(x_t.syntactic[:, None], state, None)
-        return outputs.map(lambda stream: stream[:, 0]), state
+        lookup = self._lookup(x_t.syntactic[:, None], state, None)
+        hard = self.choice.read(lookup, state.contents, self.training)
+        return self._outputs(lookup, state, hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
     def explain(
@@ -215,8 +217,6 @@ class CrossTwoStreamAttention(nn.Module):
         end = memory_end(lengths, end, keys.shape[2])
         return Lookup(query, keys, lengths=lengths, memory_lengths=end)
 
-    def _read(self, g: Tensor, state: TwoStreamMemory, lengths: Tensor | None) -> tuple[Streams, Tensor]:
-        lookup = self._lookup(g, state, lengths)
+    def _outputs(self, lookup: Lookup, state: TwoStreamMemory, hard: Tensor) -> Streams:
         soft = lookup.soft(state.syntactic.values)
-        hard, weights = self.choice.read(lookup, state.contents, self.training)
-        return Streams(self.syntactic_output(soft), self.semantic_output(hard)), weights
+        return Streams(self.syntactic_output(soft), self.semantic_output(hard))
