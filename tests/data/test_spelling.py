@@ -21,6 +21,11 @@ def test_a_word_is_spelt_and_read_again(word):
     assert SPELLER.word(ids) == word
 
 
+def test_what_is_no_word_is_read_to_its_256th_character():
+    assert SPELLER.table(["a" * 9999, "b"]).shape == (2, 258)
+    assert SPELLER.spell("a" * 9999) == SPELLER.spell("a" * 256)
+
+
 def test_new_characters_are_unknown():
     assert SPELLER.spell("aéb") == [1, 5, 3, 4, 2]
 

@@ -16,6 +16,9 @@ from structattn.data.vocabulary import BOS, EOS, PAD, UNK, UNKNOWN_SYMBOL, Vocab
 Word = TypeVar("Word", bound=Hashable)
 
 
+LONGEST = 256  # characters of a word that are read: no word of a language has more, and tables are as wide as one
+
+
 @dataclass(frozen=True)
 class Speller:
     """The characters of a language: a word is ``<bos> c1 .. cm <eos>``, which mark its beginning and its end.
@@ -32,9 +35,9 @@ class Speller:
         return tokenizer_digest("character", self.characters)
 
     def spell(self, word: str) -> list[int]:
-        """The numbers of a word's characters between the two marks."""
+        """The numbers of a word's characters, 256 at most, between the two marks."""
         id_of, unknown = self.characters.id_of, self.characters.id_of[UNKNOWN_SYMBOL]
-        return [BOS, *(id_of.get(character, unknown) for character in word), EOS]
+        return [BOS, *(id_of.get(character, unknown) for character in word[:LONGEST]), EOS]
 
     def word(self, ids: Iterable[SupportsInt]) -> str:
         """The word that is spelt so; marks and pads are left out."""

@@ -1,8 +1,11 @@
 """Models of words that are spelt, from their settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
+import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
@@ -38,12 +41,13 @@ class Words:
         size: all ids.
         characters: the size of the vocabulary of characters; 0 where symbols are not words, or nobody knows how words
             without a number are spelt.
-        spellings: of all symbols but the special ones, in the order of their ids; None with ``characters`` 0.
+        spellings: makes the table of those of all symbols but the special ones, in the order of their ids; None with
+            ``characters`` 0.
     """
 
     size: int
     characters: int = 0
-    spellings: Int64[Tensor, "words characters"] | None = None
+    spellings: Callable[[], Int64[Tensor, "words characters"]] | None = None
 
 
 def words_of_side(side: Side) -> Words:
@@ -61,8 +65,8 @@ def words_of_text(prepared: PreparedFolder) -> Words:
 def _words(vocabulary: Vocabulary, speller: Speller | None) -> Words:
     if speller is None:
         return Words(vocabulary.size)
-    spellings = speller.table(vocabulary.symbols[_first_word(vocabulary) :])
-    return Words(vocabulary.size, speller.characters.size, spellings)
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return Words(vocabulary.size, speller.characters.size, partial(speller.table, spelt))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:
@@ -111,8 +115,9 @@ def spelled_embedding(
     Raises:
         SettingsError: the data do not say how words are spelt.
     """
-    spellings = _known_spellings(words, place)
-    spelt = spellings if kind.words == "all" else spellings[:0]
+    _require_characters(words, place)
+    none = torch.zeros(0, 2, dtype=torch.int64)
+    spelt = words.spellings() if words.spellings is not None and kind.words == "all" else none
     composition = _composition(kind, words.characters, width)
     return SpelledEmbedding(words.size, width, composition, spelt, positions, dropout)
 
@@ -123,7 +128,7 @@ def build_spelling(settings: SpellingSettings, width: int, words: Words, place: 
     Raises:
         SettingsError: the data do not say how words are spelt, or the path does not fit the units.
     """
-    _known_spellings(words, place)
+    _require_characters(words, place)
     units = width if settings.units is None else settings.units
     if settings.path == "same" and units != width:
         raise SettingsError(f"{place}.units: the path 'same' needs as many as the model is wide, {width}; got {units}")
@@ -132,13 +137,12 @@ def build_spelling(settings: SpellingSettings, width: int, words: Words, place: 
     )
 
 
-def _known_spellings(words: Words, place: str) -> Tensor:
+def _require_characters(words: Words, place: str) -> None:
     if words.spellings is None:
         raise SettingsError(
             f"{place}: the data do not say how words are spelt; prepare them with --level word, and anew if an earlier "
             "release did"
         )
-    return words.spellings
 
 
 def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, characters: int, width: int) -> Composition:

@@ -16,7 +16,7 @@ from structattn.tasks.build_words import Words
 SIZE, CHARACTERS, WIDTH = 8, 7, 4
 SPELLINGS = torch.tensor([[1, 4, 2, 0], [1, 5, 2, 0], [1, 4, 5, 2], [1, 6, 2, 0]])  # of the words 4 to 7
 RARE = torch.tensor([[1, 6, 6, 6, 4, 2], [1, 4, 5, 2, 0, 0]])
-WORDS = Words(SIZE, CHARACTERS, SPELLINGS)
+WORDS = Words(SIZE, CHARACTERS, lambda: SPELLINGS)
 
 
 class Counting(nn.Module):
@@ -54,6 +54,20 @@ def test_rare_words_are_ids_past_the_vocabulary():
         close(found[[0, 1], [0, 1]], spelled.composition.composition(RARE[[1, 0]]))
     by_row = embedding(SPELLINGS[:0])
     close(by_row(torch.tensor([[6]]))[0, 0], by_row.table.weight[4] * 2)
+
+
+@torch.no_grad()
+def test_in_evaluation_a_word_is_composed_once_until_the_weights_change():
+    spelled = embedding().eval()
+    first = spelled(torch.tensor([[4, 7, 1]]))
+    close(spelled(torch.tensor([[7, 5, 4]]))[0, [2, 0]], first[0, :2])
+    assert spelled.composition.asked == [SPELLINGS[[0, 3], :3].tolist(), SPELLINGS[[1], :3].tolist()]
+    composition = spelled.composition.composition
+    composition.output.weight.mul_(2)
+    close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
+    composition.load_state_dict(BidirectionalComposition(CHARACTERS, WIDTH, 3, 5).state_dict())
+    close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
+    assert spelled.float()(torch.tensor([[4]])).dtype == torch.float32
 
 
 def test_a_rare_word_spelt_like_a_common_one_has_its_vector():

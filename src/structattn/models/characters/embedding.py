@@ -1,9 +1,10 @@
 """Tokens as vectors, some of them by their spelling."""
 
 import math
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,7 +20,8 @@ class SpelledEmbedding(nn.Module):
     the vocabulary. Those after them are spelt: words of the vocabulary by ``spellings``, and ids past it, rare words
     that have no number, by what is given with them.
 
-    Cost: each different word of a batch is composed once, however often it occurs.
+    Cost: each different word of a batch is composed once, however often it occurs; in evaluation, without gradients,
+    each word of the vocabulary is composed once until the weights change, and its vector kept.
 
     Args:
         vocabulary_size: all ids of the vocabulary.
@@ -48,6 +50,7 @@ class SpelledEmbedding(nn.Module):
         self.composition = composition
         self.register_buffer("spellings", spellings.to(torch.int32), persistent=False)  # the data have them
         self.positions = positions
+        self._kept: _Kept | None = None
 
     def forward(
         self,
@@ -75,11 +78,40 @@ class SpelledEmbedding(nn.Module):
     def _vectors(self, rising: Int[Tensor, " tokens"], rare: Tensor | None) -> Float[Tensor, "tokens width"]:
         in_table, numbered = (int((rising < end).sum()) for end in (self.first_spelt, self.vocabulary_size))
         rows = self.table((rising[:in_table] - NEVER_PREDICTED).clamp(min=0))
-        spellings = self.spellings[rising[in_table:numbered] - self.first_spelt].long()
-        if rare is not None:
-            spellings = _above(spellings, rare[rising[numbered:] - self.vocabulary_size])
+        spelt = rising[in_table:numbered] - self.first_spelt
+        others = None if rare is None else rare[rising[numbered:] - self.vocabulary_size]
+        if self.training or torch.is_grad_enabled():
+            self._kept = None  # the step that may follow can change weights without torch's counting it
+            spellings = self.spellings[spelt].long()
+            return torch.cat([rows, self._composed(spellings if others is None else _above(spellings, others), rows)])
+        known = [rows, self._known(spelt, rows)]
+        return torch.cat(known if others is None else [*known, self._composed(others, rows)])
+
+    def _composed(self, spellings: Int[Tensor, "words characters"], like: Tensor) -> Float[Tensor, "words width"]:
         longest = int((spellings != 0).sum(1).max()) if len(spellings) else 1
-        return torch.cat([rows, self.composition(spellings[:, :longest]).to(rows.dtype)])
+        return self.composition(spellings[:, :longest]).to(like.dtype)
+
+    def _known(self, spelt: Int[Tensor, " words"], like: Tensor) -> Float[Tensor, "words width"]:
+        """The vectors of some of the ``spellings``, composed where that has not been done with these weights."""
+        weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
+        made_with = (like.dtype, torch.is_autocast_enabled(like.device.type), weights)
+        if self._kept is None or self._kept.made_with != made_with:
+            none = like.new_zeros(len(self.spellings), like.shape[1])
+            self._kept = _Kept(made_with, none, torch.zeros_like(none[:, 0], dtype=torch.bool))
+        missing = spelt[~self._kept.there[spelt]]
+        if len(missing):
+            self._kept.vectors[missing] = self._composed(self.spellings[missing].long(), like)
+            self._kept.there[missing] = True
+        return self._kept.vectors[spelt]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Vectors of words, which of them there are, and the state of the weights that they were made with."""
+
+    made_with: tuple[object, ...]
+    vectors: Float[Tensor, "words width"]
+    there: Bool[Tensor, " words"]
 
 
 def _above(first: Int[Tensor, "some _"], second: Int[Tensor, "others _"]) -> Int[Tensor, "all _"]:
