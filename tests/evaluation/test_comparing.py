@@ -45,7 +45,7 @@ def attended(place, **content):
 def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
     attended(place, off_diagonality=OFF_DIAGONALITY)
     arguments = [str(place / name) for name in ("base", "better", "worse")]
-    shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "30"])
+    shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "50"])
     assert shown.exit_code == 0, shown.output
     assert shown.output.count("BLEU by off-diagonality, encoder") == 2
     for name, sign in (("better", 1), ("worse", -1)):
@@ -68,6 +68,17 @@ def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
 def test_without_its_attention_a_base_is_compared_with_by_length_alone(place):
     bins = runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
     assert {each.by for each in bins} == {"reference length"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\xff\n", "is damaged; run evaluate again"), (b"a cat\n", "holds 1 translations of 10 lines")],
+)
+def test_translations_that_are_damaged_are_refused_by_file(place, content, message):
+    path = place / "better/scores/test.translations.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{path}.*{message}"):
+        runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
 
 
 @pytest.mark.parametrize(

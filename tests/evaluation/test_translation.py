@@ -157,7 +157,7 @@ def test_the_commands_translate_and_compare(place):
     narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "--beam", "4"], input=b"zwei eins\n")
     assert (narrow.exit_code, "--n-best 6 is more than --beam 4" in narrow.output) == (2, True)
     evaluate(place / "run", "test")
-    shown = runner.invoke(app, ["compare", run, run, "--samples", "20"])
+    shown = runner.invoke(app, ["compare", run, run, "--samples", "40"])
     assert shown.exit_code == 0, shown.output
     assert "BLEU" in shown.output
     assert "+0.00" in shown.output
@@ -249,6 +249,10 @@ def test_the_exponent_of_the_length_is_that_of_the_settings(place, run):
         0.6
     )
     assert translator_of([run], EvaluationSettings(search="you-2020")).search.rule == Gnmt(0.6)
+    fixed = EvaluationSettings(search="fairseq", length_exponent=0.6)
+    assert fixed.changed({"search": "dusell-chiang-2024"}).length_exponent is None
+    assert fixed.changed({"search": "you-2020", "length_exponent": 0.2}).length_exponent == 0.2
+    assert fixed.changed({"search": "fairseq", "beam": 2}).length_exponent == 0.6
     assert translator_of([run], EvaluationSettings(search="you-2020", length_exponent=0.3)).search.rule == Gnmt(0.3)
     arguments = ["--search", "dusell-chiang-2024", "--length-exponent", "0.6"]
     refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")

@@ -112,6 +112,10 @@ def test_positions_by_name_or_with_their_fields(given, meant):
             "model.decoder: .*cross tells of 2 layers, and there are 3",
         ),
         (
+            "model={kind: encoder_decoder, decoder: {layers: 2, cross: 2xnone}}",
+            "model.decoder: .*no layer looks at the source",
+        ),
+        (
             "model={kind: encoder_decoder, decoder: {cross: 5xsuperposition-3}}",
             r"model\.decoder\.cross\.0.*'superposition'",
         ),

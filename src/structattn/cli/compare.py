@@ -15,7 +15,7 @@ def compare(
     base: Annotated[Path, typer.Argument(help="A run folder that was evaluated.")],
     others: Annotated[list[Path], typer.Argument(help="Others, on the same data, each compared with the base.")],
     split: Annotated[str, typer.Option(help="The split whose translations are compared.")] = "test",
-    samples: Annotated[int, typer.Option(min=1, help="Resampled corpora of the paired bootstrap.")] = 1000,
+    samples: Annotated[int, typer.Option(min=40, help="Resampled corpora of the paired bootstrap.")] = 1000,
     data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
 ) -> None:
     """Compare kept translations with a base run's on BLEU, chrF2 and TER, with 95 % intervals and a paired bootstrap.

@@ -35,11 +35,12 @@ def compared_runs(
         first: a run folder.
         second: another one.
         split: whose translations.
-        samples: resampled corpora.
+        samples: resampled corpora; for 95 % intervals 40 at least.
         data: where the prepared folder is, if it was moved.
 
     Raises:
         StructattnError: a folder is no run folder, or holds no translations of the split.
+        DataError: the translations that are kept are damaged.
         UsageError: the runs translate different lines into different ones.
     """
     lines = _lines(first, second, split, data)
@@ -87,7 +88,8 @@ def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
     if sources[0] != sources[1] or references[0] != references[1]:
         raise UsageError(f"{first} and {second} do not translate the same lines of {split!r}")
     tokenizer = load_settings(RunFolder(first).settings).evaluation.bleu_tokenizer
-    return _Lines(_translations(first, split), _translations(second, split), references[0], tokenizer)
+    count = len(references[0])
+    return _Lines(_translations(first, split, count), _translations(second, split, count), references[0], tokenizer)
 
 
 def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Values]:
@@ -112,8 +114,14 @@ def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
     return open_prepared(data or load_settings(RunFolder(folder).settings).data)
 
 
-def _translations(folder: Path, split: str) -> list[str]:
+def _translations(folder: Path, split: str, count: int) -> list[str]:
     path = hypotheses_path(folder, split)
     if not path.exists():
         raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
-    return path.read_bytes().decode().split("\n")[:-1]  # a CR is a character like others
+    try:
+        lines = path.read_bytes().decode().split("\n")[:-1]  # a CR is a character like others
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is damaged; run evaluate again: {error}") from None
+    if len(lines) != count:
+        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run evaluate again")
+    return lines

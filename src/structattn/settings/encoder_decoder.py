@@ -13,6 +13,7 @@ from structattn.settings.embeddings import (
     WordEmbedding,
 )
 from structattn.settings.layers import CrossLayers, Layers, SoftmaxLayer
+from structattn.settings.mechanisms import Nothing
 from structattn.settings.transformer import TransformerSettings, require_heads_that_fit
 
 Tied = Literal["none", "two-way", "three-way"]
@@ -54,6 +55,8 @@ class DecoderSettings(Settings):
     def _cross_fits(self) -> Self:
         if self.cross is not None and len(self.cross) != len(self.layers):
             raise ValueError(f"cross tells of {len(self.cross)} layers, and there are {len(self.layers)}")
+        if self.cross is not None and all(isinstance(layer, Nothing) for layer in self.cross):
+            raise ValueError("cross: no layer looks at the source; expected one that is not none")
         return self
 
 

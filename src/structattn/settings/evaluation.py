@@ -51,13 +51,14 @@ class EvaluationSettings(Settings):
         return int(count or 1) if which == "last" else 1
 
     def changed(self, values: Mapping[str, Any]) -> Self:
-        """These settings with other values of some fields.
+        """These settings with other values of some fields; another search has its own exponent where none is given.
 
         Raises:
             UsageError: a value is impossible, or does not suit the others.
         """
         try:
-            return type(self).model_validate(self.model_dump() | dict(values))
+            own = {"length_exponent": None} if values.get("search", self.search) != self.search else {}
+            return type(self).model_validate(self.model_dump() | own | dict(values))
         except ValidationError as error:
             told = (
                 (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
