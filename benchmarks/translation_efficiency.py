@@ -13,6 +13,7 @@ on a CPU, what torch reserves on a GPU. The batch that is tried is made of the l
 import argparse
 import json
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -38,7 +39,7 @@ from structattn.training.step import Update, take_step
 
 GIB = 2**30
 SENTENCES_AT_ONCE, TIMED = 256, 5
-LEAST, MOST, PRECISE = 256, 2**20, 1.02
+LEAST, PRECISE = 256, 1.02
 
 
 def seconds_to_translate(translator: Translator, lines: Sequence[str]) -> float:
@@ -70,6 +71,10 @@ def memory_of_update(folder: Path, tokens: int) -> float:
     sizes = np.arange(1, len(longest) + 1) * (
         np.maximum.accumulate(source[longest]) + np.maximum.accumulate(target[longest])
     )
+    if sizes[-1] < tokens:
+        raise SystemExit(
+            f"{folder}: all training pairs come to {sizes[-1]:,} tokens; a batch of {tokens:,} would fit, too"
+        )
     batch = plan.task.batch(longest[: max(int((sizes <= tokens).sum()), 1)])
     try:
         take_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
@@ -77,13 +82,23 @@ def memory_of_update(folder: Path, tokens: int) -> float:
         return float("inf")
     if learner.device.type == "cuda":
         return torch.cuda.max_memory_reserved() / GIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+    return _peak_kib() / 2**20
+
+
+def _peak_kib() -> int:
+    """The greatest memory of this process. ``ru_maxrss`` would count that of the process which started it, too."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # macOS counts bytes
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
 
 
 def fits(folder: Path, tokens: int, memory: float) -> bool:
     """Whether it does, seen in a process of its own."""
     command = [sys.executable, __file__, str(folder), "--update-of", str(tokens)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # what went wrong is shown as it is
+    if done.returncode:
+        raise SystemExit(done.returncode)
     return float(done.stdout) <= memory
 
 
@@ -92,7 +107,7 @@ def largest(fit: Callable[[int], bool]) -> int:
     if not fit(LEAST):
         return 0
     low, high = LEAST, 2 * LEAST
-    while high <= MOST and fit(high):
+    while fit(high):
         low, high = high, 2 * high
     while high / low > PRECISE:
         middle = round((low * high) ** 0.5)
