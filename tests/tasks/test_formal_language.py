@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches, TrainingSettings
+from structattn.settings.run import RunSettings
+from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks import task as task_module
 from structattn.tasks.registry import TASKS
@@ -15,7 +16,8 @@ SYMBOLS_IN_VALID = 4 + 6 + 2 + 4
 
 
 def build(prepared, **training):
-    return TASKS["formal_language"].build(prepared, TrainingSettings.model_validate(training), 1)
+    tree = {"task": "formal_language", "data": prepared.path, "training": training}
+    return TASKS["formal_language"].build(prepared, RunSettings.model_validate(tree))
 
 
 def test_the_lower_bound_is_that_of_the_validation_split(prepared):
@@ -42,10 +44,12 @@ def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batc
 
 
 def test_the_order_depends_on_the_seed(prepared):
-    folder, training = prepared(), TrainingSettings(batches=SequenceBatches(size=1))
+    folder = prepared()
+    tree = {"task": "formal_language", "data": folder.path, "training": {"batches": {"size": 1}}}
+    settings = [RunSettings.model_validate(tree | {"seed": seed}) for seed in range(8)]
     orders = {
-        tuple(int(batch[0]) for batch in TASKS["formal_language"].build(folder, training, seed).training_batches(0))
-        for seed in range(8)
+        tuple(int(batch[0]) for batch in TASKS["formal_language"].build(folder, each).training_batches(0))
+        for each in settings
     }
     assert len(orders) > 3
 

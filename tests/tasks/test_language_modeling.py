@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from structattn.settings.training import TrainingSettings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.registry import TASKS
 
@@ -11,7 +11,8 @@ LINES = [3, 5, 3, 2, 4, 5, 4, 2, 3, 4, 5, 4, 3, 2, 5, 2, 4, 4, 5, 4, 4, 2]  # th
 
 
 def build(prepared, **training):
-    return TASKS["language_modeling"].build(prepared, TrainingSettings.model_validate(training), 1)
+    tree = {"task": "language_modeling", "data": prepared.path, "training": training}
+    return TASKS["language_modeling"].build(prepared, RunSettings.model_validate(tree))
 
 
 def test_sentences_are_scored_one_by_one(prepared, table_model):

@@ -10,7 +10,7 @@ from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.prepared import open_prepared
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.training import TrainingSettings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import StructattnError
 from structattn.tasks.build import build_model_for
 from structattn.tasks.pair_predictions import predictions
@@ -41,8 +41,9 @@ def model(prepared, **changes):
 
 
 def task(prepared, **training):
-    settings = TrainingSettings.model_validate({"batches": {"kind": "pairs"}, **training})
-    return translation_task(prepared, settings, seed=1)
+    tree = {"task": "translation", "data": prepared.path, "model": {"kind": "encoder_decoder"}}
+    tree["training"] = {"batches": {"kind": "pairs"}, **training}
+    return translation_task(prepared, RunSettings.model_validate(tree))
 
 
 def by_hand(model, prepared):

@@ -20,8 +20,7 @@ from structattn.data.transductions.prepare import (
 )
 from structattn.data.vocabulary import Vocabulary
 from structattn.evaluation.evaluate import evaluate
-from structattn.settings.run import resolve_settings
-from structattn.settings.training import TrainingSettings
+from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.tasks.build import build_model
 from structattn.tasks.registry import TASKS
@@ -40,8 +39,9 @@ def folder(tmp_path):
 
 
 def task_of(folder, form="masked", seed=1, **training):
-    settings = TrainingSettings.model_validate({"batches": {"size": 4}, "loss": "token_mean", **training})
-    return TASKS[f"{form}_transduction"].build(open_prepared(folder), settings, seed)
+    training = {"batches": {"size": 4}, "loss": "token_mean", **training}
+    tree = {"task": f"{form}_transduction", "data": folder, "training": training, "seed": seed}
+    return TASKS[tree["task"]].build(open_prepared(folder), RunSettings.model_validate(tree))
 
 
 def words(vocabulary, ids):
@@ -212,7 +212,7 @@ def test_other_data_and_batches_are_refused(folder, tmp_path):
     with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'tokens' does not suit pairs"):
         task_of(folder, batches={"kind": "tokens"})
     with pytest.raises(DataError, match="holds data of kind 'transduction'"):
-        TASKS["formal_language"].build(open_prepared(folder), TrainingSettings(), 1)
+        TASKS["formal_language"].build(open_prepared(folder), RunSettings(task="formal_language", data=folder))
     with pytest.raises(DataError, match="exists and is not empty"):
         prepare_transduction(folder, "reverse-string", sizes=SIZES)
     with pytest.raises(UsageError, match="has no strings of the lengths 1 to 2"):

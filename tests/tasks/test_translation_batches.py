@@ -7,8 +7,11 @@ from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.prepared import open_prepared
 from structattn.data.vocabulary import EOS, FIRST_SYMBOL
+from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
+
+BOTH = PairBatches(kind="pairs", tokens=200)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def rows(batch):
 
 
 def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
-    examples = pairs_to_train_on(folders[0], 200, "both", seed=3)
+    examples = pairs_to_train_on(folders[0], BOTH, seed=3)
     for epoch in (0, 2):
         numbers = np.concatenate(examples.training_order(epoch))
         assert sorted(numbers.tolist()) == list(range(epoch * 30, epoch * 30 + 30))
@@ -45,7 +48,10 @@ def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
 
 
 def test_rows_are_the_pairs_and_end(folders):
-    examples, pairs = pairs_to_train_on(folders[0], 200, "sum", seed=3), folders[0].pairs("train")
+    examples, pairs = (
+        pairs_to_train_on(folders[0], PairBatches(kind="pairs", tokens=200, limited="sum"), seed=3),
+        folders[0].pairs("train"),
+    )
     for numbers in examples.training_order(5):
         for index, source, target in rows(examples.batch(numbers)):
             assert source == (*pairs.source[index].tolist(), EOS)
@@ -53,10 +59,11 @@ def test_rows_are_the_pairs_and_end(folders):
 
 
 def test_dropout_is_a_function_of_the_numbers_alone(folders):
-    examples, sides = pairs_to_train_on(folders[0], 200, "both", 3, (0.3, 0.3)), folders[0].sides
+    batches = PairBatches(kind="pairs", tokens=200, source_dropout=0.3, target_dropout=0.3)
+    examples, sides = pairs_to_train_on(folders[0], batches, 3), folders[0].sides
     plan = examples.training_order(4)
     before = [rows(examples.batch(numbers)) for numbers in plan]
-    fresh = pairs_to_train_on(folders[0], 200, "both", 3, (0.3, 0.3))
+    fresh = pairs_to_train_on(folders[0], batches, 3)
     assert [rows(fresh.batch(numbers)) for numbers in reversed(plan)] == before[::-1]  # as after a resume
     texts = folders[0].texts("valid", "source")
     seen = {index: source for batch in before for index, source, _ in batch}
@@ -64,6 +71,20 @@ def test_dropout_is_a_function_of_the_numbers_alone(folders):
     assert all(min(ids[:-1]) >= FIRST_SYMBOL for ids in seen.values())
     later = {i: source for numbers in examples.training_order(5) for i, source, _ in rows(examples.batch(numbers))}
     assert sum(later[index] != seen[index] for index in seen) > 15
+
+
+def test_dropout_leaves_a_line_whole_that_it_would_cut_too_small(folders):
+    pairs, batches = folders[0].pairs("train"), PairBatches(kind="pairs", tokens=200, source_dropout=0.2)
+    longest = int(pairs.source.lengths.max())
+    free, bounded = pairs_to_train_on(folders[0], batches, 3), pairs_to_train_on(folders[0], batches, 3, longest)
+    whole = set()
+    for numbers in free.training_order(0):
+        for (index, anyhow, _), (_, source, _) in zip(
+            rows(free.batch(numbers)), rows(bounded.batch(numbers)), strict=True
+        ):
+            whole.add(len(anyhow) > longest + 1)
+            assert source == ((*pairs.source[index].tolist(), EOS) if len(anyhow) > longest + 1 else anyhow)
+    assert whole == {True, False}
 
 
 def test_scoring_takes_every_pair_as_it_stands(folders):
@@ -77,10 +98,10 @@ def test_scoring_takes_every_pair_as_it_stands(folders):
 
 def test_what_cannot_be_is_refused(folders, tmp_path):
     with pytest.raises(UsageError, match="needs level bpe"):
-        pairs_to_train_on(folders[1], 100, "both", 1, (0.1, 0.0))
+        pairs_to_train_on(folders[1], PairBatches(kind="pairs", source_dropout=0.1), 1)
     with pytest.raises(DataError, match="has no split 'test'"):
         pairs_to_score(folders[0], "test", 100, "both")
-    examples = pairs_to_train_on(folders[0], 100, "both", 1)
+    examples = pairs_to_train_on(folders[0], BOTH, 1)
     with pytest.raises(ValueError, match="examples 29 to 30 are not of one epoch"):
         examples.batch(np.array([29, 30]))
     assert examples.batch(np.array([], dtype=np.int64)).examples == ()

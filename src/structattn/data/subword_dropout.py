@@ -25,6 +25,7 @@ class SubwordDropout:
         source: the probability with which each possible merge of the source is left out.
         target: that of the target.
         seed: decides which, together with the epoch and the number of the pair.
+        longest: a line that dropout cuts into more tokens stays as it is; None: no end.
 
     Raises:
         UsageError: a rate is outside [0, 1], or the subwords allow no dropout.
@@ -34,6 +35,7 @@ class SubwordDropout:
     source: float
     target: float
     seed: int
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         for side, rate in ((self.sides.source, self.source), (self.sides.target, self.target)):
@@ -57,7 +59,8 @@ class SubwordDropout:
         if rate == 0.0:
             return ids
         generator = numpy_generator(self.seed, "subwords", name, epoch, index)
-        return _tokenizer(side).resegmented(ids, rate, generator)
+        cut = _tokenizer(side).resegmented(ids, rate, generator)
+        return cut if self.longest is None or len(cut) <= self.longest else ids
 
 
 def _tokenizer(side: Side) -> SubwordTokenizer:

@@ -20,6 +20,7 @@ from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import write_atomically
+from structattn.training.reach import require_positions_that_reach
 from structattn.training.run_folder import RunFolder
 
 BATCH_TOKENS = 8192
@@ -93,6 +94,7 @@ def evaluate_run(
     run: TrainedRun, split: str, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
     """Do what `evaluate` does for a run that is open already."""
+    require_positions_that_reach(run.settings, run.prepared, [split])
     scores = _split_scores(run, split, batch_tokens)
     content = scores_to_json(
         scores,

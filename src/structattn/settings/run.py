@@ -31,9 +31,6 @@ class RunSettings(Settings):
     def _bleu_is_of_translations(self) -> Self:
         if self.training.select_by == "bleu" and self.task != "translation":
             raise ValueError(f"training.select_by: 'bleu' is for translation; the task is {self.task!r}")
-        if self.training.select_by == "bleu" and self.evaluation.bleu_tokenizer != "13a":
-            tokenizer = self.evaluation.bleu_tokenizer
-            raise ValueError(f"training.select_by: 'bleu' is of tokenizer 13a, and bleu_tokenizer is {tokenizer!r}")
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """BLEU during training: what a model makes of the validation sources, greedily."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from structattn.data.batching import Indices
 from structattn.data.parallel.sides import Sides
@@ -8,7 +9,6 @@ from structattn.decoding import greedy, length_limits, translation
 from structattn.models import EncoderDecoder
 from structattn.tasks.pair_predictions import spelt_source
 from structattn.tasks.translation.batches import PairExamples
-from structattn.tasks.translation_metrics import sacrebleu_module
 
 
 def greedy_bleu(
@@ -16,6 +16,7 @@ def greedy_bleu(
     examples: PairExamples,
     sides: Sides,
     references: Sequence[str],
+    metric: Any,
     after_batch: Callable[[], None] = lambda: None,
 ) -> float:
     """BLEU, 0 to 100, of greedy translations, at most 50 tokens longer than their sources; ``<unk>`` is not spelt.
@@ -25,10 +26,8 @@ def greedy_bleu(
         examples: the pairs; of their targets nothing is seen.
         sides: how ids become text.
         references: the text of every target, in the order of the pairs.
+        metric: sacrebleu's BLEU.
         after_batch: called often; may raise to end it.
-
-    Raises:
-        UsageError: sacrebleu is not installed.
     """
     was_training = model.training
     model.eval()
@@ -40,7 +39,6 @@ def greedy_bleu(
             after_batch()
     finally:
         model.train(was_training)
-    metric = sacrebleu_module("sacrebleu.metrics").BLEU()
     return float(metric.corpus_score(texts, [list(references)]).score)
 
 

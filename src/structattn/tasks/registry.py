@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from structattn.data.prepared import PreparedFolder
-from structattn.settings.training import TrainingSettings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_language.scores import split_lower_bound as formal_language_bound
 from structattn.tasks.formal_language.task import formal_language_task
@@ -22,13 +22,13 @@ class TaskKind:
     """A kind of task.
 
     Args:
-        build: makes the task of a prepared folder, given the training settings and the seed.
+        build: makes the task of a prepared folder, given the settings of the run.
         lower_bound: the least cross-entropy that is possible on a split, nats per symbol, where it is known.
         models: the kinds of models that it can train.
         description: one line.
     """
 
-    build: Callable[[PreparedFolder, TrainingSettings, int], Task[Any]]
+    build: Callable[[PreparedFolder, RunSettings], Task[Any]]
     lower_bound: Callable[[PreparedFolder, str], float | None]
     models: tuple[str, ...]
     description: str

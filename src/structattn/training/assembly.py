@@ -58,7 +58,7 @@ def make_plan(folder: RunFolder, settings: RunSettings) -> Plan:
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)
     require_positions_that_reach(settings, prepared)
-    task = TASKS[settings.task].build(prepared, settings.training, settings.seed)
+    task = TASKS[settings.task].build(prepared, settings)
     return Plan(folder, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
 
 

@@ -1,5 +1,7 @@
 """Whether positions that are learnt reach to the end of all examples."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from structattn.data.prepared import PreparedFolder, Sequences
@@ -9,10 +11,15 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import SettingsError
 
 
-def require_positions_that_reach(settings: RunSettings, prepared: PreparedFolder) -> None:
-    """Refuse data that training or validation would find too long, before there is a run.
+def require_positions_that_reach(
+    settings: RunSettings, prepared: PreparedFolder, splits: Iterable[str] = ("train", "valid")
+) -> None:
+    """Refuse data that would be found too long in the middle of the work.
 
-    What BPE-dropout adds to a sequence is not known beforehand.
+    Args:
+        settings: of the run.
+        prepared: its data.
+        splits: what is read of them; those that are not there are passed over.
 
     Raises:
         SettingsError: a sequence has more tokens than there are positions; the message names it.
@@ -23,7 +30,7 @@ def require_positions_that_reach(settings: RunSettings, prepared: PreparedFolder
     if isinstance(settings.training.batches, StreamBatches):
         _require(settings.training.batches.length, positions.maximum, "training.batches.length")
         return
-    for split in {"train", "valid"} & set(prepared.splits):
+    for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
             {" source": prepared.pairs(split).source} if prepared.languages is not None else {}
         )

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from structattn.data.batching import Batch, Indices
 from structattn.data.prepared import PreparedFolder
-from structattn.settings.training import SequenceBatches, TrainingSettings
+from structattn.settings.run import RunSettings
+from structattn.settings.training import SequenceBatches
 from structattn.support.errors import SettingsError
 from structattn.tasks.objective import NATS, Objective
 from structattn.tasks.scoring import perplexity
@@ -104,18 +105,19 @@ def scores_of_tallies(tallies: list[Tally]) -> Scores:
     )
 
 
-def _task(form: Form) -> Callable[[PreparedFolder, TrainingSettings, int], TransductionTask]:
-    def build(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> TransductionTask:
+def _task(form: Form) -> Callable[[PreparedFolder, RunSettings], TransductionTask]:
+    def build(prepared: PreparedFolder, settings: RunSettings) -> TransductionTask:
         """The task of a prepared folder.
 
         Raises:
             DataError: the folder holds something else.
             SettingsError: the batches are not of a fixed number of pairs.
         """
+        training = settings.training
         batches = training.batches
         if not isinstance(batches, SequenceBatches):
             raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
-        data = transduction_data(prepared, seed)
+        data = transduction_data(prepared, settings.seed)
         return TransductionTask(data, prepared, form, batches.size, training.loss, Objective.of(training))
 
     return build

@@ -8,6 +8,7 @@ from structattn.data.batching import Indices
 from structattn.data.pair_batching import Limited, PairBatch, make_pair_batch, pair_token_batches
 from structattn.data.prepared import Pairs, PreparedFolder
 from structattn.data.subword_dropout import SubwordDropout
+from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError
 from structattn.support.generators import derived_seed
 
@@ -59,23 +60,24 @@ class PairExamples:
 
 
 def pairs_to_train_on(
-    prepared: PreparedFolder, tokens: int, limited: Limited, seed: int, dropout: tuple[float, float] = (0.0, 0.0)
+    prepared: PreparedFolder, batches: PairBatches, seed: int, longest: int | None = None
 ) -> PairExamples:
     """The training pairs of a prepared folder.
 
     Args:
         prepared: the folder.
-        tokens: the largest padded size of a batch.
-        limited: of which side.
+        batches: their size, and the rates at which merges of the source and of the target are left out.
         seed: decides the order of the batches, and the draws of dropout.
-        dropout: the rate at which merges of the source and of the target are left out.
+        longest: tokens of a line, <eos> not counted, that the model can read; None: any number.
 
     Raises:
         DataError: it holds something else, or has no training pairs.
         UsageError: its symbols allow no dropout.
     """
-    drawn = SubwordDropout(prepared.sides, *dropout, derived_seed(seed, "subwords")) if any(dropout) else None
-    return PairExamples(_some_pairs(prepared, "train"), tokens, limited, seed, drawn)
+    rates, drawn = (batches.source_dropout, batches.target_dropout), None
+    if any(rates):
+        drawn = SubwordDropout(prepared.sides, *rates, derived_seed(seed, "subwords"), longest)
+    return PairExamples(_some_pairs(prepared, "train"), batches.tokens, batches.limited, seed, drawn)
 
 
 def pairs_to_score(prepared: PreparedFolder, split: str, tokens: int, limited: Limited) -> PairExamples:

@@ -12,7 +12,11 @@ from structattn.data.batching import Indices
 from structattn.data.pair_batching import PairBatch
 from structattn.data.prepared import PreparedFolder
 from structattn.models import EncoderDecoder
-from structattn.settings.training import LabelSmoothing, PairBatches, TrainingSettings
+from structattn.settings.evaluation import BleuTokenizer
+from structattn.settings.positions import Learned
+from structattn.settings.run import RunSettings
+from structattn.settings.training import LabelSmoothing, PairBatches
+from structattn.settings.transformer import TransformerSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.greedy_bleu import greedy_bleu
 from structattn.tasks.pair_predictions import Predictions, predictions
@@ -21,7 +25,7 @@ from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
 from structattn.tasks.translation.scores import pair_scores
-from structattn.tasks.translation_metrics import sacrebleu_module
+from structattn.tasks.translation_metrics import bleu_metric
 
 
 @dataclass(frozen=True)
@@ -78,31 +82,39 @@ class TranslationTask:
         )
 
 
-def translation_task(prepared: PreparedFolder, training: TrainingSettings, seed: int) -> TranslationTask:
+def translation_task(prepared: PreparedFolder, settings: RunSettings) -> TranslationTask:
     """The task of a prepared folder of parallel text.
 
     Raises:
         DataError: the folder holds something else.
         SettingsError: the batches are not of pairs, or receptive fields are to be weighed.
     """
+    training = settings.training
     batches = training.batches
     if not isinstance(batches, PairBatches):
         raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit translation; expected 'pairs'")
     if training.receptive_field_weight:
         raise SettingsError("training.receptive_field_weight: translation does not weigh receptive fields; expected 0")
     valid = pairs_to_score(prepared, "valid", batches.tokens, batches.limited)
-    dropout = (batches.source_dropout, batches.target_dropout)
     return TranslationTask(
-        train=pairs_to_train_on(prepared, batches.tokens, batches.limited, seed, dropout),
+        train=pairs_to_train_on(prepared, batches, settings.seed, _longest(settings)),
         valid=valid,
         loss=training.loss,
         label_smoothing=training.label_smoothing,
         spelling_weight=training.spelling_weight,
-        bleu=_bleu(prepared, valid) if training.select_by == "bleu" else None,
+        bleu=_bleu(prepared, valid, settings.evaluation.bleu_tokenizer) if training.select_by == "bleu" else None,
     )
 
 
-def _bleu(prepared: PreparedFolder, valid: PairExamples) -> Callable[[EncoderDecoder, Callable[[], None]], float]:
-    sacrebleu_module("sacrebleu.metrics")  # if it is missing, that is said now
+def _longest(settings: RunSettings) -> int | None:
+    """The tokens of a line, <eos> not counted, to which learned positions reach."""
+    positions = settings.model.positions if isinstance(settings.model, TransformerSettings) else None
+    return positions.maximum - 1 if isinstance(positions, Learned) else None
+
+
+def _bleu(
+    prepared: PreparedFolder, valid: PairExamples, tokenizer: BleuTokenizer
+) -> Callable[[EncoderDecoder, Callable[[], None]], float]:
+    metric = bleu_metric(tokenizer)  # what is missing is said now
     sides, references = prepared.sides, prepared.texts("valid", "target")
-    return lambda model, after_batch: greedy_bleu(model, valid, sides, references, after_batch)
+    return lambda model, after_batch: greedy_bleu(model, valid, sides, references, metric, after_batch)
