@@ -15,8 +15,8 @@ from structattn.cli.main import app
 from structattn.support.errors import Interrupted, SettingsError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["prepare", "formal-language"], ["prepare", "text"], ["prepare", "parallel"],
-            ["train"], ["evaluate"], ["compare"], ["contrast"], ["report"], ["list"], ["doctor"],
-            ["schema"])  # fmt: skip
+            ["prepare", "transduction"], ["train"], ["sweep"], ["evaluate"], ["translate"], ["score"], ["compare"],
+            ["contrast"], ["report"], ["list"], ["doctor"], ["schema"])  # fmt: skip
 HELP = """
 import json, sys
 from typer.testing import CliRunner

@@ -20,7 +20,7 @@ from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate, evaluate_run
 from structattn.evaluation.runs import open_run
 from structattn.evaluation.translating import Draws
-from structattn.evaluation.translation import translation_scores, translator_of
+from structattn.evaluation.translation import pair_scorer_of, translation_scores, translator_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
@@ -135,6 +135,15 @@ def test_the_command_draws(place):
         refused = runner.invoke(app, [*arguments, *wrong], input=b"zwei\n")
         assert refused.exit_code == 2
         assert message in refused.output
+
+
+def test_what_the_search_finds_is_as_likely_as_it_says(place, run):
+    lines, scorer = lines_of(place, "test.de"), pair_scorer_of([run])
+    found = [best for (best,) in translator_of([run])(lines)]
+    pairs = [scorer.coded(line, each.text, ("de", "en"), 1) for line, each in zip(lines, found, strict=True)]
+    assert [-each.nats for each in scorer(pairs)] == pytest.approx([each.log_probability for each in found], rel=1e-4)
+    again = translator_of([run])(lines, prefixes=[" ".join(each.text.split()[:2]) for each in found])
+    assert [best.text for (best,) in again] == [each.text for each in found]
 
 
 def test_several_runs_translate_as_one(place, run):
@@ -317,7 +326,7 @@ def test_other_models_and_data_are_refused(place, run, tmp_path):
 def test_a_line_that_cannot_be_read_is_named(place):
     shown = CliRunner().invoke(app, ["translate", str(place / "run")], input=b"eins\nzwei <bos>\n")
     assert shown.exit_code == 1
-    assert "source:2: the word <bos>" in " ".join(shown.output.split())
+    assert "standard input:2: 'zwei <bos>': the word <bos>" in " ".join(shown.output.split())
 
 
 def test_learned_positions_end_translations_and_refuse_longer_sources(translation_run):
@@ -328,9 +337,7 @@ def test_learned_positions_end_translations_and_refuse_longer_sources(translatio
     assert all(len(best.text.split()) <= 8 for (best,) in found)
     with pytest.raises(DataError, match="source:2: 8 tokens and <eos> in a line; the model reads 8"):
         translator(["eins", "eins " * 8])
-    with pytest.raises(
-        SettingsError, match=r"model.positions.maximum: there are 8; test, example 4: 9 tokens"
-    ):
+    with pytest.raises(SettingsError, match=r"model.positions.maximum: there are 8; test, example 4: 9 tokens"):
         evaluate_run(run, "test")
 
 

@@ -23,6 +23,7 @@ from structattn.cli import (
     prepare,
     report,
     schema,
+    score,
     sweep,
     train,
     translate,
@@ -57,6 +58,7 @@ _ORDER = (
     "sweep",
     "evaluate",
     "translate",
+    "score",
     "compare",
     "contrast",
     "report",
@@ -127,6 +129,7 @@ app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("translate")(translate.translate)
+app.command("score")(score.score)
 app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
 app.command("report")(report.report)

@@ -21,6 +21,7 @@ class Unknown(StrEnum):
     spell = "spell"
 
 
+STANDARD_INPUT = Path("standard input")
 LINES_AT_ONCE = 4096  # sorted and decoded together; what comes out does not depend on it
 
 
@@ -55,6 +56,10 @@ def translate(
             "spelling (spell). If left out: a spelling where the model has learnt to spell, else <unk>."
         ),
     ] = None,
+    prefixes: Annotated[
+        Path | None,
+        typer.Option(help="A file with a line for each: what its translation begins with, whole words; or nothing."),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Draw translations instead of searching; below 1 sharper.")
     ] = None,
@@ -72,11 +77,11 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.data.text import Notices, lines_of
+    from structattn.data.text import Notices, lines_of, read_lines
     from structattn.evaluation.runs import open_run
     from structattn.evaluation.translating import Translation
     from structattn.evaluation.translation import translator_of
-    from structattn.support.errors import UsageError
+    from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
 
     opened = [open_run(run, checkpoint, data=data) for run in runs]
@@ -104,14 +109,19 @@ def translate(
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
 
     source = cast(BufferedIOBase, sys.stdin.buffer)  # which it is, whatever the annotations say
-    lines, done = (line.text for line in lines_of(source, Path("standard input"), Notices())), 0
+    lines, done = (line.text for line in lines_of(source, STANDARD_INPUT, Notices())), 0
+    beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
+    names = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
-            found = translator(chunk, n_best, advance, done + 1)
+            begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
+            found = translator(chunk, n_best, advance, done + 1, begun, names)
             for number, translations in enumerate(found, start=done + 1):
                 sys.stdout.write(shown(number, translations))
             sys.stdout.flush()
             done += len(chunk)
+    if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
+        raise DataError(prefixes, f"goes on after the {done} lines to translate", done + 1)
 
 
 def _draws(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "Draws | None":

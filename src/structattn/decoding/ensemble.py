@@ -50,7 +50,7 @@ class Ensemble:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch classes"]:
         """Logits of whole sequences: every model's forward door is given the same."""
-        return self._mean([model(*args, **kwargs) for model in self.models])
+        return self.mean([model(*args, **kwargs) for model in self.models])
 
     def start(self, starts: Sequence[Start]) -> Start:
         """One start made of each model's own, in the order of the models, all of the same sentences."""
@@ -63,9 +63,10 @@ class Ensemble:
     ) -> tuple[Float[Tensor, "batch classes"], EnsembleState]:
         """Every model reads the token. Cost: the sum of theirs."""
         stepped = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
-        return self._mean([logits for logits, _ in stepped]), EnsembleState(tuple(after for _, after in stepped))
+        return self.mean([logits for logits, _ in stepped]), EnsembleState(tuple(after for _, after in stepped))
 
-    def _mean(self, logits: list[Tensor]) -> Tensor:
+    def mean(self, logits: Sequence[Float[Tensor, "*batch classes"]]) -> Float[Tensor, "*batch classes"]:
+        """One prediction of those of each model."""
         whole = [at_least_single(of_one) for of_one in logits]
         predictions = torch.stack([of_one - log_normalizer(of_one)[..., None] for of_one in whole])
         return predictions.logsumexp(0) if self.average == "probabilities" else predictions.mean(0)

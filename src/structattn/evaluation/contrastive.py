@@ -1,38 +1,21 @@
 """Whether a model finds a translation more likely than the same with an error (You et al. 2020, section 6.2)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 
 from structattn.data.contrastive import Contrast
-from structattn.data.pair_batching import PairBatch, make_pair_batch
-from structattn.data.parallel.sides import Side, Sides
-from structattn.data.spelling import spelt_lines
-from structattn.data.tokenizers import TextError, split_line
-from structattn.decoding import in_batches
 from structattn.evaluation.analyses import write_analysis
 from structattn.evaluation.proportions import Proportion, proportion
 from structattn.evaluation.runs import TrainedRun
-from structattn.models import EncoderDecoder
-from structattn.support.errors import DataError, UsageError
+from structattn.evaluation.translation import pair_scorer_of
 from structattn.support.progress import progress
-from structattn.tasks.pair_predictions import predictions
 
 BATCH_TOKENS = 4096
 FARTHEST = 15  # words; what is farther apart is counted together, as LingEval97's own tool does
-
-
-@dataclass(frozen=True)
-class _Coded:
-    """A source and a translation of it as ids, and as words where words without a number have spellings."""
-
-    source: tuple[int, ...]
-    target: tuple[int, ...]
-    words: tuple[tuple[str, ...], tuple[str, ...]] | None
 
 
 @dataclass(frozen=True)
@@ -67,17 +50,19 @@ def contrastive_nats(
 
     Raises:
         UsageError: the run is no translation run.
-        DataError: a line has no encoding; the message names it.
+        DataError: a line has no encoding, or is too long for the model; the message names it.
     """
-    if not isinstance(run.model, EncoderDecoder):
-        raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} does not translate")
+    scorer = replace(pair_scorer_of([run]), batch_tokens=batch_tokens)
     coded = [
-        _coded(run.prepared.sides, each, text) for each in contrasts for text in (each.reference, each.contrastive)
+        scorer.coded(each.source, text, (each.path, each.path), each.line)
+        for each in contrasts
+        for text in (each.reference, each.contrastive)
     ]
     different = list(dict.fromkeys(coded))
     with progress("Scoring translations", len(different), "translations") as advance:
-        found = _scored(run, different, per_token, batch_tokens, advance)
-    nats = dict(zip(different, found, strict=True))
+        found = scorer(different, advance)
+    values = [each.nats / each.tokens if per_token else each.nats for each in found]
+    nats = dict(zip(different, values, strict=True))
     return np.array([nats[each] for each in coded], np.float64).reshape(-1, 2)
 
 
@@ -106,55 +91,6 @@ def write_contrastive(run: TrainedRun, name: str, scores: ContrastiveScores) -> 
     """Keep the scores as ``analyses/contrastive-NAME.json`` in the run's folder, NAME being that of the pairs."""
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.folder, f"contrastive-{name}", "contrastive", content)
-
-
-def _coded(sides: Sides, contrast: Contrast, translation: str) -> _Coded:
-    texts = sides.source.normalization(contrast.source), sides.target.normalization(translation)
-    source, target = (
-        _ids(side, text, contrast) for side, text in zip((sides.source, sides.target), texts, strict=True)
-    )
-    if sides.target.speller is None:
-        return _Coded(source, target, None)
-    return _Coded(source, target, (_words(texts[0]), _words(texts[1])))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(split_line("word", text))
-
-
-def _ids(side: Side, text: str, contrast: Contrast) -> tuple[int, ...]:
-    try:
-        return tuple(side.tokenizer.encode(text))
-    except TextError as error:
-        raise DataError(contrast.path, f"{text!r:.60}: {error.reason}", contrast.line) from None
-
-
-def _scored(
-    run: TrainedRun, pairs: Sequence[_Coded], per_token: bool, batch_tokens: int, advance: Callable[[int], object]
-) -> list[float]:
-    def score(batch: list[_Coded]) -> list[float]:
-        made = _batch(run.prepared.sides, batch)
-        with torch.no_grad():
-            nats = predictions(run.model, made).nats_of_rows().cpu()
-        advance(len(batch))
-        values: list[float] = (nats / made.lengths if per_token else nats).tolist()
-        return values
-
-    lengths = [max(len(pair.source), len(pair.target)) + 1 for pair in pairs]
-    return in_batches(pairs, lengths, batch_tokens, score)
-
-
-def _batch(sides: Sides, pairs: list[_Coded]) -> PairBatch:
-    batch = make_pair_batch([(np.array(pair.source), np.array(pair.target)) for pair in pairs], range(len(pairs)))
-    if sides.source.speller is None or sides.target.speller is None:
-        return batch
-    words = [pair.words or ((), ()) for pair in pairs]
-    sources, targets = [its[0] for its in words], [its[1] for its in words]
-    return replace(
-        batch,
-        source_words=spelt_lines(sources, [p.source for p in pairs], batch.source.shape[1], sides.source.speller),
-        target_words=spelt_lines(targets, [p.target for p in pairs], batch.targets.shape[1], sides.target.speller),
-    )
 
 
 def _distance(contrast: Contrast) -> str:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from structattn.data.parallel.sides import Sides
 from structattn.data.spelling import spelt_lines
-from structattn.data.tokenizers import TextError, split_line
+from structattn.data.tokenizers import split_line
 from structattn.data.vocabulary import EOS, UNK, UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
@@ -31,6 +32,7 @@ from structattn.decoding import (
     with_spellings,
     you_2020,
 )
+from structattn.evaluation.given_pairs import ids_of, least
 from structattn.evaluation.unknown_words import Incomplete, Sources, Unknown
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
@@ -42,7 +44,7 @@ SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
 )
 """Ways to search by name, each a function of the size of the beam."""
 
-SOURCE_LINES = Path("source")  # what messages call the lines that are translated
+SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # what messages call what is translated, and its beginnings
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,14 @@ class Translation:
     log_probability: float
 
 
+class _Line(NamedTuple):
+    """A line to be translated, normalised, its ids, and those that its translation begins with."""
+
+    text: str
+    ids: list[int]
+    prefix: list[int]
+
+
 @dataclass(frozen=True)
 class Draws:
     """Chance in the place of search. What is drawn for a line depends on the seed, the line, and how often, no more.
@@ -73,12 +83,20 @@ class Draws:
     seed: int
 
     def __call__(
-        self, model: Stepper, start: Start, limits: Tensor, lines: Sequence[str], count: int
+        self,
+        model: Stepper,
+        start: Start,
+        limits: Tensor,
+        lines: Sequence[str],
+        count: int,
+        prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
         """``count`` hypotheses of each sentence, in the order in which they were drawn."""
         device = start.tokens.device
         drawn = [
-            sample(model, start, limits, [self._generator(device, line, number) for line in lines], self.sampling)
+            sample(
+                model, start, limits, [self._generator(device, line, number) for line in lines], self.sampling, prefixes
+            )
             for number in range(count)
         ]
         return [list(of_one) for of_one in zip(*drawn, strict=True)]
@@ -117,8 +135,10 @@ class Translator:
         n_best: int = 1,
         advance: Callable[[int], object] = lambda count: None,
         first: int = 1,
+        prefixes: Sequence[str] | None = None,
+        names: tuple[Path, Path] = (SOURCE_LINES, PREFIXES),
     ) -> list[list[Translation]]:
-        """At most ``n_best`` translations of each line; an empty line has an empty one.
+        """At most ``n_best`` translations of each line; an empty line has an empty one, or its prefix alone.
 
         The best is first; of those that are drawn, the one drawn first.
 
@@ -127,53 +147,64 @@ class Translator:
             n_best: how many.
             advance: told how many lines more are done.
             first: the number of the first line, for messages.
+            prefixes: what the translation of each line begins with: whole words, of subwords; its probability counts.
+                An empty one is none. Where a prefix is as long as the limit of a translation, the limit is raised.
+            names: what messages call the lines and the prefixes.
 
         Raises:
-            DataError: a line has no encoding, or is too long for the model.
+            DataError: a line or a prefix has no encoding, or is too long for the model; or there are not as many
+                prefixes as lines, or one holds a symbol that the vocabulary lacks.
         """
-        texts = [self.sides.source.normalization(line) for line in lines]
-        ids = [self._ids(text, number) for number, text in enumerate(texts, start=first)]
+        given = [""] * len(lines) if prefixes is None else prefixes
+        if len(given) != len(lines):
+            number = first + min(len(given), len(lines))
+            raise DataError(names[1], "there is no such line; expected one for each line to translate", number)
+        read = [
+            self._line(line, prefix, number, names)
+            for number, (line, prefix) in enumerate(zip(lines, given, strict=True), start=first)
+        ]
 
-        def decode(batch: list[int]) -> list[list[Translation]]:
-            found = self._decoded([(texts[number], ids[number]) for number in batch], n_best)
+        def decode(batch: list[_Line]) -> list[list[Translation]]:
+            found = self._decoded(batch, n_best)
             advance(len(batch))
             return found
 
-        return in_batches(range(len(lines)), [len(source) + 1 for source in ids], self.batch_tokens, decode)
+        lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in read]
+        return in_batches(read, lengths, self.batch_tokens, decode)
 
-    def _ids(self, text: str, number: int) -> list[int]:
-        try:
-            ids = self.sides.source.tokenizer.encode(text)
-        except TextError as error:
-            raise DataError(SOURCE_LINES, error.reason, number) from None
-        longest = min((model.longest_source for model in self.models if model.longest_source), default=None)
-        if longest is not None and len(ids) >= longest:
-            reason = f"{len(ids)} tokens and <eos> in a line; the model reads {longest}"
-            raise DataError(SOURCE_LINES, reason, number)
-        return ids
+    def _line(self, line: str, prefix: str, number: int, names: tuple[Path, Path]) -> _Line:
+        source, target = self.sides.source, self.sides.target
+        text, beginning = source.normalization(line), target.normalization(prefix)
+        ids = ids_of(source, text, least(model.longest_source for model in self.models), names[0], number)
+        forced = ids_of(target, beginning, least(model.longest_target for model in self.models), names[1], number)
+        if UNK in forced:
+            raise DataError(names[1], f"{beginning!r:.60} holds what the target vocabulary lacks", number)
+        return _Line(text, ids, forced)
 
-    def _decoded(self, lines: list[tuple[str, list[int]]], n_best: int) -> list[list[Translation]]:
-        there = [index for index, (_, ids) in enumerate(lines) if ids]
-        results = [[Translation("", 0.0, 0.0)] for _ in lines]
+    def _decoded(self, lines: list[_Line], n_best: int) -> list[list[Translation]]:
+        there = [index for index, line in enumerate(lines) if line.ids]
+        results = [[Translation(self.sides.target.decode(line.prefix), 0.0, 0.0)] for line in lines]
         if there:
-            sources = self._sources([lines[index] for index in there])
+            chosen = [lines[index] for index in there]
+            sources, prefixes = self._sources(chosen), [line.prefix for line in chosen]
             model, start = self._start(sources)
-            most = min((model.longest_target for model in self.models if model.longest_target), default=None)
-            limits = self.limits(sources.lengths - 1).clamp(min=0, max=most)
+            forced = torch.tensor([len(prefix) + 1 for prefix in prefixes], device=sources.lengths.device)
+            most = least(model.longest_target for model in self.models)
+            limits = torch.maximum(self.limits(sources.lengths - 1), forced * (forced > 1)).clamp(min=0, max=most)
             if self.draws is None:
                 kept = self.search.beam if self.unknown == "spell" else n_best
-                found = beam_search(model, start, limits, self.search, kept)
+                found = beam_search(model, start, limits, self.search, kept, prefixes)
             else:
-                found = self.draws(model, start, limits, [lines[index][0] for index in there], n_best)
+                found = self.draws(model, start, limits, [line.text for line in chosen], n_best, prefixes)
             for index, translations in zip(there, self._translations(sources, found), strict=True):
                 results[index] = translations[:n_best]
         return results
 
-    def _sources(self, lines: list[tuple[str, list[int]]]) -> Sources:
+    def _sources(self, lines: list[_Line]) -> Sources:
         device = next(self.models[0].parameters()).device
-        ids, lengths = padded([[*numbers, EOS] for _, numbers in lines], device)
-        words = [split_line("word", text) for text, _ in lines] if self.sides.level == "word" else []
-        speller, numbers = self.sides.source.speller, [numbers for _, numbers in lines]
+        ids, lengths = padded([[*line.ids, EOS] for line in lines], device)
+        words = [split_line("word", line.text) for line in lines] if self.sides.level == "word" else []
+        speller, numbers = self.sides.source.speller, [line.ids for line in lines]
         known = None if speller is None else spelt_lines(words, numbers, ids.shape[1], speller).to(device)
         return Sources(tuple(spelt_source(model, ids, known) for model in self.models), lengths, words)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from structattn.data.parallel.sides import Sides
 from structattn.decoding import length_limits
+from structattn.evaluation.given_pairs import PairScorer
 from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
 from structattn.evaluation.translating import SEARCHES, Translator
@@ -33,6 +34,24 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
             cannot be treated as is asked.
     """
     how = how or runs[0].settings.evaluation
+    models, sides = _models(runs), runs[0].prepared.sides
+    limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
+    unknown = _chosen(how.unknown, models, sides)
+    exponent = () if how.length_exponent is None else (how.length_exponent,)
+    search = SEARCHES[how.search](how.beam, *exponent)
+    return Translator(models, sides, search, limits, unknown=unknown)
+
+
+def pair_scorer_of(runs: Sequence[TrainedRun]) -> PairScorer:
+    """What scores translations with the model of a run, or with those of several as one.
+
+    Raises:
+        UsageError: a run is no translation run, or was trained on other subwords than the first.
+    """
+    return PairScorer(_models(runs), runs[0].prepared.sides)
+
+
+def _models(runs: Sequence[TrainedRun]) -> tuple[EncoderDecoder, ...]:
     models, sides = [], runs[0].prepared.sides
     for run in runs:
         if not isinstance(run.model, EncoderDecoder):
@@ -40,14 +59,10 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
         if run.prepared.sides.digests() != sides.digests():
             raise UsageError(f"{run.folder}: was trained on other subwords than {runs[0].folder}")
         models.append(run.model)
-    limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
-    unknown = _chosen(how.unknown, models, sides)
-    exponent = () if how.length_exponent is None else (how.length_exponent,)
-    search = SEARCHES[how.search](how.beam, *exponent)
-    return Translator(tuple(models), sides, search, limits, unknown=unknown)
+    return tuple(models)
 
 
-def _chosen(unknown: Unknown | None, models: list[EncoderDecoder], sides: Sides) -> Unknown:
+def _chosen(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: Sides) -> Unknown:
     spell = all(model.spelling is not None for model in models)
     if unknown == "copy" and sides.level != "word":
         raise UsageError(f"unknown 'copy' needs words to copy; the symbols of the data are of level {sides.level!r}")

@@ -1,0 +1,141 @@
+"""How likely given translations are, and translations that begin as they are told to."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from structattn.cli.main import app
+from structattn.decoding import Ensemble, Sampling, score_pairs
+from structattn.evaluation.evaluate import evaluate_run
+from structattn.evaluation.translating import Draws
+from structattn.evaluation.translation import pair_scorer_of, translator_of
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.build import build_model_for
+
+LINES = ["eins zwei", "drei", "", "vier vier fünf eins zwei", "fünf"]
+TEXTS = ["one two three", "", "four", "five", "one one"]
+
+
+@pytest.fixture
+def runs(translation_run):
+    """Two models of one kind with weights of their own."""
+    first = translation_run()
+    torch.manual_seed(6)
+    return first, replace(first, model=build_model_for(first.settings.model, first.prepared).eval())
+
+
+def scored(runs, lines=LINES, texts=TEXTS, batch_tokens=4096, names=("de", "en")):
+    scorer = replace(pair_scorer_of(runs), batch_tokens=batch_tokens)
+    return scorer([scorer.coded(*pair, names, n) for n, pair in enumerate(zip(lines, texts, strict=True), start=1)])
+
+
+def by_hand(model, sides):
+    """log p of each text, one pair at a time."""
+    return [
+        score_pairs(
+            model, torch.tensor([[*sides.source.encode(line), 2]]), [[*sides.target.encode(text), 2]]
+        ).log_probabilities.item()
+        for line, text in zip(LINES, TEXTS, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+def test_scores_are_those_of_each_pair_by_itself(runs, batch_tokens):
+    for run in runs:
+        found = scored([run], batch_tokens=batch_tokens)
+        assert [-each.nats for each in found] == pytest.approx(by_hand(run.model, run.prepared.sides), rel=1e-5)
+        assert [each.tokens for each in found] == [len(text.split()) + 1 for text in TEXTS]
+
+
+def test_several_models_predict_as_one(runs):
+    found = scored(runs)
+    expected = by_hand(Ensemble([run.model for run in runs]), runs[0].prepared.sides)
+    assert [-each.nats for each in found] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
+    run = runs[0]
+    found = scored([run], run.prepared.texts("test", "source"), run.prepared.texts("test", "target"))
+    scores = evaluate_run(run, "test")
+    assert sum(each.nats for each in found) / scores.symbols == pytest.approx(scores.cross_entropy, rel=1e-6)
+
+
+def saved(run, monkeypatch):
+    monkeypatch.setattr("structattn.evaluation.runs.open_run", lambda *_, **__: run)
+
+
+def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
+    saved(runs[0], monkeypatch)
+    de, en = tmp_path / "a.de", tmp_path / "a.en"
+    de.write_text("".join(line + "\n" for line in LINES))
+    en.write_text("".join(line + "\n" for line in TEXTS))
+    arguments = ["score", "run", "--source", str(de), "--target", str(en)]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split("\t") for line in shown.stdout.splitlines()]
+    assert [float(row[0]) for row in rows] == pytest.approx([-each.nats for each in scored([runs[0]])], abs=1e-6)
+    assert [row[1] for row in rows] == ["4", "1", "2", "2", "3"]
+    en.write_text("one\n" * 4)
+    shown = CliRunner().invoke(app, arguments)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert f"{en}:5: there is no such line" in shown.output.replace("\n", "")
+    en.write_text("one\n" * 4 + "<eos>\n")
+    assert f"{en}:5: '<eos>': the word <eos>" in CliRunner().invoke(app, arguments).output.replace("\n", "")
+
+
+def test_a_model_that_does_not_translate_scores_no_pairs(runs):
+    with pytest.raises(UsageError, match="does not translate"):
+        pair_scorer_of([replace(runs[0], model=torch.nn.Linear(1, 1))])
+
+
+@pytest.mark.parametrize("draws", [None, Draws(Sampling(2.0), 3)])
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+def test_translations_begin_as_they_are_told_to(runs, draws, batch_tokens):
+    translator = replace(translator_of(runs[:1]), draws=draws)
+    prefixes = ["two five", "", "three", "four", "one " * 70]
+    free, found = translator(LINES), replace(translator, batch_tokens=batch_tokens)(LINES, prefixes=prefixes)
+    for (best,), (unforced,), prefix in zip(found, free, prefixes, strict=True):
+        assert f"{best.text} ".startswith(prefix.strip() + " " if prefix else "")
+        if not prefix:
+            assert best.text == unforced.text
+    assert found[2][0].text == "three", "an empty line has nothing more"
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "message"),
+    [
+        (["one"], "prefixes:2: there is no such line; expected one for each line to translate"),
+        (["one", "six", "", "", ""], "prefixes:2: 'six' holds what the target vocabulary lacks"),
+        (["", "", "", "<eos>", ""], "prefixes:4: '<eos>': the word <eos>"),
+    ],
+)
+def test_beginnings_that_do_not_fit_are_refused(runs, prefixes, message):
+    with pytest.raises(DataError, match=message):
+        translator_of(runs)(LINES, prefixes=prefixes)
+
+
+def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
+    saved(runs[0], monkeypatch)
+    path = tmp_path / "prefixes"
+    path.write_text("two\n\n")
+    arguments = ["translate", "run", "--beam", "2", "--prefixes", str(path)]
+    shown = CliRunner().invoke(app, arguments, input=b"eins\nzwei\n")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.split("\n")[0].split(" ")[0] == "two"
+    for text, message in (
+        (b"eins\n", f"{path}:2: goes on after the 1 lines"),
+        (b"eins\n" * 3, f"{path}:3: there is no"),
+    ):
+        refused = CliRunner().invoke(app, arguments, input=text)
+        assert refused.exit_code == 1
+        assert message in refused.output.replace("\n", "")
+
+
+def test_a_beginning_that_learned_positions_do_not_reach_is_refused(translation_run):
+    run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "maximum": 8})
+    with pytest.raises(DataError, match="prefixes:1: 8 tokens and <eos> in a line; the model reads 8"):
+        translator_of([run])(["eins"], prefixes=["one " * 8])
+    ((found,),) = translator_of([run])(["eins"], prefixes=["one " * 7])
+    assert found.text.startswith("one one one one one one one")
