@@ -27,7 +27,9 @@ def comparison(base, shift, kinds=(("reference length", "equal count"), ("off-di
     bins = [{"by": by, "cut": cut, "low": low, "high": high, "sentences": 20, "base": 30.0, "other": 30 + shift + high,
              "difference": shift + high, "least": shift, "most": shift + high + 2}
             for by, cut in kinds for low, high in QUINTILES]  # fmt: skip
-    return {"kind": "comparison", "split": "test", "base": base, "whole": {}, "bins": bins}
+    whole = {"first": 30.25, "second": 30.25 + shift, "first_interval": 1.5, "second_interval": 2.0, "p": 0.0311}
+    return {"kind": "comparison", "split": "test", "base": base, "whole": {"BLEU": whole | {"signature": "nrefs:1"}},
+            "bins": bins}  # fmt: skip
 
 
 def share(right, trials=20):
@@ -116,9 +118,24 @@ def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
     text = page.read_text()
     names = {path.stem for path in page.parent.glob("figures/*.png")}
     assert {"data-1-test-locality", "data-1-test-against-base"} <= names
-    assert "Against base, by kind of sentence (test)" in text
+    assert "Against base (test)" in text
+    assert "30.25 ± 1.50" in text
+    assert "30.50 ± 2.00 (+0.25, p 0.031)" in text
+    assert "nrefs:1" in text
     assert "-1.10 (2.25)" in text
     assert re.search(r"<td>1–4</td><td [^>]*>20</td><td [^>]*>30.00</td><td [^>]*>\+4.25 \(\+0.25 to \+6.25\)", text)
+
+
+@pytest.mark.parametrize(("name", "changed"), [("hc", 31), ("base", 29), (None, None)])
+def test_a_comparison_of_earlier_scores_is_not_shown(run_with, tmp_path, name, changed):
+    runs = [run_with("base"), run_with("hc", comparison("base", 0.25))]
+    for folder, value in zip(runs, (30.25, 30.5), strict=True):
+        path = folder / "scores/test.json"
+        bleu = {"BLEU": {"value": changed if folder.name == name else value, "interval": 1, "signature": "x"}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"translation": bleu}))
+    text = write_report(runs, tmp_path / "out").read_text()
+    assert ("hc or base was evaluated anew since they were compared" in text) == (name is not None)
+    assert ("(+0.25, p 0.031)" in text) == (name is None)
 
 
 def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):

@@ -1,4 +1,4 @@
-"""Differences of BLEU to a base run, in bins of sentences (You et al. 2020, figures 4, 6 and 8)."""
+"""Differences to a base run: of all metrics, and of BLEU in bins of sentences (You et al. 2020, figures 4, 6, 8)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +14,12 @@ from structattn.reporting.palette import LINE, Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 
+Found = Mapping[str, Any]  # what `structattn compare` kept
 Bins = Sequence[Mapping[str, Any]]
 Compared = Sequence[tuple[Run, Look, Bins]]
 Kind = tuple[str, str]  # by what sentences are put into bins, and how these are cut
 
+_ROUNDING = 1e-6  # of BLEU, computed twice
 _COLUMNS = 3  # of panels
 _SPREAD = 0.35  # of the room between two bins, over which runs are spread
 _CAPTION = (
@@ -28,18 +30,67 @@ _CAPTION = (
 
 
 def comparison_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: Path) -> Markup:
-    """A figure and a table for each base that runs were compared with on a split; empty where none was."""
-    groups: dict[tuple[str, str], list[tuple[Run, Look, Bins]]] = {}
+    """A figure and tables for each base that runs were compared with on a split; empty where none was."""
+    groups: dict[tuple[str, str], list[tuple[Run, Look, Found]]] = {}
     for run, look in runs:
         for found in run.analyses_of("comparison"):
-            groups.setdefault((found["base"], found["split"]), []).append((run, look, found["bins"]))
-    return joined(*[_section(*of_what, compared, prefix, folder) for of_what, compared in groups.items()])
+            groups.setdefault((found["base"], found["split"]), []).append((run, look, found))
+    scores = {run.name: run.scores for run, _ in runs}
+    return joined(*[_section(*of_what, compared, scores, prefix, folder) for of_what, compared in groups.items()])
 
 
-def _section(base: str, split: str, compared: Compared, prefix: str, folder: Path) -> Markup:
-    figure = finished(_plot(compared, base, split, file_name(prefix, split, "against", base)), folder)
-    title = tag("h3", f"Against {base}, by kind of sentence ({split})")
-    return joined(title, figure, tag("details", tag("summary", "in numbers"), _table(compared, base)))
+def _section(
+    base: str,
+    split: str,
+    compared: Sequence[tuple[Run, Look, Found]],
+    scores: Mapping[str, Mapping[str, Any]],
+    prefix: str,
+    folder: Path,
+) -> Markup:
+    """What still holds is shown; of what does not, that it is to be made again."""
+    names = {"first": base, "second": ""}
+    old = [
+        run.name
+        for run, _, found in compared
+        if any(_has_changed(found, side, scores.get(name or run.name, {}), split) for side, name in names.items())
+    ]
+    title = tag("h3", f"Against {base} ({split})")
+    notes = [
+        tag("p", f"{name} or {base} was evaluated anew since they were compared; structattn compare does it again")
+        for name in old
+    ]
+    current = [(run, look, found) for run, look, found in compared if run.name not in old]
+    if not current:
+        return joined(title, *notes)
+    bins = [(run, look, found["bins"]) for run, look, found in current]
+    figure = finished(_plot(bins, base, split, file_name(prefix, split, "against", base)), folder)
+    by_kind = tag("details", tag("summary", "by kind of sentence, in numbers"), _table(bins, base))
+    return joined(title, *notes, _whole(current, base), figure, by_kind)
+
+
+def _has_changed(found: Found, side: str, scores: Mapping[str, Any], split: str) -> bool:
+    """Whether a run of which there are scores has another BLEU than when it was compared."""
+    now = scores.get(split, {}).get("translation", {}).get("BLEU", {}).get("value")
+    return now is not None and abs(found["whole"]["BLEU"][side] - now) > _ROUNDING
+
+
+def _whole(compared: Sequence[tuple[Run, Look, Found]], base: str) -> Markup:
+    """A row for each metric: the base's score, and every run's with its difference and the probability of chance."""
+    head = [tag("th", "metric"), tag("th", base, class_="number")]
+    head += [tag("th", swatch(look), run.name, class_="number") for run, look, _ in compared]
+    rows = []
+    for metric, first in compared[0][2]["whole"].items():
+        texts = [f"{first['first']:.2f} ± {first['first_interval']:.2f}"]
+        texts += [_against(found["whole"][metric]) for *_, found in compared]
+        rows.append([tag("td", metric), *[tag("td", text, class_="number") for text in texts]])
+    signatures = {each["signature"] for *_, found in compared for each in found["whole"].values()}
+    told = f"95 % intervals; p by paired bootstrap resampling. {'; '.join(sorted(signatures))}"
+    return joined(table([tag("tr", *head)], rows), tag("p", told, class_="note"))
+
+
+def _against(found: Found) -> str:
+    score = f"{found['second']:.2f} ± {found['second_interval']:.2f}"
+    return f"{score} ({found['second'] - found['first']:+.2f}, p {found['p']:.3f})"
 
 
 def _kinds(compared: Compared) -> list[Kind]:
