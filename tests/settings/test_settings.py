@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from structattn.settings.run import RunSettings, load_settings, resolve_settings
-from structattn.settings.training import PlateauSchedule, TokenBatches, WarmupSchedule
+from structattn.settings.training import ConstantSchedule, PlateauSchedule, TokenBatches, WarmupSchedule
 from structattn.support.errors import SettingsError
 
 MINIMAL = {"task": "formal_language", "data": "prepared"}
@@ -21,6 +21,11 @@ def test_a_kind_that_is_left_out_is_the_usual_one():
         kind="warmup", steps=7
     )
     assert resolved("training.batches={kind: tokens, tokens: 9}").training.batches == TokenBatches(tokens=9)
+
+
+def test_a_name_is_a_kind_with_its_defaults():
+    assert resolved("training.schedule=constant").training.schedule == ConstantSchedule()
+    assert resolved("training.batches=tokens").training.batches == TokenBatches()
 
 
 def test_resolved_settings_can_be_fed_back(tmp_path):
@@ -45,6 +50,7 @@ def test_resolved_settings_can_be_fed_back(tmp_path):
         ("model.layers=[{attention: superposition}]", r"model\.layers\.0\.vector: Field required"),
         ("model.dropout=1.5", "model.dropout: .*got 1.5"),
         ("training.batches={kind: words}", "training.batches: .*'words'"),
+        ("training.schedule=linear", r"training\.schedule\.steps: Field required"),
         ("training.optimizer.learning_rate=fast", "training.optimizer.learning_rate: .*got 'fast'"),
         ("seed", "expected path.to.field=value"),
         ("seed.deep=1", "seed.deep: Extra inputs|seed: "),

@@ -11,6 +11,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
+def from_name(value: Any) -> Any:
+    """The name of a kind stands for the kind with its defaults."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
 def told_apart_by(field: str, default: str) -> Discriminator:
     """Choose among kinds of settings by ``field``; where it is left out, ``default`` is meant."""
 

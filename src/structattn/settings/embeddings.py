@@ -1,10 +1,10 @@
 """How words become vectors, and unknown words spellings."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, from_name, told_apart_by
 
 
 class TableEmbedding(Settings):
@@ -37,17 +37,13 @@ class CharacterLstmEmbedding(_Spelt):
     layers: int = Field(default=2, ge=1, description="of the LSTM; each has as many units as the model is wide")
 
 
-def _from_name(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 _WordEmbedding = Annotated[
     Annotated[TableEmbedding, Tag("table")]
     | Annotated[C2wEmbedding, Tag("c2w")]
     | Annotated[CharacterLstmEmbedding, Tag("character_lstm")],
     told_apart_by("kind", default="table"),
 ]
-WordEmbedding = Annotated[_WordEmbedding, BeforeValidator(_from_name, json_schema_input_type=_WordEmbedding | str)]
+WordEmbedding = Annotated[_WordEmbedding, BeforeValidator(from_name, json_schema_input_type=_WordEmbedding | str)]
 
 
 class SpellingSettings(Settings):

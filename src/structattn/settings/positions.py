@@ -1,10 +1,10 @@
 """What tells a transformer where its tokens stand."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, from_name, told_apart_by
 
 Layout = Literal["interleaved", "halves"]
 
@@ -59,10 +59,6 @@ class Alibi(Settings):
     )
 
 
-def _from_name(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 _Positions = Annotated[
     Annotated[NoPositions, Tag("none")]
     | Annotated[Sinusoidal, Tag("sinusoidal")]
@@ -72,4 +68,4 @@ _Positions = Annotated[
     | Annotated[Alibi, Tag("alibi")],
     told_apart_by("kind", default="sinusoidal"),
 ]
-Positions = Annotated[_Positions, BeforeValidator(_from_name, json_schema_input_type=_Positions | str)]
+Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]

@@ -84,6 +84,8 @@ def _dotted(location: tuple[int | str, ...], missing: bool, tree: object) -> str
     for index, part in enumerate(location):
         if isinstance(tree, dict) and part not in tree and not (missing and index == len(location) - 1):
             continue  # a kind, not a field
+        if part == tree:
+            continue  # a kind that was given by its name alone
         parts.append(str(part))
         inside = (isinstance(tree, dict) and part in tree) or isinstance(tree, list)
         tree = tree[part] if inside else None  # type: ignore[index]  # one of the two

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, from_name, told_apart_by
 
 
 class SequenceBatches(Settings):
@@ -41,13 +41,14 @@ class PairBatches(Settings):
     target_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for the target (BPE-dropout)")
 
 
-Batches = Annotated[
+_Batches = Annotated[
     Annotated[SequenceBatches, Tag("sequences")]
     | Annotated[PairBatches, Tag("pairs")]
     | Annotated[TokenBatches, Tag("tokens")]
     | Annotated[StreamBatches, Tag("stream")],
     told_apart_by("kind", default="sequences"),
 ]
+Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=_Batches | str)]
 
 
 class ConstantSchedule(Settings):
@@ -86,13 +87,14 @@ class LinearSchedule(Settings):
         return self
 
 
-Schedule = Annotated[
+_Schedule = Annotated[
     Annotated[ConstantSchedule, Tag("constant")]
     | Annotated[LinearSchedule, Tag("linear")]
     | Annotated[PlateauSchedule, Tag("plateau")]
     | Annotated[WarmupSchedule, Tag("warmup")],
     told_apart_by("kind", default="plateau"),
 ]
+Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_type=_Schedule | str)]
 
 
 class LabelSmoothing(Settings):
