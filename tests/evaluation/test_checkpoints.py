@@ -61,9 +61,9 @@ def test_more_than_there_are_is_refused(run_folder):
 
 def test_a_best_one_that_was_not_kept_is_missed(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "run")
-    second = (set(updates(run_folder, "best-2")) - set(updates(run_folder, "best"))).pop()
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / str(second))
-    with pytest.raises(CheckpointError, match=f"update {second} is one of the 3 best, and its checkpoint was not kept"):
+    gone = min({*updates(run_folder, "best-3")} - {12})
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / str(gone))
+    with pytest.raises(CheckpointError, match=f"the checkpoint of update {gone}, one of the 3 best, was not kept"):
         checkpoints_of(tmp_path / "run", "best-3")
 
 
@@ -74,6 +74,12 @@ def test_a_run_keeps_the_best_that_its_evaluation_needs(run_folder, tmp_path):
     train(settings, tmp_path / "run")
     assert updates(tmp_path / "run", "best-4") == updates(run_folder, "best-4")
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) < 6
+
+
+def test_a_validation_whose_checkpoint_is_still_to_come_does_not_count(run_folder, tmp_path):
+    shutil.copytree(run_folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "12")
+    assert 12 not in updates(tmp_path / "run", "best-3")
 
 
 def test_the_mean_is_that_of_every_weight(run_folder):

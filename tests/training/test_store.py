@@ -95,16 +95,15 @@ def test_the_best_of_each_kept_checkpoint_is_kept(trained):
     assert sorted(checkpoint_updates(store.folder)) == [4, 5]
 
 
-def test_as_many_of_the_best_are_kept_as_a_mean_needs(trained):
-    store, state = replace(trained.store, keep=2, keep_best=3), state_of(trained)
+def test_what_is_to_be_kept_besides_is_kept(trained):
+    store, state = replace(trained.store, keep=2, besides=lambda: [2, 4, 77]), state_of(trained)
     shutil.rmtree(store.folder)
     store.clean()
-    scores = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 6: 0.8, 7: 1.1, 9: 1.2}
     for update in range(1, 10):
-        validated = max(number for number in scores if number <= update)
-        progress = replace(state.progress, update=update, last_validation=validated, last_score=scores[validated])
-        store.save(replace(state, progress=replace(progress, best_update=None, best_score=None)))
-    assert sorted(checkpoint_updates(store.folder)) == [2, 3, 4, 8, 9]
+        if update == 6:
+            (store.folder / "4" / "state.json").unlink()  # whatever became of it
+        store.save(replace(state, progress=replace(state.progress, update=update, best_update=None, best_score=None)))
+    assert sorted(checkpoint_updates(store.folder)) == [2, 4, 8, 9]
 
 
 def test_the_best_is_named(trained):

@@ -2,15 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.training.checkpoint import MODEL_NAME, Manifest, read_manifest, read_tensors
-from structattn.training.events import events_of
+from structattn.training.ranking import best_updates
 from structattn.training.run_folder import RunFolder
 from structattn.training.store import checkpoint_updates
 
@@ -73,20 +72,15 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
 
 
 def _best_updates(run: RunFolder, count: int) -> list[int]:
-    scores = {event["update"]: _score(event) for event in events_of(run.events) if event["event"] == "validation"}
-    best = sorted(scores, key=lambda update: (scores[update], update))[:count]
-    gone = sorted({*best} - {*checkpoint_updates(run.checkpoints)})
+    kept = checkpoint_updates(run.checkpoints)
+    best = best_updates(run.events, count, max(kept, default=0))
+    gone = sorted({*best} - {*kept})
     if gone:
         raise CheckpointError(
-            f"{run.checkpoints}: update {gone[0]} is one of the {count} best, and its checkpoint was not kept; "
-            f"they all are where evaluation.checkpoint is best-{count} in training"
+            f"{run.checkpoints}: the checkpoint of update {gone[0]}, one of the {count} best, was not kept; training "
+            f"keeps them where the run's evaluation.checkpoint is best-{count}; best and last-K may be used"
         )
     return best
-
-
-def _score(validation: Mapping[str, Any]) -> float:
-    """What the run was selected by, the smaller the better; BLEU is there only where it was that."""
-    return -float(validation["bleu"]) if "bleu" in validation else float(validation["cross_entropy"])
 
 
 def _best_update(path: Path) -> int:

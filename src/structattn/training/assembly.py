@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from structattn.training.events import EventLog
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder
 from structattn.training.progress import first_progress
+from structattn.training.ranking import best_updates
 from structattn.training.reach import require_positions_that_reach
 from structattn.training.run_folder import RunFolder, settings_digest
 from structattn.training.running import Run, put_state
@@ -75,7 +77,7 @@ def initial_learner(plan: Plan) -> Learner:
 def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     """A run at its newest checkpoint, or at its beginning; its files are open within the block."""
     training, folder = plan.settings.training, plan.folder
-    best = plan.settings.evaluation.best_checkpoints
+    best = partial(best_updates, folder.events, plan.settings.evaluation.best_checkpoints)
     store = CheckpointStore(folder.checkpoints, plan.identity, training.keep_checkpoints, folder.best, best)
     store.clean()
     state = store.newest()

@@ -33,13 +33,12 @@ def improves(progress: Progress, score: float) -> bool:
 
 def after_validation(progress: Progress, scores: Scores, settings: TrainingSettings) -> Progress:
     """The model of the last update has these validation scores."""
-    score = score_of(scores)
     progress = replace(
         progress,
         last_validation=progress.update,
-        last_score=score,
         schedule=schedule.after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
+    score = score_of(scores)
     if not improves(progress, score):
         return replace(progress, bad_validations=progress.bad_validations + 1)
     return replace(progress, best_score=score, best_update=progress.update, bad_validations=0)

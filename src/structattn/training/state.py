@@ -39,7 +39,6 @@ class Progress:
         epoch: completed epochs; with the seed it decides the order of the batches.
         position: batches of the epoch at hand that completed updates have consumed.
         last_validation: the update after which the model was last validated.
-        last_score: what it came to, the smaller the better.
         best_score: the lowest validation cross-entropy, nats per symbol; or the highest BLEU with its sign turned.
         best_update: the update at which it was reached.
         bad_validations: validations since then.
@@ -52,7 +51,6 @@ class Progress:
     epoch: Count = 0
     position: Count = 0
     last_validation: Count = 0
-    last_score: float | None = None
     best_score: float | None = None
     best_update: Count | None = None
     bad_validations: Count = 0

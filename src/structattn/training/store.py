@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +37,14 @@ class CheckpointStore:
         identity: what they must belong to.
         keep: how many of the newest are kept.
         best_path: the file that names the best one.
-        keep_best: how many of the best are kept.
+        besides: tells further updates whose checkpoints are kept.
     """
 
     folder: Path
     identity: Identity
     keep: int
     best_path: Path
-    keep_best: int = 1
+    besides: Callable[[], Collection[int]] = tuple
 
     def save(self, state: TrainingState, passing: bool = False) -> None:
         """Write a checkpoint whole or not at all; then, and only then, let go of older ones.
@@ -117,14 +118,11 @@ class CheckpointStore:
     def _prune(self) -> None:
         checkpoints = self._newest_first()
         whole = [path for path in checkpoints if not path.name.startswith(".")]
-        to_stay = [path for path in whole if not (path / PASSING).exists()]
-        kept = {*whole[:1], *to_stay[: self.keep]}
-        progresses = {path: _progress_of(path) for path in whole}
+        to_stay = [path for path in whole if not (path / PASSING).exists()][: self.keep]
+        kept = {*whole[:1], *to_stay}
         # should the newest be damaged one day, the one before it names an older best
-        bests = {str(progress.best_update) for path in kept if (progress := progresses[path])}
-        scores = {path.name: score for path in to_stay if (score := _score(progresses[path])) is not None}
-        ranked = sorted(scores, key=lambda name: (scores[name], int(name)))
-        names = {path.name for path in kept} | bests | set(ranked[: self.keep_best])
+        names = {path.name for path in kept} | {_best_named_by(path) for path in kept}
+        names |= {str(update) for update in self.besides()}
         for path in checkpoints:
             if path.name not in names:
                 shutil.rmtree(path)
@@ -136,16 +134,12 @@ def checkpoint_updates(folder: Path) -> list[int]:
     return [int(name) for name in names if _CHECKPOINT.fullmatch(name) and not name.startswith(".")]
 
 
-def _progress_of(path: Path) -> Progress | None:
+def _best_named_by(path: Path) -> str | None:
     try:
-        return read_state_file(path, read_manifest(path)).progress
+        update = read_state_file(path, read_manifest(path)).progress.best_update
     except DamagedCheckpointError:
         return None
-
-
-def _score(progress: Progress | None) -> float | None:
-    """What the validation of a checkpoint's own model came to, if there was one."""
-    return progress.last_score if progress is not None and progress.last_validation == progress.update else None
+    return None if update is None else str(update)
 
 
 def _retire(target: Path) -> Path | None:
