@@ -1,5 +1,6 @@
 """Runs against a base: what is kept for reports is what sacrebleu says of the kept translations."""
 
+import hashlib
 import json
 
 import pytest
@@ -52,6 +53,8 @@ def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
         kept = json.loads((place / name / "analyses/test-against-base.json").read_text())
         assert (kept["kind"], kept["base"], kept["split"]) == ("comparison", "base", "test")
         lines = (place / name / "scores/test.translations.txt").read_text().split("\n")[:-1]
+        written = (place / name / "scores/test.translations.txt").read_bytes()
+        assert kept["translations"]["run"] == hashlib.sha256(written).hexdigest() != kept["translations"]["base"]
         assert kept["whole"]["BLEU"]["second"] == pytest.approx(corpus_scores(lines, REFERENCES)["BLEU"].value)
         by = {}
         for each in kept["bins"]:

@@ -1,5 +1,6 @@
 """How likely given translations are, and translations that begin as they are told to."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,10 @@ from typer.testing import CliRunner
 from structattn.cli.main import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.evaluate import evaluate_run
+from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.translating import Draws
 from structattn.evaluation.translation import pair_scorer_of, translator_of
+from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.build import build_model_for
 
@@ -53,6 +56,21 @@ def test_several_models_predict_as_one(runs):
     found = scored(runs)
     expected = by_hand(Ensemble([run.model for run in runs]), runs[0].prepared.sides)
     assert [-each.nats for each in found] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("spells", [(True, True), (True, False), (False, True)])
+def test_words_are_spelt_where_all_models_spell(names, tmp_path, spells):
+    """For equal probabilities, twice the same model predicts as one does."""
+    prepared = names.prepare(tmp_path)
+    torch.manual_seed(2)
+    settings = resolve_settings(names.tree(tmp_path / "data"))
+    hybrid = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+    plain = replace(hybrid, model=copy.deepcopy(hybrid.model))
+    plain.model.spelling = None
+    found = scored([hybrid if each else plain for each in spells], ["eins xabc"], ["one XABC"])
+    alone = scored([hybrid if all(spells) else plain], ["eins xabc"], ["one XABC"])
+    assert found[0].nats == pytest.approx(alone[0].nats, rel=1e-6)
+    assert scored([hybrid], ["eins xabc"], ["one XABC"])[0].nats > scored([plain], ["eins xabc"], ["one XABC"])[0].nats
 
 
 def test_the_scores_of_a_split_are_those_of_its_pairs(runs):

@@ -1,5 +1,6 @@
 """Analyses of translation runs: every number of a figure and a table is one of the run folder's."""
 
+import hashlib
 import json
 import re
 
@@ -23,13 +24,22 @@ def attention(*places):
     return {"kind": "attention", "split": "test", "heads": heads, "off_diagonality": {}}
 
 
-def comparison(base, shift, kinds=(("reference length", "equal count"), ("off-diagonality, decoder", "equal count"))):
+KINDS = (("reference length", "equal count"), ("off-diagonality, decoder", "equal count"))
+TRANSLATIONS = {"base": "a cat\n", "hc": "a dog\n"}
+
+
+def comparison(base, shift, kinds=KINDS, base_text=TRANSLATIONS["base"]):
     bins = [{"by": by, "cut": cut, "low": low, "high": high, "sentences": 20, "base": 30.0, "other": 30 + shift + high,
              "difference": shift + high, "least": shift, "most": shift + high + 2}
             for by, cut in kinds for low, high in QUINTILES]  # fmt: skip
     whole = {"first": 30.25, "second": 30.25 + shift, "first_interval": 1.5, "second_interval": 2.0, "p": 0.0311}
-    return {"kind": "comparison", "split": "test", "base": base, "whole": {"BLEU": whole | {"signature": "nrefs:1"}},
-            "bins": bins}  # fmt: skip
+    translations = {"base": digest(base_text), "run": digest(TRANSLATIONS["hc"])}
+    return {"kind": "comparison", "split": "test", "base": base, "translations": translations,
+            "whole": {"BLEU": whole | {"signature": "nrefs:1"}}, "bins": bins}  # fmt: skip
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def share(right, trials=20):
@@ -126,16 +136,27 @@ def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
     assert re.search(r"<td>1–4</td><td [^>]*>20</td><td [^>]*>30.00</td><td [^>]*>\+4.25 \(\+0.25 to \+6.25\)", text)
 
 
-@pytest.mark.parametrize(("name", "changed"), [("hc", 31), ("base", 29), (None, None)])
-def test_a_comparison_of_earlier_scores_is_not_shown(run_with, tmp_path, name, changed):
+@pytest.mark.parametrize("changed", ["hc", "base", None])
+def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, changed):
     runs = [run_with("base"), run_with("hc", comparison("base", 0.25))]
-    for folder, value in zip(runs, (30.25, 30.5), strict=True):
-        path = folder / "scores/test.json"
-        bleu = {"BLEU": {"value": changed if folder.name == name else value, "interval": 1, "signature": "x"}}
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"translation": bleu}))
+    for folder in runs:
+        text = "something else\n" if folder.name == changed else TRANSLATIONS[folder.name]
+        (folder / "scores/test.translations.txt").write_text(text)
     text = write_report(runs, tmp_path / "out").read_text()
-    assert ("hc or base was evaluated anew since they were compared" in text) == (name is not None)
-    assert ("(+0.25, p 0.031)" in text) == (name is None)
+    assert ("hc or base was evaluated anew since they were compared" in text) == (changed is not None)
+    assert ("(+0.25, p 0.031)" in text) == (changed is None)
+
+
+def test_bases_of_one_name_have_sections_of_their_own(run_with, tmp_path):
+    runs = [run_with(f"{place}/{name}", *found) for place in ("x", "y") for name, found in
+            (("base", []), ("hc", [comparison("base", 1 if place == "x" else 2, base_text=place)]))]  # fmt: skip
+    for folder in runs:
+        if folder.name == "base":
+            (folder / "scores/test.translations.txt").write_text(folder.parent.name)
+    page = write_report(runs, tmp_path / "out")
+    assert page.read_text().count("Against base (test)") == 2
+    names = {path.stem for path in page.parent.glob("figures/*against*.png")}
+    assert names == {"data-1-test-against-base", "data-1-test-against-base-2"}
 
 
 def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):

@@ -22,7 +22,7 @@ def score(
 ) -> None:
     """Write for each pair of lines log p(translation | source) in nats, a tab, and the translation's tokens.
 
-    The end of the translation is a token. A model that spells spells words without a number.
+    The end of the translation is a token. Words without a number are spelt by models that spell, if all of them do.
     """
     from structattn.evaluation.runs import open_run
     from structattn.evaluation.translation import pair_scorer_of

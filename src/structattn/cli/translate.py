@@ -58,7 +58,10 @@ def translate(
     ] = None,
     prefixes: Annotated[
         Path | None,
-        typer.Option(help="A file with a line for each: what its translation begins with, whole words; or nothing."),
+        typer.Option(
+            help="A file with a line for each: what its translation begins with, or nothing. Of symbols that mark the "
+            "beginnings of words, as SentencePiece's do, and of characters, the last word may go on."
+        ),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Draw translations instead of searching; below 1 sharper.")

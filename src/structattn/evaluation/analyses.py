@@ -15,6 +15,11 @@ def analysis_path(folder: Path, name: str) -> Path:
     return folder / "analyses" / f"{name}.json"
 
 
+def hypotheses_path(folder: Path, split: str) -> Path:
+    """Where a run folder keeps its translations of a split, one a line."""
+    return folder / "scores" / f"{split}.translations.txt"
+
+
 def write_analysis(folder: Path, name: str, kind: str, content: Mapping[str, Any]) -> Path:
     """Write ``analyses/NAME.json`` into a run folder, whole or not at all; ``kind`` says what it holds."""
     path = analysis_path(folder, name)

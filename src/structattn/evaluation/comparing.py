@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from structattn.data.prepared import PreparedFolder, open_prepared
-from structattn.evaluation.analyses import analysis_path, write_analysis
+from structattn.evaluation.analyses import analysis_path, hypotheses_path, write_analysis
 from structattn.evaluation.bins import Values
 from structattn.evaluation.bleu_by_bin import BinDifference, differences_by_bin
-from structattn.evaluation.translation import hypotheses_path
 from structattn.settings.run import load_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
+from structattn.support.files import sha256_of_file
 from structattn.tasks.translation_metrics import Difference, compared
 from structattn.training.run_folder import RunFolder
 
@@ -76,6 +76,10 @@ def write_comparison(
     content = {
         "split": split,
         "base": name,
+        "translations": {
+            "base": sha256_of_file(hypotheses_path(base, split)),
+            "run": sha256_of_file(hypotheses_path(other, split)),
+        },
         "whole": {metric: asdict(difference) for metric, difference in whole.items()},
         "bins": [asdict(difference) for difference in bins],
     }

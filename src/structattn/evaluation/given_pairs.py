@@ -44,9 +44,11 @@ class PairScorer:
     """-log p(translation | source), each pair's by itself.
 
     Args:
-        models: in evaluation mode; several predict as one, by the mean of their probabilities.
+        models: in evaluation mode; several predict as one, by the mean of their probabilities. Words are spelt where
+            all of them spell; else ``<unk>`` is a word like others.
         sides: how lines become ids.
-        batch_tokens: the largest padded size of a batch. Memory is for batch_tokens * classes numbers.
+        batch_tokens: the largest padded size of a batch. Memory is for some batch_tokens * classes numbers of each
+            model, three times as many where there are several.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -93,12 +95,11 @@ class PairScorer:
         if len(found) == 1:
             return found[0]
         mean = Ensemble(self.models).mean
+        words = Predictions(mean([each.logits for each in found]), found[0].classes)
         characters = [each.character_logits for each in found if each.character_logits is not None]
-        return replace(
-            found[0],
-            logits=mean([each.logits for each in found]),
-            character_logits=mean(characters) if characters else None,
-        )
+        if len(characters) < len(found):
+            return words
+        return replace(found[0], logits=words.logits, character_logits=mean(characters))
 
 
 def least(numbers: Iterable[int | None]) -> int | None:

@@ -147,8 +147,9 @@ class Translator:
             n_best: how many.
             advance: told how many lines more are done.
             first: the number of the first line, for messages.
-            prefixes: what the translation of each line begins with: whole words, of subwords; its probability counts.
-                An empty one is none. Where a prefix is as long as the limit of a translation, the limit is raised.
+            prefixes: what the translation of each line begins with; an empty one is none. Its probability counts, but
+                for that of an empty line. Its last word may go on where symbols do not mark the ends of words. A prefix
+                that is as long as the limit of a translation raises it, so that <eos> has its place.
             names: what messages call the lines and the prefixes.
 
         Raises:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from structattn.data.parallel.sides import Sides
 from structattn.decoding import length_limits
+from structattn.evaluation.analyses import hypotheses_path
 from structattn.evaluation.given_pairs import PairScorer
 from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
@@ -69,11 +69,6 @@ def _chosen(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: Si
     if unknown == "spell" and not spell:
         raise UsageError("unknown 'spell' needs a model that spells, one with model.decoder.spelling")
     return unknown or ("spell" if spell else "keep")
-
-
-def hypotheses_path(folder: Path, split: str) -> Path:
-    """Where a run folder keeps its translations of a split, one a line."""
-    return folder / "scores" / f"{split}.translations.txt"
 
 
 def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:

@@ -7,19 +7,20 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
+from structattn.evaluation.analyses import hypotheses_path
 from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
 from structattn.reporting.labels import MISSING
 from structattn.reporting.markup import Markup, joined, table, tag
 from structattn.reporting.palette import LINE, Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
+from structattn.support.files import sha256_of_file
 
 Found = Mapping[str, Any]  # what `structattn compare` kept
 Bins = Sequence[Mapping[str, Any]]
 Compared = Sequence[tuple[Run, Look, Bins]]
 Kind = tuple[str, str]  # by what sentences are put into bins, and how these are cut
 
-_ROUNDING = 1e-6  # of BLEU, computed twice
 _COLUMNS = 3  # of panels
 _SPREAD = 0.35  # of the room between two bins, over which runs are spread
 _CAPTION = (
@@ -30,48 +31,54 @@ _CAPTION = (
 
 
 def comparison_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: Path) -> Markup:
-    """A figure and tables for each base that runs were compared with on a split; empty where none was."""
-    groups: dict[tuple[str, str], list[tuple[Run, Look, Found]]] = {}
+    """A figure and tables for each base that runs were compared with on a split; empty where none was.
+
+    Comparisons of other translations than the runs have now are not shown; that they are to be made again is.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[Run, Look, Found]]] = {}
+    notes = []
     for run, look in runs:
         for found in run.analyses_of("comparison"):
-            groups.setdefault((found["base"], found["split"]), []).append((run, look, found))
-    scores = {run.name: run.scores for run, _ in runs}
-    return joined(*[_section(*of_what, compared, scores, prefix, folder) for of_what, compared in groups.items()])
+            if _is_current(found, run, [other for other, _ in runs]):
+                of_what = found["base"], found["split"], found["translations"]["base"]
+                groups.setdefault(of_what, []).append((run, look, found))
+            else:
+                told = f"{run.name} or {found['base']} was evaluated anew since they were compared"
+                notes.append(tag("p", f"{told}; structattn compare does it again", class_="note"))
+    sections = [
+        _section(*of_what[:2], compared, file_name(prefix, *_told_apart(of_what, list(groups))), folder)
+        for of_what, compared in groups.items()
+    ]
+    return joined(*notes, *sections)
 
 
-def _section(
-    base: str,
-    split: str,
-    compared: Sequence[tuple[Run, Look, Found]],
-    scores: Mapping[str, Mapping[str, Any]],
-    prefix: str,
-    folder: Path,
-) -> Markup:
-    """What still holds is shown; of what does not, that it is to be made again."""
-    names = {"first": base, "second": ""}
-    old = [
-        run.name
-        for run, _, found in compared
-        if any(_has_changed(found, side, scores.get(name or run.name, {}), split) for side, name in names.items())
-    ]
-    title = tag("h3", f"Against {base} ({split})")
-    notes = [
-        tag("p", f"{name} or {base} was evaluated anew since they were compared; structattn compare does it again")
-        for name in old
-    ]
-    current = [(run, look, found) for run, look, found in compared if run.name not in old]
-    if not current:
-        return joined(title, *notes)
-    bins = [(run, look, found["bins"]) for run, look, found in current]
-    figure = finished(_plot(bins, base, split, file_name(prefix, split, "against", base)), folder)
+def _told_apart(of_what: tuple[str, str, str], all_: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
+    """What a figure's file is named by: the split and the base, with a number where bases share a name."""
+    base, split, _ = of_what
+    alike = [other for other in all_ if other[:2] == of_what[:2]]
+    number = alike.index(of_what) + 1
+    return (split, "against", base) if number == 1 else (split, "against", base, str(number))
+
+
+def _section(base: str, split: str, compared: Sequence[tuple[Run, Look, Found]], name: str, folder: Path) -> Markup:
+    bins = [(run, look, found["bins"]) for run, look, found in compared]
+    figure = finished(_plot(bins, base, split, name), folder)
     by_kind = tag("details", tag("summary", "by kind of sentence, in numbers"), _table(bins, base))
-    return joined(title, *notes, _whole(current, base), figure, by_kind)
+    return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
 
-def _has_changed(found: Found, side: str, scores: Mapping[str, Any], split: str) -> bool:
-    """Whether a run of which there are scores has another BLEU than when it was compared."""
-    now = scores.get(split, {}).get("translation", {}).get("BLEU", {}).get("value")
-    return now is not None and abs(found["whole"]["BLEU"][side] - now) > _ROUNDING
+def _is_current(found: Found, run: Run, runs: Sequence[Run]) -> bool:
+    """Whether run and base still have the translations that were compared; of a base elsewhere nothing is known."""
+    compared, split = found.get("translations"), found["split"]
+    if compared is None:
+        return False  # an earlier release did not say what it compared
+    bases = [now for other in runs if other.folder.resolve().name == found["base"] if (now := _digest(other, split))]
+    return _digest(run, split) in (None, compared["run"]) and (not bases or compared["base"] in bases)
+
+
+def _digest(run: Run, split: str) -> str | None:
+    path = hypotheses_path(run.folder, split)
+    return sha256_of_file(path) if path.exists() else None
 
 
 def _whole(compared: Sequence[tuple[Run, Look, Found]], base: str) -> Markup:
