@@ -1,5 +1,6 @@
 """Tokens by their number or by their spelling, and what a translator makes of them."""
 
+import copy
 import math
 
 import pytest
@@ -67,7 +68,20 @@ def test_in_evaluation_a_word_is_composed_once_until_the_weights_change():
     close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
     composition.load_state_dict(BidirectionalComposition(CHARACTERS, WIDTH, 3, 5).state_dict())
     close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
+    assert copy.deepcopy(spelled)._kept is None
     assert spelled.float()(torch.tensor([[4]])).dtype == torch.float32
+
+
+def test_words_are_composed_under_inference_mode_and_autocast():
+    spelled, tokens = embedding().float().eval(), torch.tensor([[4, 5]])
+    with torch.inference_mode():
+        expected = spelled(tokens).clone()
+    with torch.no_grad():
+        close(spelled(tokens), expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = spelled(tokens)
+        close(spelled(tokens), expected)
+    assert not torch.equal(rough, expected)
 
 
 def test_a_rare_word_spelt_like_a_common_one_has_its_vector():

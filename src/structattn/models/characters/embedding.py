@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,8 +21,9 @@ class SpelledEmbedding(nn.Module):
     the vocabulary. Those after them are spelt: words of the vocabulary by ``spellings``, and ids past it, rare words
     that have no number, by what is given with them.
 
-    Cost: each different word of a batch is composed once, however often it occurs; in evaluation, without gradients,
-    each word of the vocabulary is composed once until the weights change, and its vector kept.
+    Cost: each different word of a batch is composed once, however often it occurs. In evaluation, under ``no_grad``,
+    vectors of the vocabulary's words are kept until the weights change in any way that torch counts, which a write
+    through ``.data`` is not; a search reads the same words at every step.
 
     Args:
         vocabulary_size: all ids of the vocabulary.
@@ -80,12 +82,16 @@ class SpelledEmbedding(nn.Module):
         rows = self.table((rising[:in_table] - NEVER_PREDICTED).clamp(min=0))
         spelt = rising[in_table:numbered] - self.first_spelt
         others = None if rare is None else rare[rising[numbered:] - self.vocabulary_size]
-        if self.training or torch.is_grad_enabled():
-            self._kept = None  # the step that may follow can change weights without torch's counting it
+        if self.training or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or rows.is_inference():
+            self._kept = None  # fused optimizers, whose step may follow, change weights without torch's counting it
             spellings = self.spellings[spelt].long()
             return torch.cat([rows, self._composed(spellings if others is None else _above(spellings, others), rows)])
         known = [rows, self._known(spelt, rows)]
         return torch.cat(known if others is None else [*known, self._composed(others, rows)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin without the vectors that are kept."""
+        return {**self.__dict__, "_kept": None}
 
     def _composed(self, spellings: Int[Tensor, "words characters"], like: Tensor) -> Float[Tensor, "words width"]:
         longest = int((spellings != 0).sum(1).max()) if len(spellings) else 1
@@ -94,7 +100,9 @@ class SpelledEmbedding(nn.Module):
     def _known(self, spelt: Int[Tensor, " words"], like: Tensor) -> Float[Tensor, "words width"]:
         """The vectors of some of the ``spellings``, composed where that has not been done with these weights."""
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
-        made_with = (like.dtype, torch.is_autocast_enabled(like.device.type), weights)
+        kind = like.device.type
+        cast_to = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        made_with = (like.dtype, cast_to, weights)
         if self._kept is None or self._kept.made_with != made_with:
             none = like.new_zeros(len(self.spellings), like.shape[1])
             self._kept = _Kept(made_with, none, torch.zeros_like(none[:, 0], dtype=torch.bool))
