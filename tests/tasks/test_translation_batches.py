@@ -7,9 +7,11 @@ from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.prepared import open_prepared
 from structattn.data.vocabulary import EOS, FIRST_SYMBOL
+from structattn.settings.run import RunSettings
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
+from structattn.tasks.translation.task import translation_task
 
 BOTH = PairBatches(kind="pairs", tokens=200)
 
@@ -85,6 +87,17 @@ def test_dropout_leaves_a_line_whole_that_it_would_cut_too_small(folders):
             whole.add(len(anyhow) > longest + 1)
             assert source == ((*pairs.source[index].tolist(), EOS) if len(anyhow) > longest + 1 else anyhow)
     assert whole == {True, False}
+
+
+def test_the_task_bounds_dropout_by_learned_positions(folders):
+    tree = {"task": "translation", "data": folders[0].path}
+    longest = int(folders[0].pairs("train").source.lengths.max())
+    tree["training"] = {"batches": {"kind": "pairs", "source_dropout": 0.3}}
+    for positions, bounded in (({"kind": "learned", "maximum": longest + 1}, True), ("sinusoidal", False)):
+        settings = RunSettings.model_validate(tree | {"model": {"kind": "encoder_decoder", "positions": positions}})
+        task = translation_task(folders[0], settings)
+        found = max(int(task.batch(numbers).source_lengths.max()) for numbers in task.training_batches(0))
+        assert (found <= longest + 1) == bounded
 
 
 def test_scoring_takes_every_pair_as_it_stands(folders):

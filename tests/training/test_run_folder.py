@@ -72,3 +72,17 @@ def test_the_digest_depends_on_all_that_training_does():
     }
     # The data have a digest of their own, evaluation changes no run, and what is as it would be anyway says nothing.
     assert len(digests) == 4
+
+
+def test_how_bleu_parts_words_is_told_where_it_selects():
+    translation = {"task": "translation", "data": "data", "model": {"kind": "encoder_decoder"}}
+    by_bleu = ["training.batches=pairs", "training.select_by=bleu"]
+    digests = [
+        settings_digest(resolve_settings(dict(translation), changes))
+        for changes in (
+            by_bleu,
+            [*by_bleu, "evaluation.bleu_tokenizer=13a"],
+            [*by_bleu, "evaluation.bleu_tokenizer=zh"],
+        )
+    ]
+    assert digests[0] == digests[1] != digests[2]

@@ -12,7 +12,11 @@ BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "no
 
 
 class EvaluationSettings(Settings):
-    """Which weights are taken, and how translations are looked for. It has no part in what is trained."""
+    """Which weights are taken, and how translations are looked for.
+
+    It has no part in what is trained, but for ``bleu_tokenizer`` where a run is selected by BLEU; a run keeps the
+    checkpoints that it names.
+    """
 
     checkpoint: str = Field(
         default="best",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError
 from structattn.support.files import write_atomically
@@ -89,9 +90,13 @@ class RunFolder:
 def settings_digest(settings: RunSettings) -> str:
     """The SHA-256 of the settings of training that are not defaults, so that a field that is new changes nothing.
 
-    Where the data lie is no part of it (they have a digest of their own), nor how a run is evaluated.
+    Where the data lie is no part of it (they have a digest of their own), nor how a run is evaluated, but for how BLEU
+    parts words where the run is selected by BLEU.
     """
     tree = settings.model_dump(mode="json", exclude_defaults=True, exclude={"data", "evaluation"})
+    tokenizer = settings.evaluation.bleu_tokenizer
+    if settings.training.select_by == "bleu" and tokenizer != EvaluationSettings().bleu_tokenizer:
+        tree["bleu_tokenizer"] = tokenizer
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
