@@ -71,10 +71,6 @@ def memory_of_update(folder: Path, tokens: int) -> float:
     sizes = np.arange(1, len(longest) + 1) * (
         np.maximum.accumulate(source[longest]) + np.maximum.accumulate(target[longest])
     )
-    if sizes[-1] < tokens:
-        raise SystemExit(
-            f"{folder}: all training pairs come to {sizes[-1]:,} tokens; a batch of {tokens:,} would fit, too"
-        )
     batch = plan.task.batch(longest[: max(int((sizes <= tokens).sum()), 1)])
     try:
         take_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
@@ -102,13 +98,24 @@ def fits(folder: Path, tokens: int, memory: float) -> bool:
     return float(done.stdout) <= memory
 
 
-def largest(fit: Callable[[int], bool]) -> int:
-    """The greatest number of tokens that fits: doubled until it does not, then bisected. 0 where none does."""
+def all_tokens(run: TrainedRun) -> int:
+    """Of a batch of all training pairs."""
+    pairs = run.prepared.pairs("train")
+    return len(pairs) * int(pairs.source.lengths.max() + pairs.target.lengths.max() + 2)
+
+
+def largest(fit: Callable[[int], bool], most: int) -> int:
+    """The greatest number of tokens that fits: doubled until it does not, then bisected; 0 where none does.
+
+    It is ``most`` where all the data fit at once.
+    """
     if not fit(LEAST):
         return 0
     low, high = LEAST, 2 * LEAST
-    while fit(high):
+    while high < most and fit(high):
         low, high = high, 2 * high
+    if high >= most and fit(most):
+        return most
     while high / low > PRECISE:
         middle = round((low * high) ** 0.5)
         low, high = (middle, high) if fit(middle) else (low, middle)
@@ -128,7 +135,8 @@ def report(rows: list[dict[str, Any]], memory: float) -> None:
     for row in rows:
         ratios = [f"{row[name] / rows[0][name]:.2f}" if rows[0][name] else "" for name in ("sentences/s", "tokens")]
         speed, deviation = f"{row['sentences/s']:.1f}", f"{row['deviation']:.1f}"
-        table.add_row(row["system"], speed, ratios[0], deviation, f"{row['tokens']:,}", ratios[1])
+        tokens = f"{'at least ' if row['all data'] else ''}{row['tokens']:,}"
+        table.add_row(row["system"], speed, ratios[0], deviation, tokens, ratios[1])
     Console().print(table)
 
 
@@ -145,9 +153,11 @@ def main() -> None:
         return
     runs = [open_run(folder) for folder in arguments.runs]
     rows = speeds(runs, arguments.sentences)
-    for folder, row in zip(track(arguments.runs, "Looking for the largest batch"), rows, strict=True):
-        tokens = largest(lambda count, folder=folder: fits(folder, count, arguments.memory))
-        row |= {"system": named(folder), "tokens": tokens, "precision": runs[0].settings.training.precision}
+    for run, row in zip(track(runs, "Looking for the largest batch"), rows, strict=True):
+        most = all_tokens(run)
+        tokens = largest(lambda count, run=run: fits(run.folder, count, arguments.memory), most)
+        row |= {"system": named(run.folder), "tokens": tokens, "all data": tokens == most}
+        row["precision"] = run.settings.training.precision
     report(rows, arguments.memory)
     if arguments.output:
         about = {"sentences": arguments.sentences, "memory_gib": arguments.memory, "timed": TIMED}
