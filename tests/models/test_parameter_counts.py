@@ -74,7 +74,7 @@ def test_characters_need_no_parameter_for_a_word():
     sizes = {"layers": "1", "width": 48}
 
     def of_embedding(vocabulary_size, embedding):
-        words = Words(vocabulary_size, 100, torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))
+        words = Words(vocabulary_size, 100, lambda: torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))
         model = build_language_model(LanguageModelSettings(embedding=embedding, **sizes), words)
         return sum(parameter.numel() for parameter in model.embedding.parameters())
 
