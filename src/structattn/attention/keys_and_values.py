@@ -1,6 +1,6 @@
 """What the steps of a layer with keys and values need of the positions that they see."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -11,18 +11,38 @@ from structattn.attention.heads import IntoHeads
 
 @dataclass(frozen=True)
 class KeysAndValues:
-    """Those of the steps so far."""
+    """Those of the steps so far.
 
-    keys: Float[Tensor, "batch heads time size"]
-    values: Float[Tensor, "batch heads time size"]
+    Args:
+        keys: k of each step.
+        values: v of each step.
+        rows: the members of the batch that are meant, in their order; None: all. They are copied out with the next
+            step, once, where a search that chooses among its hypotheses at every step would copy all twice.
+    """
+
+    keys: Float[Tensor, "stored heads time size"]
+    values: Float[Tensor, "stored heads time size"]
+    rows: Int[Tensor, " batch"] | None = None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "KeysAndValues":
         """The states of some members of the batch, in a new order."""
-        return KeysAndValues(self.keys.index_select(0, indices), self.values.index_select(0, indices))
+        return replace(self, rows=indices if self.rows is None else self.rows.index_select(0, indices))
 
     def and_one_more(self, key: Tensor, value: Tensor) -> "KeysAndValues":
         """The state with those of one more step (B, H, 1, size)."""
-        return KeysAndValues(torch.cat([self.keys, key], dim=2), torch.cat([self.values, value], dim=2))
+        return KeysAndValues(_joined(self.keys, self.rows, key), _joined(self.values, self.rows, value))
+
+
+def _joined(past: Tensor, rows: Tensor | None, new: Tensor) -> Float[Tensor, "batch heads time size"]:
+    if rows is None:
+        return torch.cat([past, new], dim=2)
+    if torch.is_grad_enabled() and past.requires_grad:
+        return torch.cat([past.index_select(0, rows), new], dim=2)
+    (_, heads, time, size), dtype = past.shape, torch.promote_types(past.dtype, new.dtype)
+    joined = torch.empty(len(rows), heads, time + 1, size, dtype=dtype, device=new.device)
+    torch.index_select(past.to(dtype), 0, rows, out=joined[:, :, :time])
+    joined[:, :, time:] = new
+    return joined
 
 
 @dataclass(frozen=True)
