@@ -277,7 +277,9 @@ their sizes with random weights and given lengths; the median of {
 {translation_speed(translations)}
 `OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
 epochs, on the {cost["sentences"]:,} sentences of Multi30k's test set in batches of 256, as their settings say (a beam
-of 4, bfloat16 in training alone); the mean of {cost["timed"]}. A batch counts source and target tokens, padding
+of 4, bfloat16 in training alone); the mean of {
+        cost["timed"]
+    }, with other work on the second core. A batch counts source and target tokens, padding
 included.
 
 {efficiency(cost)}

@@ -50,10 +50,8 @@ def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
 
 
 def test_rows_are_the_pairs_and_end(folders):
-    examples, pairs = (
-        pairs_to_train_on(folders[0], PairBatches(kind="pairs", tokens=200, limited="sum"), seed=3),
-        folders[0].pairs("train"),
-    )
+    batches, pairs = PairBatches(kind="pairs", tokens=200, limited="sum"), folders[0].pairs("train")
+    examples = pairs_to_train_on(folders[0], batches, seed=3)
     for numbers in examples.training_order(5):
         for index, source, target in rows(examples.batch(numbers)):
             assert source == (*pairs.source[index].tolist(), EOS)

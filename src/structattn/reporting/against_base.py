@@ -52,10 +52,10 @@ def comparison_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: P
     return joined(*notes, *sections)
 
 
-def _told_apart(of_what: tuple[str, str, str], all_: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
+def _told_apart(of_what: tuple[str, str, str], sections: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
     """What a figure's file is named by: the split and the base, with a number where bases share a name."""
     base, split, _ = of_what
-    alike = [other for other in all_ if other[:2] == of_what[:2]]
+    alike = [other for other in sections if other[:2] == of_what[:2]]
     number = alike.index(of_what) + 1
     return (split, "against", base) if number == 1 else (split, "against", base, str(number))
 

@@ -24,5 +24,5 @@ def best_updates(events: Path, count: int, newest: int | None = None) -> list[in
 
 
 def _score(validation: Mapping[str, Any]) -> float:
-    """What the run was selected by, the smaller the better; BLEU is there only where it was that."""
+    """What ``progress.score_of`` made of it, read from the log: BLEU is there only where the run is selected by it."""
     return -float(validation["bleu"]) if "bleu" in validation else float(validation["cross_entropy"])
