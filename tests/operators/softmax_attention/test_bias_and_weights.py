@@ -11,7 +11,7 @@ from structattn.operators.softmax_attention import softmax_attention
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 IMPLEMENTATIONS = ["reference", "cpu"]
-SIZES = [(1, 1, 2, 3), (2, 7, 4, 3), (7, 2, 1, 9), (9, 9, 4, 4), (63, 66, 8, 5)]  # T, S, D, E
+SIZES = [(1, 1, 2, 3), (1, 13, 9, 10), (2, 7, 4, 3), (7, 2, 1, 9), (9, 9, 4, 4), (63, 66, 8, 5)]  # T, S, D, E
 BROADCASTS = [lambda *s: s, lambda b, h, t, s: (h, t, s), lambda b, h, t, s: (t, s), lambda b, h, t, s: (b, 1, 1, s),
               lambda b, h, t, s: (b, 1, t, 1), lambda b, h, t, s: (1, h, 1, 1), lambda b, h, t, s: ()]  # fmt: skip
 

@@ -3,8 +3,11 @@
 import functools
 import importlib
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+
+import torch
 
 _INSTRUCTION_SETS = {
     "avx512": {"avx512f", "avx512vl", "avx512dq", "fma"},
@@ -35,3 +38,15 @@ def compiled_kernels() -> tuple[str, ModuleType] | None:
             except ModuleNotFoundError:
                 continue
     return None
+
+
+def kernel_for(name: str, dtype: torch.dtype) -> tuple[ModuleType, Callable[..., None]]:
+    """The module, and its function of that name for numbers of that dtype.
+
+    Raises:
+        RuntimeError: the extension was not built, or has no function for the dtype.
+    """
+    extension = compiled_kernels()
+    if extension is None or dtype not in (torch.float32, torch.float64):
+        raise RuntimeError(f"{name}: got {dtype}; expected float32 or float64, and the compiled extension")
+    return extension[1], getattr(extension[1], f"{name}_{str(dtype).removeprefix('torch.')}")

@@ -13,14 +13,15 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/rows.h"
 
 namespace {
 
-// N registers' worth of neighbouring components; the last few components go one by one.
-template <int N, class Number>
+// N registers' worth of neighbouring components.
+template <int N, int bytes, class Number>
 struct Piece {
-    typedef Number Register __attribute__((vector_size(64)));
-    static constexpr int64_t size = N * int64_t(64 / sizeof(Number));
+    typedef Number Register __attribute__((vector_size(bytes)));
+    static constexpr int64_t size = N * int64_t(bytes / sizeof(Number));
     Register registers[N] = {};
 
     void load(const Number *from) { std::memcpy(registers, from, sizeof registers); }
@@ -29,22 +30,15 @@ struct Piece {
         for (int n = 0; n < N; ++n) registers[n] += factor * other.registers[n];
     }
 };
+// The last few components, less than a register's worth. They go through a register all the same: whether a product is
+// rounded before it is added would otherwise depend on what the compiler makes of each place.
 template <class Number>
-struct Piece<0, Number> {
-    static constexpr int64_t size = 1;
-    Number number = 0;
+struct LastPiece : Piece<1, 16, Number> {
+    int64_t count;
 
-    void load(const Number *from) { number = *from; }
-    void store(Number *to) const { *to = number; }
-    void add(Number factor, const Piece &other) { number += factor * other.number; }
-};
-
-// The rows of one head within a tensor.
-template <class Number>
-struct Rows {
-    Number *first;
-    int64_t stride;
-    Number *row(int64_t index) const { return first + index * stride; }
+    explicit LastPiece(int64_t count) : count(count) {}
+    void load(const Number *from) { std::memcpy(this->registers, from, count * sizeof(Number)); }
+    void store(Number *to) const { std::memcpy(to, this->registers, count * sizeof(Number)); }
 };
 
 // Which keys a query sees: ``weights[k]`` is that of key ``first + k``, k from 0 to ``count`` - 1, none of them zero.
@@ -74,17 +68,22 @@ struct Band {
     template <class Body>
     void for_each_piece(const Body &body) const {
         int64_t c = 0;
-        for (; c + Piece<4, Number>::size <= size; c += Piece<4, Number>::size) body(Piece<4, Number>(), c);
-        for (; c + Piece<1, Number>::size <= size; c += Piece<1, Number>::size) body(Piece<1, Number>(), c);
-        for (; c < size; ++c) body(Piece<0, Number>(), c);
+        const auto cover = [&](auto piece) {
+            for (; c + piece.size <= size; c += piece.size) body(piece, c);
+        };
+        cover(Piece<4, 64, Number>());
+        cover(Piece<1, 64, Number>());
+        cover(Piece<1, 32, Number>());
+        cover(Piece<1, 16, Number>());
+        if (c < size) body(LastPiece<Number>(size - c), c);
     }
 };
 
 // One head of one sequence, from vectors to vectors, its queries taken in their order.
-template <class Number>
+template <class Number, class Source = Rows<const Number>>
 struct Head {
     Band<Number> band;
-    Rows<const Number> from;
+    Source from;
     Rows<Number> to;
     int64_t written = 0;  // rows of ``to`` that hold something
 
@@ -97,9 +96,8 @@ struct Head {
         const Keys<Number> some = band.seen(i);
         band.for_each_piece([&](auto sum, int64_t c) {
             auto value = sum;
-            const Number *row = from.row(some.first) + c;
-            for (int64_t k = 0; k < some.count; ++k, row += from.stride) {
-                value.load(row);
+            for (int64_t k = 0; k < some.count; ++k) {
+                value.load(from.row(some.first + k) + c);
                 sum.add(some.weights[k], value);
             }
             sum.store(to.row(i) + c);
@@ -184,6 +182,20 @@ void forward(const GaussianCall &call, const View &values, const View &outputs, 
                            [](Head<Number> &head, int64_t i) { head.forward(i); });
 }
 
+// One query for each sequence, whose values are rows of a store that all have in common: in its view the axis of the batch
+// means nothing. ``slots`` is the address of the rows' numbers, (B, S), which are below ``stored``.
+template <class Number>
+void forward_stored(const GaussianCall &call, const View &values, const View &outputs, int64_t slots, int64_t stored,
+                    int threads) {
+    const int64_t *numbers = checked_numbers(slots, call.batch * call.keys, stored);
+    for_each_sequence(call.batch, call.useful_threads(threads), [&](int64_t b) {
+        for (int64_t n = b * call.heads; n < (b + 1) * call.heads; ++n) {
+            const ChosenRows<const Number> from{call.rows<const Number>(values, n), numbers + b * call.keys};
+            Head<Number, ChosenRows<const Number>>{call.band<Number>(n), from, call.rows<Number>(outputs, n)}.forward(0);
+        }
+    });
+}
+
 template <class Number>
 void backward(const GaussianCall &call, const View &cotangents, const View &gradients, int threads) {
     for_each_query<Number>(call, cotangents, gradients, call.keys, threads,
@@ -204,6 +216,8 @@ void register_gaussian_attention(nanobind::module_ &module) {
         });
     module.def("gaussian_attention_forward_float32", &forward<float>, Unlocked());
     module.def("gaussian_attention_forward_float64", &forward<double>, Unlocked());
+    module.def("gaussian_attention_stored_float32", &forward_stored<float>, Unlocked());
+    module.def("gaussian_attention_stored_float64", &forward_stored<double>, Unlocked());
     module.def("gaussian_attention_backward_float32", &backward<float>, Unlocked());
     module.def("gaussian_attention_backward_float64", &backward<double>, Unlocked());
 }

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "common/kernels.h"
+#include "common/rows.h"
 #include "common/scratch.h"
 #include "softmax_attention/rows.h"
 
@@ -44,15 +45,6 @@ struct Dropout {
             factors[s] = x < limit ? Number(0) : kept;
         }
     }
-};
-
-// The rows of one head within a tensor; null where there is no such tensor.
-template <class Number>
-struct Rows {
-    Number *first;
-    int64_t stride;
-    Number *row(int64_t index) const { return first + index * stride; }
-    explicit operator bool() const { return first != nullptr; }
 };
 
 // Everything about one head of one sequence.
@@ -164,9 +156,13 @@ struct Block {
     }
     // P, and P with some weights dropped, which is returned.
     Number *weigh(const Inputs<Number> &in, Tables<Number> &tables) const {
-        const int64_t stride = head.stride();
         copy_rows(in.query, first, N, head.size, head.scale, tables.query);
-        times_columns<N>(tables.query, head.width(), tables.key_columns, head.size, stride, end, tables.weights);
+        times_columns<N>(tables.query, head.width(), tables.key_columns, head.size, head.stride(), end, tables.weights);
+        return weigh_scores(tables);
+    }
+    // The same, from scores that stand where P will.
+    Number *weigh_scores(Tables<Number> &tables) const {
+        const int64_t stride = head.stride();
         for (int64_t i = 0; i < N; ++i) softmax_row(tables.weights + i * stride, biased(i, tables.weights + i * stride), end);
         if (head.dropout.rate == 0) return tables.weights;
         for (int64_t i = 0; i < N; ++i) head.dropout.draw(head.first_row + first + i, end, tables.factors + i * stride);
@@ -228,8 +224,25 @@ struct Block {
             for (int64_t s = 0; s < seen[i]; ++s) pairs[s] += rows.row(first + i)[s];
     }
     void forward(const Inputs<Number> &in, Tables<Number> &tables, const Outputs<Number> &out) const {
-        const Number *used = weigh(in, tables);
-        gather(used, tables.values, head.value_width(), tables.product);
+        gather(weigh(in, tables), tables.values, head.value_width(), tables.product);
+        write(tables, out);
+    }
+    // The same for one query alone, as in decoding step by step. Keys and values are read where they lie: to copy them
+    // into tables would take longer than all that is done with them.
+    template <class Source>
+    void forward_alone(Rows<const Number> query, Source keys, Source values, Tables<Number> &tables,
+                       const Outputs<Number> &out) const {
+        copy_rows(query, 0, 1, head.size, head.scale, tables.query);
+        for (int64_t s = 0; s < seen[0]; ++s) tables.weights[s] = dot(tables.query, keys.row(s), head.size);
+        const Number *used = weigh_scores(tables);
+        std::fill_n(tables.product, head.value_width(), Number(0));
+        auto add = [&](int64_t, int64_t s) { add_some(used[s], values.row(s), head.value_size, tables.product); };
+        if (head.pass_hidden_over) for_each_pair(false, add);
+        else for (int64_t s = 0; s < seen[0]; ++s) add(0, s);
+        write(tables, out);
+    }
+    // The products are the readings; whoever wants the weights gets them.
+    void write(Tables<Number> &tables, const Outputs<Number> &out) const {
         write_rows(tables.product, first, N, head.value_size, Number(1), out.readings);
         clear_hidden(tables.weights);
         if (out.weights) write_pairs(tables.weights, out.weights);
@@ -278,6 +291,7 @@ void forward_head(Head<Number> head, const Inputs<Number> &in, const Outputs<Num
     head.pass_hidden_over = head.bias && !all_finite(head, in);
     Scratch scratch(Tables<Number>::bytes(head));
     Tables<Number> tables(head, scratch.as<Number>());
+    if (head.queries == 1) return Block<1, Number>(head, 0).forward_alone(in.query, in.key, in.value, tables, out);
     copy_columns(in.key, head.keys, head.size, tables.key_columns);
     copy_rows(in.value, 0, head.keys, head.value_size, Number(1), tables.values);
     for_each_block(head, [&](const auto &some) { some.forward(in, tables, out); });
@@ -353,6 +367,24 @@ void forward(const Call &call, const std::array<View, 3> &inputs, const std::arr
     });
 }
 
+// One query for each sequence, whose keys and values are rows of stores that all have in common: in their views the axis
+// of the batch means nothing. ``slots`` is the address of the rows' numbers, (B, S), which are below ``stored``.
+template <class Number>
+void forward_stored(const Call &call, const std::array<View, 3> &inputs, const View &outputs, int64_t slots,
+                    int64_t stored, int threads) {
+    const int64_t *numbers = checked_numbers(slots, call.batch * call.keys, stored);
+    for_each_sequence(call.batch * call.heads, call.useful_threads(threads), [&](int64_t i) {
+        const Head<Number> head = call.head<Number>(i);
+        const Inputs<Number> in = call.inputs<Number>(inputs, i);
+        const int64_t *chosen = numbers + i / call.heads * call.keys;
+        const ChosenRows<const Number> keys{in.key, chosen}, values{in.value, chosen};
+        Scratch scratch(Tables<Number>::bytes(head));
+        Tables<Number> tables(head, scratch.as<Number>());
+        const Outputs<Number> out{call.rows<Number>(outputs, i), {}};
+        Block<1, Number>(head, 0).forward_alone(in.query, keys, values, tables, out);
+    });
+}
+
 template <class Number>
 void backward(const Call &call, const std::array<View, 3> &inputs, const std::array<View, 2> &cotangents,
               const std::array<View, 4> &gradients, int threads) {
@@ -382,6 +414,8 @@ void register_softmax_attention(nanobind::module_ &module) {
         });
     module.def("softmax_attention_forward_float32", &forward<float>, Unlocked());
     module.def("softmax_attention_forward_float64", &forward<double>, Unlocked());
+    module.def("softmax_attention_stored_float32", &forward_stored<float>, Unlocked());
+    module.def("softmax_attention_stored_float64", &forward_stored<double>, Unlocked());
     module.def("softmax_attention_backward_float32", &backward<float>, Unlocked());
     module.def("softmax_attention_backward_float64", &backward<double>, Unlocked());
 }

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.common.kernels import kernel_for
 
 _FORWARD = "structattn::softmax_attention"
 _BACKWARD = "structattn::softmax_attention_backward"
+_STORED = "structattn::softmax_attention_stored"
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? ends, Tensor? seed"
 # Defined by schema, not by the custom_op decorator, which would take longer than a small kernel. All options are one
 # argument (``_Options``), because what torch does for each call grows with the square of their number.
@@ -17,6 +18,9 @@ torch.library.define(_FORWARD, f"({_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor)")
 torch.library.define(
     _BACKWARD,
     f"(Tensor cotangent, Tensor? weights_cotangent, {_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    _STORED, "(Tensor query, Tensor keys, Tensor values, Tensor slots, Tensor? ends, float scale) -> Tensor"
 )
 
 _NO_VIEW = (0, 0, 0, 0)
@@ -58,6 +62,26 @@ def softmax_attention_op(
     return results
 
 
+def softmax_attention_stored_op(
+    query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, ends: Tensor | None, scale: float
+) -> Tensor:
+    """Outputs (B, H, 1, E) by the compiled kernel, without gradients.
+
+    Args:
+        query: (B, H, 1, D) in float32 or float64 on a CPU, checked.
+        keys: (N, H, D).
+        values: (N, H, E).
+        slots: (B, S) int64, the rows that are each sequence's keys and values.
+        ends: (B,) int64, how many of them count; all where None.
+        scale: factor of the scores.
+
+    Raises:
+        IndexError: a slot is not one of 0 to N - 1.
+    """
+    outputs: Tensor = torch.ops.structattn.softmax_attention_stored(query, keys, values, slots, ends, scale)
+    return outputs
+
+
 def _rows(tensor: Tensor) -> Tensor:
     """The tensor itself where its last axis is contiguous, which is all that the kernel asks for."""
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 else tensor.contiguous()
@@ -92,20 +116,15 @@ def _run(
     *views: list[tuple[int, ...]],
 ) -> None:
     query, key, value = inputs
-    extension = compiled_kernels()
-    if extension is None or query.dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(
-            f"softmax attention kernel: got {query.dtype}; expected float32 or float64, and the extension"
-        )
+    module, kernel = kernel_for(f"softmax_attention_{direction}", query.dtype)
     scale, dropout, causal, _ = options
     if dropout > 0 and extras[1] is None:
         raise ValueError(f"dropout={dropout} needs a seed")
-    kernel = getattr(extension[1], f"softmax_attention_{direction}_{str(query.dtype).removeprefix('torch.')}")
     sizes = (*query.shape[:3], key.shape[2], query.shape[3], value.shape[3])
     every_pair = None if bias is None else _every_pair(bias, sizes[:4])  # a copy, perhaps: alive while the kernel runs
     kept = [None if tensor is None else tensor.contiguous() for tensor in extras]
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in kept]
-    call = extension[1].SoftmaxAttentionCall(sizes, bool(causal), scale, dropout, *addresses, _view(every_pair))
+    call = module.SoftmaxAttentionCall(sizes, bool(causal), scale, dropout, *addresses, _view(every_pair))
     kernel(call, [_view(tensor) for tensor in inputs], *views, torch.get_num_threads())
 
 
@@ -123,6 +142,22 @@ def _forward(
     inputs = (_rows(query), _rows(key), _rows(value))
     _run("forward", inputs, bias, (ends, seed), _Options(*options), [_view(outputs), _view(weights)])
     return outputs, weights
+
+
+@torch.library.impl(_STORED, "cpu")
+def _stored(query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, ends: Tensor | None, scale: float) -> Tensor:
+    outputs = _fake_stored(query, keys, values)
+    module, kernel = kernel_for("softmax_attention_stored", query.dtype)
+    query, keys, values = _rows(query), _rows(keys), _rows(values)
+    (batch, heads, _, size), value_size = query.shape, values.shape[2]
+    slots = slots.contiguous()
+    both_ends = None if ends is None else torch.stack((torch.ones_like(ends), ends))
+    sizes = (batch, heads, 1, slots.shape[1], size, value_size)
+    address = 0 if both_ends is None else both_ends.data_ptr()
+    call = module.SoftmaxAttentionCall(sizes, False, scale, 0.0, address, 0, _NO_VIEW)
+    rows = [(tensor.data_ptr(), 0, tensor.stride(1), tensor.stride(0)) for tensor in (keys, values)]
+    kernel(call, [_view(query), *rows], _view(outputs), slots.data_ptr(), len(keys), torch.get_num_threads())
+    return outputs
 
 
 @torch.library.impl(_BACKWARD, "cpu")
@@ -149,6 +184,10 @@ def _backward(
 def _fake_forward(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     wanted = rest[-1][3]
     return _empty(query, value.shape[3]), _pairs(query, key, wanted)
+
+
+def _fake_stored(query: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> Tensor:
+    return _empty(query, values.shape[2])
 
 
 def _fake_backward(
@@ -182,6 +221,7 @@ def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:
 
 
 torch.library.register_fake(_FORWARD, _fake_forward)
+torch.library.register_fake(_STORED, _fake_stored)
 torch.library.register_fake(_BACKWARD, _fake_backward)
 torch.library.register_autograd(_FORWARD, _gradient, setup_context=_save_inputs)
 torch.library.register_autograd(_BACKWARD, _refuse_second_gradient)

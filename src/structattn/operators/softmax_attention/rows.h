@@ -36,6 +36,13 @@ inline Lanes<Number> load(const Number *from) {
     std::memcpy(&vector, from, sizeof vector);
     return vector;
 }
+// Some numbers that do not fill a vector, and zeros.
+template <class Number>
+inline Lanes<Number> load_some(const Number *from, int64_t count) {
+    Lanes<Number> vector{};
+    std::memcpy(&vector, from, count * sizeof(Number));
+    return vector;
+}
 template <class Number>
 inline void store(Number *to, Lanes<Number> vector) {
     std::memcpy(to, &vector, sizeof vector);
@@ -116,6 +123,16 @@ inline bool add_bias(const Number *bias, int64_t count, Number *row) {
     return some;
 }
 
+// sum_c left[c] * right[c], where left goes on with zeros to whole lanes and right may end anywhere.
+template <class Number>
+inline Number dot(const Number *left, const Number *right, int64_t size) {
+    Lanes<Number> sums{};
+    int64_t c = 0;
+    for (; c + lanes<Number> <= size; c += lanes<Number>) sums += load(left + c) * load(right + c);
+    if (c < size) sums += load(left + c) * load_some(right + c, size - c);
+    return sum_lanes<Number>(sums);
+}
+
 // products[i][s] = sum_c left[i][c] * columns[c][s] for s < count, rounded up to whole lanes.
 template <int N, class Number>
 inline void times_columns(const Number *left, int64_t width, const Number *columns, int64_t size, int64_t stride,
@@ -150,6 +167,14 @@ inline void times_rows(const Number *weights, int64_t stride, const int64_t *cou
 template <class Number>
 inline void add_row(Number factor, const Number *from, int64_t width, Number *to) {
     for (int64_t c = 0; c < width; c += lanes<Number>) store<Number>(to + c, load(to + c) + factor * load(from + c));
+}
+
+// The same where ``from`` may end anywhere, and ``to`` goes on to whole lanes.
+template <class Number>
+inline void add_some(Number factor, const Number *from, int64_t size, Number *to) {
+    const int64_t whole = size / lanes<Number> * lanes<Number>;
+    add_row(factor, from, whole, to);
+    if (whole < size) store<Number>(to + whole, load(to + whole) + factor * load_some(from + whole, size - whole));
 }
 
 // table[s] += sum_i weights[i][s] * left[i] over the queries i with s < counts[i].

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.common.kernels import kernel_for
 
 _MAP, _MAP_BACKWARD = "structattn::stack_pointer_map", "structattn::stack_pointer_map_backward"
 _PRODUCT, _PRODUCT_BACKWARD = "structattn::stack_pointer_product", "structattn::stack_pointer_product_backward"
@@ -33,11 +33,9 @@ def stack_pointer_product_op(weights: Tensor, values: Tensor, lengths: Tensor | 
 
 def _run(kernel: str, tensors: list[Tensor | None], *sizes: int) -> None:
     """Give a kernel the addresses of contiguous tensors, the first of which tells the dtype, and the sizes."""
-    extension, first = compiled_kernels(), tensors[0]
-    if extension is None or first is None or first.dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(f"stack pointer kernel: got {first}; expected float32 or float64, and the extension")
+    assert tensors[0] is not None
+    _, function = kernel_for(f"stack_pointer_{kernel}", tensors[0].dtype)
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    function = getattr(extension[1], f"stack_pointer_{kernel}_{str(first.dtype).removeprefix('torch.')}")
     function(*addresses, *sizes, torch.get_num_threads())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.common.kernels import kernel_for
 from structattn.operators.nondeterministic_stack.gradient import reach_of, table_size
 from structattn.operators.stack_rnn.cells import CELLS, Cell
 from structattn.operators.stack_rnn.stacks import PUSHED, STACKS, RecurrentStack
@@ -63,13 +63,10 @@ def _run(
     direction: str, first: Tensor, tables: Tensor, given: tuple[Tensor | None, ...], sizes: list[int], units: int
 ) -> None:
     """Give the kernel the addresses of contiguous tensors, of which ``first`` tells dtype, batch and time."""
-    extension, dtype = compiled_kernels(), first.dtype
-    if extension is None or dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(f"stack rnn kernel: got {dtype}; expected float32 or float64, and the extension")
+    _, function = kernel_for(f"stack_rnn_{direction}", first.dtype)
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
     cell, name, pushed, *others = sizes
     numbers = [*first.shape[:2], units, cell, name, pushed, *others, tables.shape[1]]
-    function = getattr(extension[1], f"stack_rnn_{direction}_{str(dtype).removeprefix('torch.')}")
     function(addresses, numbers, torch.get_num_threads())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.common.kernels import kernel_for
 
 _FORWARD = "structattn::stratified_stack"
 _BACKWARD = "structattn::stratified_stack_backward"
@@ -23,12 +23,9 @@ def stratified_stack_op(actions: Tensor, values: Tensor, lengths: Tensor | None)
 
 
 def _run(direction: str, values: Tensor, given: tuple[Tensor | None, ...], results: tuple[Tensor, ...]) -> None:
-    extension, dtype = compiled_kernels(), values.dtype
-    if extension is None or dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(f"stratified stack kernel: got {dtype}; expected float32 or float64, and the extension")
+    _, function = kernel_for(f"stratified_stack_{direction}", values.dtype)
     ready = [None if tensor is None else tensor.contiguous() for tensor in given]
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*ready, *results)]
-    function = getattr(extension[1], f"stratified_stack_{direction}_{str(dtype).removeprefix('torch.')}")
     function(*addresses, *values.shape, torch.get_num_threads())
 
 

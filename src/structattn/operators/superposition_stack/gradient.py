@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structattn.operators.common.kernels import compiled_kernels
+from structattn.operators.common.kernels import kernel_for
 
 _FORWARD = "structattn::superposition_stack"
 _BACKWARD = "structattn::superposition_stack_backward"
@@ -25,11 +25,8 @@ def superposition_stack_op(
 
 
 def _kernel(direction: str, dtype: torch.dtype, addresses: list[int], shape: torch.Size) -> None:
-    extension = compiled_kernels()
-    if extension is None or dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(f"superposition stack kernel: got {dtype}; expected float32 or float64, and the extension")
-    name = f"superposition_stack_{direction}_{str(dtype).removeprefix('torch.')}"
-    getattr(extension[1], name)(*addresses, *shape, torch.get_num_threads())
+    _, function = kernel_for(f"superposition_stack_{direction}", dtype)
+    function(*addresses, *shape, torch.get_num_threads())
 
 
 def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
