@@ -18,6 +18,7 @@ from structattn.attention import (
     SuperpositionStackAttention,
 )
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
+from structattn.attention.stored import Stored
 
 WIDTH = 6
 POSITIONS = {
@@ -170,6 +171,8 @@ def test_step_by_step_equals_the_whole(layer, dtype, time):
     whole, steps = layer(x), by_steps(layer, x)
     assert steps.dtype == dtype
     assert_close(steps, whole, TOLERANCE[dtype])
+    with torch.no_grad():
+        assert_close(by_steps(layer, x), whole, TOLERANCE[dtype])
     wanted = torch.autograd.grad(whole.square().sum(), [x, *layer.parameters()], materialize_grads=True)
     found = torch.autograd.grad(steps.square().sum(), [x, *layer.parameters()], materialize_grads=True)
     for result, expected in zip(found, wanted, strict=True):
@@ -185,9 +188,20 @@ def test_a_state_is_a_value(layer):
     layer.step(x[:, 2], state)
     again, _ = layer.step(x[:, 1], state)
     assert torch.equal(first, again)
-    for name in state.__dataclass_fields__:
-        now, before = getattr(state, name), getattr(kept, name)
-        assert now is before is None or torch.equal(now, before)
+    assert torch.equal(first, layer.step(x[:, 1], kept)[0])
+
+
+@torch.no_grad()
+def test_branches_do_not_meet(layer):
+    x, other = examples(), examples().flip(0)
+    _, trunk = layer.step(x[:, 0], layer.initial_state(3))
+    one, two, chosen = trunk, trunk.select(torch.tensor([0, 2, 2, 1])), torch.tensor([0, 2, 2, 1])
+    mixed = torch.cat([x[chosen, :1], other[chosen, 1:]], dim=1)
+    for t in range(1, x.shape[1]):
+        y, one = layer.step(x[:, t], one)
+        z, two = layer.step(mixed[:, t], two)
+    assert_close(y, layer(x)[:, -1], 1e-12)
+    assert_close(z, layer(mixed)[:, -1], 1e-12)
 
 
 def test_states_can_be_selected(layer):
@@ -293,20 +307,41 @@ def test_a_step_can_be_exported(layer):
     x, state = examples(), layer.initial_state(3, **({"implementation": "reference"} if defined else {}))
     for x_t in x[:, :3].unbind(1):
         _, state = layer.step(x_t, state)
-    tensors = {name: value for name, value in vars(state).items() if isinstance(value, torch.Tensor)}
-    program = torch.export.export(Stepping(layer, state, list(tensors)), (x[:, 3], *tensors.values()))
+    tensors = taken_apart(state)
+    program = torch.export.export(Stepping(layer, state), (x[:, 3], *tensors))
     expected, _ = layer.step(x[:, 3], state)
-    assert_close(program.module()(x[:, 3], *tensors.values())[0], expected)
+    assert_close(program.module()(x[:, 3], *tensors)[0], expected)
 
 
 class Stepping(torch.nn.Module):
     """A step as a function of x_t and of the tensors of a state."""
 
-    def __init__(self, layer, state, names):
+    def __init__(self, layer, state):
         super().__init__()
-        self.layer, self.state, self.names = layer, state, names
+        self.layer, self.state = layer, state
 
     def forward(self, x_t, *tensors):
-        state = dataclasses.replace(self.state, **dict(zip(self.names, tensors, strict=True)))
-        y_t, after = self.layer.step(x_t, state)
-        return y_t, [getattr(after, name) for name in self.names]
+        y_t, after = self.layer.step(x_t, put_together(self.state, iter(tensors)))
+        return y_t, taken_apart(after)
+
+
+def taken_apart(state):
+    """All tensors of a state."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    if isinstance(state, Stored):
+        return list(state.parts)
+    if dataclasses.is_dataclass(state):
+        return [tensor for value in vars(state).values() for tensor in taken_apart(value)]
+    return []
+
+
+def put_together(state, tensors):
+    """A state like this one, of these tensors."""
+    if isinstance(state, torch.Tensor):
+        return next(tensors)
+    if isinstance(state, Stored):
+        return Stored.of([next(tensors) for _ in state.parts])
+    if dataclasses.is_dataclass(state):
+        return dataclasses.replace(state, **{name: put_together(value, tensors) for name, value in vars(state).items()})
+    return state

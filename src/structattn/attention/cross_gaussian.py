@@ -11,24 +11,22 @@ from structattn.attention.explanation import Explanation
 from structattn.attention.heads import OutOfHeads
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import memory_end, without_padding
+from structattn.attention.stored import Stored
+from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 
 @dataclass(frozen=True)
 class GaussianMemoryState:
-    """The values of a memory and the keys of learned heads, its lengths, and how many steps were taken."""
+    """The values of a memory, the keys and values of learned heads, if there are any, and how many steps were taken."""
 
-    hard: Float[Tensor, "batch hard source size"]
-    keys: Float[Tensor, "batch learned source size"]
-    values: Float[Tensor, "batch learned source size"]
-    lengths: Int[Tensor, " batch"] | None
+    hard: Stored
+    learned: Stored | None
     steps: int
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianMemoryState":
         """The states of some members of the batch, in a new order."""
-        hard, keys, values = (tensor.index_select(0, indices) for tensor in (self.hard, self.keys, self.values))
-        lengths = None if self.lengths is None else self.lengths.index_select(0, indices)
-        return GaussianMemoryState(hard, keys, values, lengths, self.steps)
+        return GaussianMemoryState(self.hard.select(indices), self.learned and self.learned.select(indices), self.steps)
 
 
 class CrossGaussianAttention(nn.Module):
@@ -95,20 +93,18 @@ class CrossGaussianAttention(nn.Module):
         self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> GaussianMemoryState:
         """The values of the memory, and the keys of learned heads. Cost: O(S d^2) for each."""
-        memory = without_padding(memory, memory_lengths)
+        memory, learned = without_padding(memory, memory_lengths), self.heads.learned
         hard, soft = self.heads.values(memory)
-        keys = soft if self.heads.learned is None else self.heads.learned.keys(memory)
-        return GaussianMemoryState(hard, keys, soft, memory_lengths, 0)
+        keys_and_values = None if learned is None else Stored.of([learned.keys(memory), soft], memory_lengths)
+        return GaussianMemoryState(Stored.of([hard], memory_lengths), keys_and_values, 0)
 
     def step(
         self, x_t: Float[Tensor, "batch width"], state: GaussianMemoryState
     ) -> tuple[Float[Tensor, "batch width"], GaussianMemoryState]:
         """One more position. Cost: O(d^2), and O(S d / H) more for each learned head."""
-        place = {"queries": 1, "first": state.steps, "memory_lengths": state.lengths}
-        readings, learned = self.heads.read_hard_coded(state.hard, **place), self.heads.learned
-        if learned is not None:
-            query = learned.queries(x_t[:, None])
-            by_learned = learned.read(query, state.keys, state.values, memory_lengths=state.lengths)
+        readings, learned = read_hard_coded(self.heads.gaussians, state.hard, state.steps), self.heads.learned
+        if learned is not None and state.learned is not None:
+            by_learned = learned.read_stored(learned.queries(x_t[:, None]), state.learned)
             readings = torch.cat([readings, by_learned], dim=1)
         return self.output(readings)[:, 0], replace(state, steps=state.steps + 1)
 

@@ -1,7 +1,7 @@
 """Hard-coded Gaussian attention within a sequence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -9,24 +9,24 @@ from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
 from structattn.attention.heads import OutOfHeads
-from structattn.attention.keys_and_values import require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import without_padding
 from structattn.attention.positions.contract import ScorePositions
+from structattn.attention.stored import Stored, require_causal
+from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 
 @dataclass(frozen=True)
 class GaussianState:
-    """The last few values of the hard-coded heads, and all keys and values of the learned ones."""
+    """The last few values of the hard-coded heads, and all keys and values of the learned ones, if there are any."""
 
-    recent: Float[Tensor, "batch hard few size"]
-    keys: Float[Tensor, "batch learned time size"]
-    values: Float[Tensor, "batch learned time size"]
+    recent: Stored
+    learned: Stored | None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianState":
         """The states of some members of the batch, in a new order."""
-        return GaussianState(*(tensor.index_select(0, indices) for tensor in (self.recent, self.keys, self.values)))
+        return GaussianState(self.recent.select(indices), self.learned and self.learned.select(indices))
 
 
 class GaussianAttention(nn.Module):
@@ -84,25 +84,24 @@ class GaussianAttention(nn.Module):
     def initial_state(self, batch_size: int) -> GaussianState:
         """No values and no keys."""
         require_causal(self.heads.gaussians.causal)
-        value = self.heads.value
-        hard, soft = self.heads.parted(value.weight.new_zeros(batch_size, value.heads, 0, value.size))
-        return GaussianState(hard, soft, soft)
+        value, hard = self.heads.value, len(self.heads.gaussians.offsets)
+        learned = value.heads - hard
+        keys_and_values = Stored.nothing(batch_size, value, learned, learned) if learned else None
+        return GaussianState(Stored.nothing(batch_size, value, hard), keys_and_values)
 
     def step(
         self, x_t: Float[Tensor, "batch width"], state: GaussianState
     ) -> tuple[Float[Tensor, "batch width"], GaussianState]:
         """One more position. Cost: O(d^2), and O(t d / H) more for each learned head in step t."""
-        x = x_t[:, None]
+        x, learned, past = x_t[:, None], self.heads.learned, state.learned
         hard, soft = self.heads.values(x)
-        recent = self._still_needed(torch.cat([state.recent, hard], dim=2))
-        readings = self.heads.read_hard_coded(recent, queries=1, first=recent.shape[2] - 1)
-        learned = self.heads.learned
-        if learned is None:
-            return self.output(readings)[:, 0], replace(state, recent=recent)
-        keys = torch.cat([state.keys, learned.keys(x)], dim=2)
-        values = torch.cat([state.values, soft], dim=2)
-        by_learned = learned.read(learned.queries(x), keys, values, first=state.keys.shape[2])
-        return self.output(torch.cat([readings, by_learned], dim=1))[:, 0], GaussianState(recent, keys, values)
+        recent = state.recent.and_one_more(hard)
+        recent = recent.last(self._needed(recent))
+        readings = read_hard_coded(self.heads.gaussians, recent, recent.time - 1)
+        if learned is not None and past is not None:
+            past = past.and_one_more(learned.keys(x), soft)
+            readings = torch.cat([readings, learned.read_stored(learned.queries(x), past)], dim=1)
+        return self.output(readings)[:, 0], GaussianState(recent, past)
 
     @torch.no_grad()
     def explain(
@@ -115,7 +114,6 @@ class GaussianAttention(nn.Module):
         """None: these projections are initialised like everything else."""
         return []
 
-    def _still_needed(self, values: Tensor) -> Tensor:
-        """Those of the values so far that this position or a later one may read: the last ones."""
-        needed = self.heads.gaussians.values_needed(torch.promote_types(values.dtype, torch.float32))
-        return values[:, :, max(0, values.shape[2] - needed) :]
+    def _needed(self, values: Stored) -> int:
+        """How many of the values so far this position or a later one may read: the last ones."""
+        return self.heads.gaussians.values_needed(torch.promote_types(values.dtype, torch.float32))

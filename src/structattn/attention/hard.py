@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from structattn.attention.explanation import Explanation
 from structattn.attention.hard_reading import Choice, Lookup
 from structattn.attention.heads import IntoHeads, OutOfHeads
-from structattn.attention.keys_and_values import KeysAndValues, MemoryKeysAndValues, no_rows, require_causal
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.attention.stored import Stored, require_causal
 
 
 class HardAttention(nn.Module):
@@ -59,19 +59,18 @@ class HardAttention(nn.Module):
         readings, weights = self.choice.read_with_weights(*self._lookup(x, lengths), self.training)
         return without_padding(self.output(readings), lengths), weights
 
-    def initial_state(self, batch_size: int) -> KeysAndValues:
+    def initial_state(self, batch_size: int) -> Stored:
         """No keys and no values."""
         require_causal(self.causal)
-        return KeysAndValues(no_rows(self.projection, batch_size), no_rows(self.projection, batch_size))
+        heads = self.projection.heads
+        return Stored.nothing(batch_size, self.projection, heads, heads)
 
-    def step(
-        self, x_t: Float[Tensor, "batch width"], state: KeysAndValues
-    ) -> tuple[Float[Tensor, "batch width"], KeysAndValues]:
+    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
         """One more position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
-        first, state = state.keys.shape[2], state.and_one_more(key, value)
-        lookup = Lookup(*placed(self.positions, query, state.keys, first))
-        readings = self.choice.read(lookup, state.values, self.training)
+        first, state = state.time, state.and_one_more(key, value)
+        keys, values = state.parts
+        readings = self.choice.read(Lookup(*placed(self.positions, query, keys, first)), values, self.training)
         return self.output(readings)[:, 0], state
 
     @torch.no_grad()
@@ -135,18 +134,15 @@ class CrossHardAttention(nn.Module):
 
     def initial_state(
         self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
-    ) -> MemoryKeysAndValues:
+    ) -> Stored:
         """The keys and values of the memory. Cost: O(S d^2) for each."""
-        keys, values = self.memory(without_padding(memory, memory_lengths))
-        return MemoryKeysAndValues(keys, values, memory_lengths)
+        return Stored.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
 
-    def step(
-        self, x_t: Float[Tensor, "batch width"], state: MemoryKeysAndValues
-    ) -> tuple[Float[Tensor, "batch width"], MemoryKeysAndValues]:
+    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
-        lookup = Lookup(query, state.keys, memory_lengths=state.lengths)
-        readings = self.choice.read(lookup, state.values, self.training)
+        keys, values = state.parts
+        readings = self.choice.read(Lookup(query, keys, memory_lengths=state.lengths), values, self.training)
         return self.output(readings)[:, 0], state
 
     @torch.no_grad()

@@ -6,6 +6,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.attention.stored import Stored
+from structattn.attention.stored_reading import read_softly
 from structattn.operators import softmax_attention
 
 
@@ -46,21 +48,21 @@ class LearnedHeads(nn.Module):
         value: Float[Tensor, "batch heads source size"],
         **options: Any,
     ) -> Any:
-        """What queries made of ``x`` read with keys made of ``memory``; see ``read``."""
-        return self.read(self.queries(x), self.keys(memory), value, **options)
+        """What queries made of ``x`` read with keys made of ``memory``: (B, L, T, size), and weights if asked for.
 
-    def read(
-        self,
-        query: Float[Tensor, "batch heads time size"],
-        key: Float[Tensor, "batch heads source size"],
-        value: Float[Tensor, "batch heads source size"],
-        first: int = 0,
-        **options: Any,
-    ) -> Any:
-        """Readings (B, L, T, size), and weights if asked for; ``options`` are those of ``softmax_attention``."""
-        query, key, bias = placed(self.positions, query, key, first)
-        dropout = self.dropout if self.training else 0.0
-        return softmax_attention(query, key, value, mask=bias, dropout=dropout, **options)
+        ``options`` are those of ``softmax_attention``.
+        """
+        query, key, bias = placed(self.positions, self.queries(x), self.keys(memory))
+        return softmax_attention(query, key, value, mask=bias, dropout=self._active_dropout(), **options)
+
+    def read_stored(
+        self, query: Float[Tensor, "batch heads 1 size"], state: Stored
+    ) -> Float[Tensor, "batch heads 1 size"]:
+        """What one query of each member reads of keys and values that are stored."""
+        return read_softly(query, state, self._active_dropout(), self.positions)
+
+    def _active_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, self.size).transpose(1, 2)

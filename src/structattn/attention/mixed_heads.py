@@ -58,7 +58,7 @@ class MixedHeads(nn.Module):
         count = len(self.gaussians.offsets)
         return heads[:, :count], heads[:, count:]
 
-    def read_hard_coded(self, values: Float[Tensor, "batch hard source size"], **place: Any) -> Tensor:
+    def _read_hard_coded(self, values: Float[Tensor, "batch hard source size"], **place: Any) -> Tensor:
         """What the hard-coded heads read; ``place`` tells ``gaussian_attention`` which queries and keys these are."""
         return gaussian_attention(values, **self._keywords(), **place)
 
@@ -67,7 +67,7 @@ class MixedHeads(nn.Module):
     ) -> Float[Tensor, "batch heads time size"]:
         """What all heads read at the positions of ``x``; ``ends`` are lengths and memory_lengths, as for operators."""
         hard, soft = self.values(memory)
-        readings = self.read_hard_coded(hard, queries=x.shape[1], **ends)
+        readings = self._read_hard_coded(hard, queries=x.shape[1], **ends)
         if self.learned is None:
             return readings
         return torch.cat([readings, self.learned(x, memory, soft, causal=self.gaussians.causal, **ends)], dim=1)
@@ -77,7 +77,7 @@ class MixedHeads(nn.Module):
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights, those of learned heads before dropout and with gradients."""
         hard, soft = self.values(memory)
-        readings = self.read_hard_coded(hard, queries=x.shape[1], **ends)
+        readings = self._read_hard_coded(hard, queries=x.shape[1], **ends)
         weights = self._hard_coded_weights(x, memory, **ends)
         if self.learned is None:
             return readings, weights

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
 from structattn.attention.heads import IntoHeads, OutOfHeads
-from structattn.attention.keys_and_values import KeysAndValues, MemoryKeysAndValues, no_rows, require_causal
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.attention.stored import Stored, require_causal
+from structattn.attention.stored_reading import read_softly
 from structattn.operators import softmax_attention
 
 
@@ -57,20 +58,17 @@ class SoftmaxAttention(nn.Module):
         readings, weights = self._read(x, lengths, return_weights=True)
         return without_padding(self.output(readings), lengths), weights
 
-    def initial_state(self, batch_size: int) -> KeysAndValues:
+    def initial_state(self, batch_size: int) -> Stored:
         """No keys and no values."""
         require_causal(self.causal)
-        return KeysAndValues(no_rows(self.projection, batch_size), no_rows(self.projection, batch_size))
+        heads = self.projection.heads
+        return Stored.nothing(batch_size, self.projection, heads, heads)
 
-    def step(
-        self, x_t: Float[Tensor, "batch width"], state: KeysAndValues
-    ) -> tuple[Float[Tensor, "batch width"], KeysAndValues]:
+    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
         """One more position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
-        first, state = state.keys.shape[2], state.and_one_more(key, value)
-        query, keys, bias = placed(self.positions, query, state.keys, first)
-        readings = softmax_attention(query, keys, state.values, mask=bias, dropout=self._active_dropout())
-        return self.output(readings)[:, 0], state
+        state = state.and_one_more(key, value)
+        return self.output(read_softly(query, state, self._active_dropout(), self.positions))[:, 0], state
 
     @torch.no_grad()
     def explain(
@@ -141,20 +139,14 @@ class CrossSoftmaxAttention(nn.Module):
 
     def initial_state(
         self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
-    ) -> MemoryKeysAndValues:
+    ) -> Stored:
         """The keys and values of the memory. Cost: O(S d^2) for each."""
-        keys, values = self.memory(without_padding(memory, memory_lengths))
-        return MemoryKeysAndValues(keys, values, memory_lengths)
+        return Stored.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
 
-    def step(
-        self, x_t: Float[Tensor, "batch width"], state: MemoryKeysAndValues
-    ) -> tuple[Float[Tensor, "batch width"], MemoryKeysAndValues]:
+    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
-        readings = softmax_attention(
-            query, state.keys, state.values, memory_lengths=state.lengths, dropout=self._active_dropout()
-        )
-        return self.output(readings)[:, 0], state
+        return self.output(read_softly(query, state, self._active_dropout()))[:, 0], state
 
     @torch.no_grad()
     def explain(

@@ -1,7 +1,6 @@
 """Attention over two streams: one softly attends, the other takes single values from where the first one looks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 from structattn.attention.explanation import Explanation
 from structattn.attention.hard_reading import Choice, Lookup
 from structattn.attention.heads import IntoHeads, OutOfHeads
-from structattn.attention.keys_and_values import KeysAndValues, MemoryKeysAndValues, no_rows, require_causal
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.attention.stored import Stored, require_causal
 
 
 class Streams(NamedTuple):
@@ -30,30 +29,6 @@ class Streams(NamedTuple):
     def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
         """The function of either stream."""
         return Streams(function(self.syntactic), function(self.semantic))
-
-
-@dataclass(frozen=True)
-class TwoStreamState:
-    """The keys and values that the syntactic stream has given so far, and the contents of the semantic one."""
-
-    syntactic: KeysAndValues
-    contents: Float[Tensor, "batch heads time size"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "TwoStreamState":
-        """The states of some members of the batch, in a new order."""
-        return TwoStreamState(self.syntactic.select(indices), self.contents.index_select(0, indices))
-
-
-@dataclass(frozen=True)
-class TwoStreamMemory:
-    """The same of a memory."""
-
-    syntactic: MemoryKeysAndValues
-    contents: Float[Tensor, "batch heads source size"]
-
-    def select(self, indices: Int[Tensor, " chosen"]) -> "TwoStreamMemory":
-        """The states of some members of the batch, in a new order."""
-        return TwoStreamMemory(self.syntactic.select(indices), self.contents.index_select(0, indices))
 
 
 class TwoStreamAttention(nn.Module):
@@ -106,21 +81,21 @@ class TwoStreamAttention(nn.Module):
         outputs = self._outputs(lookup.soft(value), hard)
         return outputs.map(lambda stream: without_padding(stream, lengths)), weights
 
-    def initial_state(self, batch_size: int) -> TwoStreamState:
-        """Nothing yet."""
+    def initial_state(self, batch_size: int) -> Stored:
+        """No keys and values of g, and no contents of h."""
         require_causal(self.causal)
-        empty = no_rows(self.projection, batch_size)
-        return TwoStreamState(KeysAndValues(empty, empty), empty)
+        heads = self.projection.heads
+        return Stored.nothing(batch_size, self.projection, heads, heads, heads)
 
-    def step(self, x_t: Streams, state: TwoStreamState) -> tuple[Streams, TwoStreamState]:
+    def step(self, x_t: Streams, state: Stored) -> tuple[Streams, Stored]:
         """One more position of both streams (B, d). Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t.syntactic[:, None])
         (content,) = self.content(x_t.semantic[:, None])
-        first, past = state.contents.shape[2], state.syntactic.and_one_more(key, value)
-        state = TwoStreamState(past, torch.cat([state.contents, content], dim=2))
-        lookup = Lookup(*placed(self.positions, query, past.keys, first))
-        hard = self.choice.read(lookup, state.contents, self.training)
-        return self._outputs(lookup.soft(past.values), hard).map(lambda stream: stream[:, 0]), state
+        first, state = state.time, state.and_one_more(key, value, content)
+        keys, values, contents = state.parts
+        lookup = Lookup(*placed(self.positions, query, keys, first))
+        hard = self.choice.read(lookup, contents, self.training)
+        return self._outputs(lookup.soft(values), hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
     def explain(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
@@ -178,22 +153,21 @@ class CrossTwoStreamAttention(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
-        state = self.initial_state(memory, memory_lengths)
-        lookup = self._lookup(without_padding(x.syntactic, lengths), state, lengths)
-        hard, weights = self.choice.read_with_weights(lookup, state.contents, self.training)
-        return self._outputs(lookup, state, hard).map(lambda stream: without_padding(stream, lengths)), weights
+        keys, values, contents = self._of_memory(memory, memory_lengths)
+        lookup = self._lookup(x, keys, lengths, memory_lengths)
+        hard, weights = self.choice.read_with_weights(lookup, contents, self.training)
+        return self._outputs(lookup.soft(values), hard).map(lambda stream: without_padding(stream, lengths)), weights
 
-    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> TwoStreamMemory:
+    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> Stored:
         """The keys, values and contents of the memory. Cost: O(S d^2) for each."""
-        keys, values = self.memory(without_padding(memory.syntactic, memory_lengths))
-        (contents,) = self.content(without_padding(memory.semantic, memory_lengths))
-        return TwoStreamMemory(MemoryKeysAndValues(keys, values, memory_lengths), contents)
+        return Stored.of(self._of_memory(memory, memory_lengths), memory_lengths)
 
-    def step(self, x_t: Streams, state: TwoStreamMemory) -> tuple[Streams, TwoStreamMemory]:
+    def step(self, x_t: Streams, state: Stored) -> tuple[Streams, Stored]:
         """One more position (B, d). Cost: O(S d + d^2)."""
-        lookup = self._lookup(x_t.syntactic[:, None], state, None)
-        hard = self.choice.read(lookup, state.contents, self.training)
-        return self._outputs(lookup, state, hard).map(lambda stream: stream[:, 0]), state
+        keys, values, contents = state.parts
+        lookup = self._lookup(x_t.map(lambda stream: stream[:, None]), keys, None, state.lengths)
+        hard = self.choice.read(lookup, contents, self.training)
+        return self._outputs(lookup.soft(values), hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
     def explain(
@@ -204,19 +178,23 @@ class CrossTwoStreamAttention(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:
         """Where every head of h looks in evaluation, and with what weights g does."""
-        state = self.initial_state(memory, memory_lengths)
-        return self.choice.explain(self._lookup(without_padding(x.syntactic, lengths), state, lengths), state.contents)
+        keys, _, contents = self._of_memory(memory, memory_lengths)
+        return self.choice.explain(self._lookup(x, keys, lengths, memory_lengths), contents)
 
     def fully_connected(self) -> list[Tensor]:
         """None: these projections are initialised like everything else."""
         return []
 
-    def _lookup(self, g: Tensor, state: TwoStreamMemory, lengths: Tensor | None) -> Lookup:
-        keys, end = state.syntactic.keys, state.syntactic.lengths
-        (query,) = self.query(g)
-        end = memory_end(lengths, end, keys.shape[2])
+    def _of_memory(self, memory: Streams, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and values of g, contents of h."""
+        keys, values = self.memory(without_padding(memory.syntactic, lengths))
+        (contents,) = self.content(without_padding(memory.semantic, lengths))
+        return keys, values, contents
+
+    def _lookup(self, x: Streams, keys: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None) -> Lookup:
+        (query,) = self.query(without_padding(x.syntactic, lengths))
+        end = memory_end(lengths, memory_lengths, keys.shape[2])
         return Lookup(query, keys, lengths=lengths, memory_lengths=end)
 
-    def _outputs(self, lookup: Lookup, state: TwoStreamMemory, hard: Tensor) -> Streams:
-        soft = lookup.soft(state.syntactic.values)
+    def _outputs(self, soft: Tensor, hard: Tensor) -> Streams:
         return Streams(self.syntactic_output(soft), self.semantic_output(hard))
