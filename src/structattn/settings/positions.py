@@ -69,3 +69,9 @@ _Positions = Annotated[
     told_apart_by("kind", default="sinusoidal"),
 ]
 Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
+
+
+def most_tokens(model: object) -> int | None:
+    """How many tokens the learned positions of a model's settings reach to; None where nothing ends."""
+    positions = getattr(model, "positions", None)
+    return positions.maximum if isinstance(positions, Learned) else None

@@ -72,7 +72,7 @@ def validate(run: Run) -> None:
         raise NonFiniteError(
             f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
         )
-    improved = after.improves(run.progress, after.score_of(scores))
+    improved = after.improves(run.progress, after.selecting_score(scores.cross_entropy, scores.bleu))
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))

@@ -21,9 +21,9 @@ def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progre
     return replace(progress, update=progress.update + 1, position=position)
 
 
-def score_of(scores: Scores) -> float:
+def selecting_score(cross_entropy: float, bleu: float | None) -> float:
     """What models are selected by, the smaller the better: BLEU with its sign turned where there is one, else nats."""
-    return scores.cross_entropy if scores.bleu is None else -scores.bleu
+    return cross_entropy if bleu is None else -bleu
 
 
 def improves(progress: Progress, score: float) -> bool:
@@ -38,7 +38,7 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
         last_validation=progress.update,
         schedule=schedule.after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
-    score = score_of(scores)
+    score = selecting_score(scores.cross_entropy, scores.bleu)
     if not improves(progress, score):
         return replace(progress, bad_validations=progress.bad_validations + 1)
     return replace(progress, best_score=score, best_update=progress.update, bad_validations=0)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from structattn.data.prepared import PreparedFolder, Sequences
-from structattn.settings.positions import Learned
+from structattn.settings.positions import most_tokens
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import SettingsError
@@ -24,18 +24,18 @@ def require_positions_that_reach(
     Raises:
         SettingsError: a sequence has more tokens than there are positions; the message names it.
     """
-    positions = getattr(settings.model, "positions", None)
-    if not isinstance(positions, Learned):
+    maximum = most_tokens(settings.model)
+    if maximum is None:
         return
     if isinstance(settings.training.batches, StreamBatches):
-        _require(settings.training.batches.length, positions.maximum, "training.batches.length")
+        _require(settings.training.batches.length, maximum, "training.batches.length")
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
             {" source": prepared.pairs(split).source} if prepared.languages is not None else {}
         )
         for side, sequences in sides.items():
-            _require_sequences(sequences, prepared.kind, positions.maximum, f"{split}{side}")
+            _require_sequences(sequences, prepared.kind, maximum, f"{split}{side}")
 
 
 def _require_sequences(sequences: Sequences, kind: str, maximum: int, where: str) -> None:

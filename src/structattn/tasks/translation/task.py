@@ -13,10 +13,9 @@ from structattn.data.pair_batching import PairBatch
 from structattn.data.prepared import PreparedFolder
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import BleuTokenizer
-from structattn.settings.positions import Learned
+from structattn.settings.positions import most_tokens
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
-from structattn.settings.transformer import TransformerSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.greedy_bleu import greedy_bleu
 from structattn.tasks.pair_predictions import Predictions, predictions
@@ -96,20 +95,15 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
     if training.receptive_field_weight:
         raise SettingsError("training.receptive_field_weight: translation does not weigh receptive fields; expected 0")
     valid = pairs_to_score(prepared, "valid", batches.tokens, batches.limited)
+    reach = most_tokens(settings.model)
     return TranslationTask(
-        train=pairs_to_train_on(prepared, batches, settings.seed, _longest(settings)),
+        train=pairs_to_train_on(prepared, batches, settings.seed, None if reach is None else reach - 1),  # <eos> is one
         valid=valid,
         loss=training.loss,
         label_smoothing=training.label_smoothing,
         spelling_weight=training.spelling_weight,
         bleu=_bleu(prepared, valid, settings.evaluation.bleu_tokenizer) if training.select_by == "bleu" else None,
     )
-
-
-def _longest(settings: RunSettings) -> int | None:
-    """The tokens of a line, <eos> not counted, to which learned positions reach."""
-    positions = settings.model.positions if isinstance(settings.model, TransformerSettings) else None
-    return positions.maximum - 1 if isinstance(positions, Learned) else None
 
 
 def _bleu(
