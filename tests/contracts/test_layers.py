@@ -18,7 +18,7 @@ from structattn.attention import (
     SuperpositionStackAttention,
 )
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
-from structattn.attention.stored import Stored
+from structattn.attention.stored_past import StoredPast
 
 WIDTH = 6
 POSITIONS = {
@@ -313,6 +313,23 @@ def test_a_step_can_be_exported(layer):
     assert_close(program.module()(x[:, 3], *tensors)[0], expected)
 
 
+@torch.no_grad()
+def test_steps_compile_whole(layer):
+    """Two of them; those of stacks have kernels that tracing cannot see."""
+    if not isinstance(layer, SoftmaxAttention | HardAttention | GaussianAttention):
+        pytest.skip("the kernel of a stack's step is no torch operator")
+    x = examples()
+    _, state = layer.step(x[:, 0], layer.initial_state(3))
+
+    def two_steps(first, second):
+        _, after = layer.step(first, state)
+        return layer.step(second, after.select(torch.tensor([0, 2])))[0]
+
+    torch.compiler.reset()
+    compiled = torch.compile(two_steps, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x[:, 1], x[:2, 2]), two_steps(x[:, 1], x[:2, 2]))
+
+
 class Stepping(torch.nn.Module):
     """A step as a function of x_t and of the tensors of a state."""
 
@@ -329,7 +346,7 @@ def taken_apart(state):
     """All tensors of a state."""
     if isinstance(state, torch.Tensor):
         return [state]
-    if isinstance(state, Stored):
+    if isinstance(state, StoredPast):
         return list(state.parts)
     if dataclasses.is_dataclass(state):
         return [tensor for value in vars(state).values() for tensor in taken_apart(value)]
@@ -340,8 +357,8 @@ def put_together(state, tensors):
     """A state like this one, of these tensors."""
     if isinstance(state, torch.Tensor):
         return next(tensors)
-    if isinstance(state, Stored):
-        return Stored.of([next(tensors) for _ in state.parts])
+    if isinstance(state, StoredPast):
+        return StoredPast.of([next(tensors) for _ in state.parts])
     if dataclasses.is_dataclass(state):
         return dataclasses.replace(state, **{name: put_together(value, tensors) for name, value in vars(state).items()})
     return state

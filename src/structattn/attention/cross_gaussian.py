@@ -11,7 +11,7 @@ from structattn.attention.explanation import Explanation
 from structattn.attention.heads import OutOfHeads
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import memory_end, without_padding
-from structattn.attention.stored import Stored
+from structattn.attention.stored_memory import StoredMemory
 from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
@@ -20,8 +20,8 @@ from structattn.operators.gaussian_attention import Gaussians, Kernel
 class GaussianMemoryState:
     """The values of a memory, the keys and values of learned heads, if there are any, and how many steps were taken."""
 
-    hard: Stored
-    learned: Stored | None
+    hard: StoredMemory
+    learned: StoredMemory | None
     steps: int
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianMemoryState":
@@ -95,8 +95,8 @@ class CrossGaussianAttention(nn.Module):
         """The values of the memory, and the keys of learned heads. Cost: O(S d^2) for each."""
         memory, learned = without_padding(memory, memory_lengths), self.heads.learned
         hard, soft = self.heads.values(memory)
-        keys_and_values = None if learned is None else Stored.of([learned.keys(memory), soft], memory_lengths)
-        return GaussianMemoryState(Stored.of([hard], memory_lengths), keys_and_values, 0)
+        keys_and_values = None if learned is None else StoredMemory.of([learned.keys(memory), soft], memory_lengths)
+        return GaussianMemoryState(StoredMemory.of([hard], memory_lengths), keys_and_values, 0)
 
     def step(
         self, x_t: Float[Tensor, "batch width"], state: GaussianMemoryState

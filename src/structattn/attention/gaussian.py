@@ -12,7 +12,7 @@ from structattn.attention.heads import OutOfHeads
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import without_padding
 from structattn.attention.positions.contract import ScorePositions
-from structattn.attention.stored import Stored, require_causal
+from structattn.attention.stored_past import StoredPast, require_causal
 from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
@@ -21,8 +21,8 @@ from structattn.operators.gaussian_attention import Gaussians, Kernel
 class GaussianState:
     """The last few values of the hard-coded heads, and all keys and values of the learned ones, if there are any."""
 
-    recent: Stored
-    learned: Stored | None
+    recent: StoredPast
+    learned: StoredPast | None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianState":
         """The states of some members of the batch, in a new order."""
@@ -86,8 +86,8 @@ class GaussianAttention(nn.Module):
         require_causal(self.heads.gaussians.causal)
         value, hard = self.heads.value, len(self.heads.gaussians.offsets)
         learned = value.heads - hard
-        keys_and_values = Stored.nothing(batch_size, value, learned, learned) if learned else None
-        return GaussianState(Stored.nothing(batch_size, value, hard), keys_and_values)
+        keys_and_values = StoredPast.nothing(batch_size, value, learned, learned) if learned else None
+        return GaussianState(StoredPast.nothing(batch_size, value, hard), keys_and_values)
 
     def step(
         self, x_t: Float[Tensor, "batch width"], state: GaussianState
@@ -114,6 +114,6 @@ class GaussianAttention(nn.Module):
         """None: these projections are initialised like everything else."""
         return []
 
-    def _needed(self, values: Stored) -> int:
+    def _needed(self, values: StoredPast) -> int:
         """How many of the values so far this position or a later one may read: the last ones."""
-        return self.heads.gaussians.values_needed(torch.promote_types(values.dtype, torch.float32))
+        return self.heads.gaussians.values_needed(torch.promote_types(values.rows[0].dtype, torch.float32))

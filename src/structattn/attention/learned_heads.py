@@ -6,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored import Stored
-from structattn.attention.stored_reading import read_softly
+from structattn.attention.stored_reading import Stored, read_softly
 from structattn.operators import softmax_attention
 
 

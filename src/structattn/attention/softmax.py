@@ -10,7 +10,8 @@ from structattn.attention.explanation import Explanation
 from structattn.attention.heads import IntoHeads, OutOfHeads
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored import Stored, require_causal
+from structattn.attention.stored_memory import StoredMemory
+from structattn.attention.stored_past import StoredPast, require_causal
 from structattn.attention.stored_reading import read_softly
 from structattn.operators import softmax_attention
 
@@ -58,13 +59,15 @@ class SoftmaxAttention(nn.Module):
         readings, weights = self._read(x, lengths, return_weights=True)
         return without_padding(self.output(readings), lengths), weights
 
-    def initial_state(self, batch_size: int) -> Stored:
+    def initial_state(self, batch_size: int) -> StoredPast:
         """No keys and no values."""
         require_causal(self.causal)
         heads = self.projection.heads
-        return Stored.nothing(batch_size, self.projection, heads, heads)
+        return StoredPast.nothing(batch_size, self.projection, heads, heads)
 
-    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
+    def step(
+        self, x_t: Float[Tensor, "batch width"], state: StoredPast
+    ) -> tuple[Float[Tensor, "batch width"], StoredPast]:
         """One more position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
         state = state.and_one_more(key, value)
@@ -139,11 +142,13 @@ class CrossSoftmaxAttention(nn.Module):
 
     def initial_state(
         self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
-    ) -> Stored:
+    ) -> StoredMemory:
         """The keys and values of the memory. Cost: O(S d^2) for each."""
-        return Stored.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
+        return StoredMemory.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
 
-    def step(self, x_t: Float[Tensor, "batch width"], state: Stored) -> tuple[Float[Tensor, "batch width"], Stored]:
+    def step(
+        self, x_t: Float[Tensor, "batch width"], state: StoredMemory
+    ) -> tuple[Float[Tensor, "batch width"], StoredMemory]:
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
         return self.output(read_softly(query, state, self._active_dropout()))[:, 0], state

@@ -6,12 +6,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored import Stored
+from structattn.attention.stored_memory import StoredMemory
+from structattn.attention.stored_past import StoredPast
 from structattn.operators import gaussian_attention, softmax_attention
 from structattn.operators.common.stored import can_read_stored
 from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.gaussian_attention.stored import gaussian_attention_stored
 from structattn.operators.softmax_attention.stored import softmax_attention_stored
+
+Stored = StoredPast | StoredMemory
 
 
 def read_softly(
@@ -28,11 +31,12 @@ def read_softly(
         dropout: rate at which weights are dropped.
         positions: what acts on the scores; the query then stands where the last of the rows does.
     """
-    keys, values = state.shelf.parts[:2]
+    keys, values = state.rows[:2]
     if positions is None and dropout == 0 and can_read_stored(query, keys, values):
         return softmax_attention_stored(query, keys, values, state.slots, memory_lengths=state.lengths)
-    query, key, bias = placed(positions, query, state.parts[0], state.time - 1)
-    return softmax_attention(query, key, state.parts[1], memory_lengths=state.lengths, mask=bias, dropout=dropout)
+    keys, values = state.parts[:2]
+    query, keys, bias = placed(positions, query, keys, keys.shape[2] - 1)
+    return softmax_attention(query, keys, values, memory_lengths=state.lengths, mask=bias, dropout=dropout)
 
 
 def read_hard_coded(gaussians: Gaussians, state: Stored, first: int) -> Float[Tensor, "batch heads 1 size"]:
@@ -40,7 +44,7 @@ def read_hard_coded(gaussians: Gaussians, state: Stored, first: int) -> Float[Te
 
     The first part is the values.
     """
-    values = state.shelf.parts[0]
+    values = state.rows[0]
     if can_read_stored(values):
         return gaussian_attention_stored(values, state.slots, gaussians, first=first, memory_lengths=state.lengths)
     place: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": state.lengths}

@@ -12,7 +12,8 @@ from structattn.attention.hard_reading import Choice, Lookup
 from structattn.attention.heads import IntoHeads, OutOfHeads
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored import Stored, require_causal
+from structattn.attention.stored_memory import StoredMemory
+from structattn.attention.stored_past import StoredPast, require_causal
 
 
 class Streams(NamedTuple):
@@ -81,13 +82,13 @@ class TwoStreamAttention(nn.Module):
         outputs = self._outputs(lookup.soft(value), hard)
         return outputs.map(lambda stream: without_padding(stream, lengths)), weights
 
-    def initial_state(self, batch_size: int) -> Stored:
+    def initial_state(self, batch_size: int) -> StoredPast:
         """No keys and values of g, and no contents of h."""
         require_causal(self.causal)
         heads = self.projection.heads
-        return Stored.nothing(batch_size, self.projection, heads, heads, heads)
+        return StoredPast.nothing(batch_size, self.projection, heads, heads, heads)
 
-    def step(self, x_t: Streams, state: Stored) -> tuple[Streams, Stored]:
+    def step(self, x_t: Streams, state: StoredPast) -> tuple[Streams, StoredPast]:
         """One more position of both streams (B, d). Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t.syntactic[:, None])
         (content,) = self.content(x_t.semantic[:, None])
@@ -158,11 +159,11 @@ class CrossTwoStreamAttention(nn.Module):
         hard, weights = self.choice.read_with_weights(lookup, contents, self.training)
         return self._outputs(lookup.soft(values), hard).map(lambda stream: without_padding(stream, lengths)), weights
 
-    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> Stored:
+    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> StoredMemory:
         """The keys, values and contents of the memory. Cost: O(S d^2) for each."""
-        return Stored.of(self._of_memory(memory, memory_lengths), memory_lengths)
+        return StoredMemory.of(self._of_memory(memory, memory_lengths), memory_lengths)
 
-    def step(self, x_t: Streams, state: Stored) -> tuple[Streams, Stored]:
+    def step(self, x_t: Streams, state: StoredMemory) -> tuple[Streams, StoredMemory]:
         """One more position (B, d). Cost: O(S d + d^2)."""
         keys, values, contents = state.parts
         lookup = self._lookup(x_t.map(lambda stream: stream[:, None]), keys, None, state.lengths)

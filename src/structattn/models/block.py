@@ -30,27 +30,16 @@ class BlockState:
         attention: of self-attention.
         cross: of cross-attention; it knows of the memory and of nothing that was read.
         stack: of an added stack.
-        memories: which of the first memories each member has; None: each its own, in their order.
     """
 
     attention: Any
     cross: Any
     stack: Any
-    memories: Int[Tensor, " batch"] | None = None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "BlockState":
-        """The states of some members of the batch, in a new order.
-
-        Where every place keeps its memory, as when hypotheses of one sentence change places, no memory is copied: in a
-        beam search that is most of what there would be to copy.
-        """
-        attention = None if self.attention is None else self.attention.select(indices)
-        stack = None if self.stack is None else self.stack.select(indices)
-        if self.cross is None:
-            return BlockState(attention, None, stack)
-        memories = indices if self.memories is None else self.memories.index_select(0, indices)
-        stays = self.memories is not None and torch.equal(memories, self.memories)
-        return BlockState(attention, self.cross if stays else self.cross.select(indices), stack, memories)
+        """The states of some members of the batch, in a new order."""
+        states = (self.attention, self.cross, self.stack)
+        return BlockState(*(None if state is None else state.select(indices) for state in states))
 
 
 class Block(nn.Module):
@@ -152,7 +141,7 @@ class Block(nn.Module):
             x_t = self.feedforward(x_t)
         if self.stack is not None:
             x_t, stack = self.stack.step(x_t, stack)
-        return x_t, BlockState(attention, cross, stack, state.memories)
+        return x_t, BlockState(attention, cross, stack)
 
     @torch.no_grad()
     def explain(

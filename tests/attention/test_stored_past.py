@@ -1,18 +1,19 @@
 """Rows that states share: whatever is done with a state, it holds what copies would hold."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 
 from structattn.attention.heads import IntoHeads
-from structattn.attention.stored import Stored
+from structattn.attention.stored_past import StoredPast
 
 BATCH, HEADS, SIZE = 3, 2, 4
 
 
 def nothing(batch=BATCH, dtype=torch.float64):
-    return Stored.nothing(batch, IntoHeads(HEADS * SIZE, HEADS, parts=2).to(dtype), HEADS, 1)
+    return StoredPast.nothing(batch, IntoHeads(HEADS * SIZE, HEADS, parts=2).to(dtype), HEADS, 1)
 
 
 def drawn(batch, generator, **options):
@@ -49,7 +50,7 @@ def test_a_tree_of_states_holds_what_copies_hold(seed):
             state, copies = state.and_one_more(*new), [torch.cat(pair, 2) for pair in zip(copies, new, strict=True)]
         family.append((state, copies))
     assert all(holds(copy.copy(state), copies) for state, copies in family)
-    assert all(holds(Stored.of(copies), copies) for _, copies in family)
+    assert all(holds(StoredPast.of(copies), copies) for _, copies in family)
 
 
 def test_many_branches_leave_nothing_behind():
@@ -103,7 +104,7 @@ def test_what_was_begun_in_one_mode_goes_on_in_another(first, second):
     steps = [drawn(BATCH, generator) for _ in range(4)]
     with first():
         projection = IntoHeads(HEADS * SIZE, HEADS, parts=2).double()
-        state = Stored.nothing(BATCH, projection, HEADS, 1)
+        state = StoredPast.nothing(BATCH, projection, HEADS, 1)
         for new in steps[:2]:
             state = state.and_one_more(*(part * 1 for part in new))
     with second():
@@ -128,3 +129,45 @@ def test_rows_in_half_precision_are_kept_as_the_parameters_are():
     for _ in range(3):
         state = state.and_one_more(*(part.bfloat16() for part in drawn(BATCH, generator)))
     assert {part.dtype for part in state.parts} == {torch.float32}
+
+
+def test_what_others_have_written_does_not_stay():
+    generator = torch.Generator().manual_seed(0)
+    state = nothing(500)
+    for _ in range(20):
+        state = state.and_one_more(*drawn(500, generator))
+    state = state.select(torch.tensor([7]))
+    for _ in range(100):
+        state = state.and_one_more(*drawn(1, generator))
+        assert len(state.rows[0]) <= 4 * (state.time + 9) + 9
+
+
+def test_rows_of_more_digits_are_kept_with_them():
+    generator = torch.Generator().manual_seed(0)
+    one, two, three = (drawn(BATCH, generator) for _ in range(3))
+    state = nothing(dtype=torch.float32).and_one_more(*(part.float() for part in one)).and_one_more(*two)
+    wanted = [torch.cat([a.float().double(), b], 2) for a, b in zip(one, two, strict=True)]
+    assert holds(state, wanted)
+    assert holds(state.and_one_more(*three), [torch.cat(pair, 2) for pair in zip(wanted, three, strict=True)])
+
+
+def test_pickles_hold_a_states_own_rows_alone():
+    generator = torch.Generator().manual_seed(0)
+    state = nothing(300)
+    for _ in range(10):
+        state = state.and_one_more(*drawn(300, generator))
+    one = state.select(torch.tensor([3]))
+    pickled = pickle.dumps(one)
+    assert len(pickled) < 10_000
+    assert holds(pickle.loads(pickled), one.parts)
+
+
+def test_gradients_reach_rows_that_were_there_before():
+    generator = torch.Generator().manual_seed(0)
+    leaves, new = drawn(BATCH, generator, requires_grad=True), drawn(BATCH, generator)
+    state = StoredPast.of(leaves)
+    with torch.no_grad():
+        state.and_one_more(*new)
+    for part in state.and_one_more(*new).parts:
+        part.sum().backward()
+    assert all(torch.equal(leaf.grad, torch.ones_like(leaf)) for leaf in leaves)
