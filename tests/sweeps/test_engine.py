@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from dataclasses import replace
 
@@ -154,10 +155,15 @@ def test_what_a_worker_tells_fits_a_pipe_and_little_memory_is_no_fault(jobs, mon
 
 
 def test_a_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
-    trained, before = work.train, signal.getsignal(signal.SIGUSR2)
+    trained, before, unheard = work.train, signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
+
+    def end_once_training_listens():
+        while signal.getsignal(signal.SIGTERM) is unheard:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
 
     def train_until_the_limit(*arguments, **options):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        threading.Thread(target=end_once_training_listens, daemon=True).start()
         return trained(*arguments, **options)
 
     monkeypatch.setattr(work, "train", train_until_the_limit)
