@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/operators/*/*.cpp src/structattn/operators/*/*.h)
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install demo test lint check bench clean
 

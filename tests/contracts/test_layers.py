@@ -314,7 +314,7 @@ def test_a_step_can_be_exported(layer):
 
 
 @torch.no_grad()
-def test_steps_compile_whole(layer):
+def test_steps_survive_compilation(layer):
     """Two of them; those of stacks have kernels that tracing cannot see."""
     if not isinstance(layer, SoftmaxAttention | HardAttention | GaussianAttention):
         pytest.skip("the kernel of a stack's step is no torch operator")
