@@ -279,8 +279,7 @@ their sizes with random weights and given lengths; the median of {
 epochs, on the {cost["sentences"]:,} sentences of Multi30k's test set in batches of 256, as their settings say (a beam
 of 4, bfloat16 in training alone); the mean of {
         cost["timed"]
-    }, with other work on the second core. A batch counts source and target tokens, padding
-included.
+    }. A batch counts source and target tokens, padding included.
 
 {efficiency(cost)}
 ## Interruptions
