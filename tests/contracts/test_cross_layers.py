@@ -1,6 +1,7 @@
 """What every cross-attention layer must do. A new mechanism is one line in CROSS_LAYERS."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from structattn.attention import (
     CrossHardAttention,
     CrossSoftmaxAttention,
 )
+from structattn.attention.stored_memory import StoredMemory
 
 WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {
@@ -161,6 +163,15 @@ def test_step_by_step_equals_the_whole(layer, dtype, memory_lengths):
         assert_close(result, expected, 10 * TOLERANCE[dtype])
 
 
+def taken_apart(state):
+    """All tensors and numbers of a state, as tensors."""
+    if isinstance(state, StoredMemory):
+        return [*state.rows, *state.parts, *([] if state.lengths is None else [state.lengths])]
+    if dataclasses.is_dataclass(state):
+        return [tensor for value in vars(state).values() for tensor in taken_apart(value)]
+    return [] if state is None else [torch.as_tensor(state)]
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("memory_lengths", [None, MEMORY_LENGTHS])
 def test_a_state_is_a_value_and_can_be_selected(layer, memory_lengths):
@@ -171,6 +182,8 @@ def test_a_state_is_a_value_and_can_be_selected(layer, memory_lengths):
     layer.step(x[:, 2], state)
     again, _ = layer.step(x[:, 1], state)
     assert torch.equal(first, again)
+    pairs = zip(taken_apart(state), taken_apart(kept), strict=True)
+    assert all(torch.equal(now, before) for now, before in pairs)
     assert torch.equal(first, layer.step(x[:, 1], kept)[0])
     selected, _ = layer.step(x[chosen, 1], state.select(chosen))
     assert_close(selected, first[chosen], 1e-14)

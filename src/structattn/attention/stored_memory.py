@@ -60,7 +60,11 @@ class StoredMemory:
         return kept
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "StoredMemory":
-        """The states of some members of the batch, in a new order; itself where each place keeps its memory."""
+        """The states of some members of the batch, in a new order; itself where each place keeps its memory.
+
+        Memories that nobody reads any more are given up once they are half of all, so that what is copied for it is
+        less than what was there.
+        """
         slots = self.slots.index_select(0, indices)
         if torch.equal(slots, self.slots):
             return self

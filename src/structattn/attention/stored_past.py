@@ -10,6 +10,8 @@ from torch import Tensor
 
 from structattn.attention.heads import IntoHeads
 
+_SPARE_STEPS = 8  # room for at least as many, so that the first steps need not all move
+
 
 class _Shelf:
     """Rows that states share. What is written is never changed; further rows go behind all others, if there is room.
@@ -105,12 +107,13 @@ class StoredPast:
 
     def and_one_more(self, *parts: Float[Tensor, "batch heads 1 size"]) -> "StoredPast":
         """The state with the rows of one more step."""
-        wanted = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, *self.rows))
-        if wanted or torch.compiler.is_compiling():  # then nothing may be written in place
+        gradients_flow = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, *self.rows))
+        if gradients_flow or torch.compiler.is_compiling():  # then nothing may be written in place
             return StoredPast.of([_joined(past, new) for past, new in zip(self.parts, parts, strict=True)])
         new = [part[:, :, 0] for part in parts]
         shelf, end, slots, count = self.shelf, self.end, self.slots, len(new[0])
-        mostly_of_others = len(self.rows[0]) > 4 * (slots.numel() + 9 * count)
+        most_if_moved = 2 * slots.numel() + (_SPARE_STEPS + 1) * count
+        mostly_of_others = len(self.rows[0]) > 2 * most_if_moved
         if mostly_of_others or not shelf.take(end, new):
             shelf, end, slots = self._moved(new)
         numbers = torch.arange(end, end + count, device=slots.device)
@@ -149,7 +152,7 @@ def _joined(past: Tensor, new: Tensor) -> Float[Tensor, "batch heads time size"]
 def _with_room(part: Tensor, needed: Tensor, new: Tensor) -> Float[Tensor, "room heads size"]:
     """Some rows and the new ones, and unwritten room that costs no memory before it is used."""
     dtype, end = torch.promote_types(part.dtype, new.dtype), len(needed) + len(new)
-    rows = torch.empty(end + len(needed) + 8 * len(new), *part.shape[1:], dtype=dtype, device=part.device)
+    rows = torch.empty(end + len(needed) + _SPARE_STEPS * len(new), *part.shape[1:], dtype=dtype, device=part.device)
     torch.index_select(part.to(dtype), 0, needed, out=rows[: len(needed)])
     rows[len(needed) : end] = new
     return rows

@@ -155,7 +155,7 @@ class CrossTwoStreamAttention(nn.Module):
     ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
         keys, values, contents = self._of_memory(memory, memory_lengths)
-        lookup = self._lookup(x, keys, lengths, memory_lengths)
+        lookup = self._lookup(without_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
         hard, weights = self.choice.read_with_weights(lookup, contents, self.training)
         return self._outputs(lookup.soft(values), hard).map(lambda stream: without_padding(stream, lengths)), weights
 
@@ -166,7 +166,7 @@ class CrossTwoStreamAttention(nn.Module):
     def step(self, x_t: Streams, state: StoredMemory) -> tuple[Streams, StoredMemory]:
         """One more position (B, d). Cost: O(S d + d^2)."""
         keys, values, contents = state.parts
-        lookup = self._lookup(x_t.map(lambda stream: stream[:, None]), keys, None, state.lengths)
+        lookup = self._lookup(x_t.syntactic[:, None], keys, None, state.lengths)
         hard = self.choice.read(lookup, contents, self.training)
         return self._outputs(lookup.soft(values), hard).map(lambda stream: stream[:, 0]), state
 
@@ -180,7 +180,8 @@ class CrossTwoStreamAttention(nn.Module):
     ) -> Explanation:
         """Where every head of h looks in evaluation, and with what weights g does."""
         keys, _, contents = self._of_memory(memory, memory_lengths)
-        return self.choice.explain(self._lookup(x, keys, lengths, memory_lengths), contents)
+        lookup = self._lookup(without_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
+        return self.choice.explain(lookup, contents)
 
     def fully_connected(self) -> list[Tensor]:
         """None: these projections are initialised like everything else."""
@@ -192,8 +193,8 @@ class CrossTwoStreamAttention(nn.Module):
         (contents,) = self.content(without_padding(memory.semantic, lengths))
         return keys, values, contents
 
-    def _lookup(self, x: Streams, keys: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None) -> Lookup:
-        (query,) = self.query(without_padding(x.syntactic, lengths))
+    def _lookup(self, g: Tensor, keys: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None) -> Lookup:
+        (query,) = self.query(g)
         end = memory_end(lengths, memory_lengths, keys.shape[2])
         return Lookup(query, keys, lengths=lengths, memory_lengths=end)
 

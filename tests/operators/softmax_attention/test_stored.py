@@ -43,7 +43,7 @@ def test_equals_the_definition(dtype, sizes, ended):
 
 
 def test_threads_change_nothing(monkeypatch):
-    tensors = stored(40, 300, 16, 16)
+    tensors = stored(60, 300, 16, 16)  # more work than one thread is given
     alone = softmax_attention_stored(*tensors)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert torch.equal(softmax_attention_stored(*tensors), alone)
