@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from structattn.building.models import build_encoder_decoder
+from structattn.building.words import Words
 from structattn.decoding import BeamSearch, Hypothesis, Start, beam_search, in_batches, padded, translation
 from structattn.models import EncoderDecoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.tasks.build import build_encoder_decoder
-from structattn.tasks.build_words import Words
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"
 Pair = tuple[list[int], int]  # a source with its <eos>, and the length of its target

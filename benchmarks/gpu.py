@@ -21,11 +21,11 @@ from operator_cases import CASES
 from torch.nn import functional as F
 
 import structattn
+from structattn.building.models import build_language_model
+from structattn.building.words import Words
 from structattn.cli.self_check import all_outcomes
 from structattn.operators.common.gpu import interpreted
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model
-from structattn.tasks.build_words import Words
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (64, 128, 256, 512)

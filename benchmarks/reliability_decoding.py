@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from structattn.evaluation.runs import open_run
-from structattn.evaluation.translating import Translation, Translator
 from structattn.evaluation.translation import translator_of
+from structattn.inference.runs import open_run
+from structattn.inference.translator import Translation, Translator
 
 TIE = 1e-5
 

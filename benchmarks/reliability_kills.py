@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from structattn import __version__
+from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.files import sha256_of_file
-from structattn.training.run_folder import RunFolder, settings_digest
-from structattn.training.store import checkpoint_updates
 from structattn.training.train import train
 
 RESULTS = Path(__file__).with_name("results")

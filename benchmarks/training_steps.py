@@ -7,9 +7,9 @@ import numpy as np
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.run_folder import RunFolder
 from structattn.training.step import Update, take_step
 
 MODELS = {

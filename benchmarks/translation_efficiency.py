@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.evaluation.runs import TrainedRun, open_run
-from structattn.evaluation.translating import Translator
 from structattn.evaluation.translation import translator_of
+from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.translator import Translator
+from structattn.runs.folder import RunFolder
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.run_folder import RunFolder
 from structattn.training.step import Update, take_step
 
 GIB = 2**30

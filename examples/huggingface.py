@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from structattn.integrations.huggingface import (
+from structattn.huggingface import (
     NondeterministicStack,
     PointerStack,
     SuperpositionStack,

@@ -5,12 +5,12 @@ import random
 import pytest
 import torch
 
-from structattn.data.parallel.languages import Coding
+from structattn.building.models import build_model_for
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared
-from structattn.evaluation.runs import TrainedRun
+from structattn.data.parallel.tokenizer_training import Coding
+from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
-from structattn.tasks.build import build_model_for
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 SIZES = {"width": 8, "heads": 2, "feedforward_width": 8}

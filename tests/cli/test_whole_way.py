@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from structattn.analysis.analyze import analyze, first_examples
 from structattn.cli.main import app
-from structattn.data.prepared import open_prepared
+from structattn.data.folders.prepared import open_prepared
 from structattn.evaluation.evaluate import evaluate
-from structattn.evaluation.runs import open_run
+from structattn.inference.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError
 
 MODEL = {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}

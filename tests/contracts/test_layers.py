@@ -17,8 +17,8 @@ from structattn.attention import (
     StackPointerAttention,
     SuperpositionStackAttention,
 )
+from structattn.attention.key_value_cache import StoredPast
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
-from structattn.attention.stored_past import StoredPast
 
 WIDTH = 6
 POSITIONS = {

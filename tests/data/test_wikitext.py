@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.prepare_text import prepare_language_modeling
-from structattn.data.prepared import PreparedFolder, open_prepared, verify_sources
+from structattn.data.folders.prepared import PreparedFolder, open_prepared, verify_sources
+from structattn.data.text.prepare import prepare_language_modeling
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
 pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from structattn.building.models import build_encoder_decoder
+from structattn.building.words import Words
 from structattn.decoding import Start
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
-from structattn.tasks.build import build_encoder_decoder
-from structattn.tasks.build_words import Words
 
 SIZES = {"width": 8, "feedforward_width": 12, "heads": 2, "initial_scale": 1.0}
 DECODERS = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.decoding import batches_by_length, in_batches, length_limits, padded
-from structattn.decoding.choosing import log_normalizer, top
+from structattn.decoding.logits import log_normalizer, top
 
 
 def test_batches_keep_to_their_size_and_lose_nothing():

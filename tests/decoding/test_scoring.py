@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from structattn.building.models import build_language_model
+from structattn.building.words import Words
 from structattn.decoding import (
     BeamSearch,
     Ensemble,
@@ -18,8 +20,6 @@ from structattn.decoding import (
     translation,
 )
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model
-from structattn.tasks.build_words import Words
 
 TEXTS = [(3, 4, 2), (2,), (), (5, 5, 5, 5), (4, 3, 2)]
 

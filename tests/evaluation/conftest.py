@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.parallel.languages import Coding
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared
+from structattn.data.parallel.tokenizer_training import Coding
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three"}
 LETTERS = {"a": "A", "b": "B", "c": "C"}

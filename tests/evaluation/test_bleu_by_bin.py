@@ -8,8 +8,8 @@ import pytest
 
 from structattn.evaluation.bins import equal_count_bins, equal_width_bins
 from structattn.evaluation.bleu_by_bin import differences_by_bin
-from structattn.evaluation.bleu_statistics import bleu_statistics
-from structattn.tasks.translation_metrics import corpus_scores
+from structattn.metrics.bleu_statistics import bleu_statistics
+from structattn.metrics.translation import corpus_scores
 
 WORDS = ["the", "a", "cat", ",", "dog", "sees", "runs", "-", "house", ".", "green"]
 

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.main import app
-from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.parallel.tokenizer_training import Coding
 from structattn.evaluation.comparing import runs_compared_by_bin
+from structattn.metrics.translation import corpus_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
-from structattn.tasks.translation_metrics import corpus_scores
 
 REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house", "now"][:size]) for size in
               (4, 5, 6, 7, 8, 9, 4, 5, 6, 7)]  # fmt: skip

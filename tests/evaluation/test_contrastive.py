@@ -8,15 +8,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores
-from structattn.evaluation.runs import TrainedRun, open_run
+from structattn.inference.runs import TrainedRun, open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.build import build_model_for
-from structattn.tasks.pair_predictions import predictions
 from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.predictions import predictions
 from structattn.training.train import train
 
 PLACE = Path("pairs.json")

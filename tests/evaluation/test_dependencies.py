@@ -12,7 +12,7 @@ from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal
 from structattn.data.formal_languages.registry import formal_language
 from structattn.evaluation.dependencies import dependency_scores, true_dependencies
 from structattn.evaluation.evaluate import evaluate
-from structattn.evaluation.runs import open_run
+from structattn.inference.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.training.train import train
 

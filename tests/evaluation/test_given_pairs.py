@@ -7,15 +7,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.evaluate import evaluate_run
-from structattn.evaluation.runs import TrainedRun
-from structattn.evaluation.translating import Draws
 from structattn.evaluation.translation import pair_scorer_of, translator_of
+from structattn.inference.runs import TrainedRun
+from structattn.inference.translator import Draws
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.build import build_model_for
 
 LINES = ["eins zwei", "drei", "", "vier vier fünf eins zwei", "fünf"]
 TEXTS = ["one two three", "", "four", "five", "one one"]
@@ -81,7 +81,7 @@ def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
 
 
 def saved(run, monkeypatch):
-    monkeypatch.setattr("structattn.evaluation.runs.open_run", lambda *_, **__: run)
+    monkeypatch.setattr("structattn.inference.runs.open_run", lambda *_, **__: run)
 
 
 def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):

@@ -13,20 +13,20 @@ from torch import nn
 from typer.testing import CliRunner
 
 from structattn.analysis.pairs import explained_pairs
+from structattn.building.models import build_model_for
 from structattn.cli.main import app
-from structattn.data.spelling import speller_of
+from structattn.data.tokenization.spelling import speller_of
 from structattn.decoding import Hypothesis, Sampling, length_limits
-from structattn.evaluation.runs import open_run
-from structattn.evaluation.translating import Draws, Translator
 from structattn.evaluation.translation import SEARCHES, translator_of
-from structattn.evaluation.unknown_words import Incomplete, Sources, attended
+from structattn.inference.runs import open_run
+from structattn.inference.translator import Draws, Translator
+from structattn.inference.unknown_words import Incomplete, Sources, attended
+from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
-from structattn.tasks.build import build_model_for
-from structattn.tasks.pair_predictions import predictions, spelt_source
 from structattn.tasks.translation.batches import pairs_to_score
-from structattn.tasks.translation_metrics import corpus_scores
+from structattn.tasks.translation.predictions import predictions, spelt_source
 from structattn.training.train import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]

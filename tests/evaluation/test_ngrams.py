@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.data.prepare_text import prepare_language_modeling
-from structattn.data.prepared import Sequences, open_prepared, write_prepared
-from structattn.data.vocabulary import Vocabulary
+from structattn.data.folders.prepared import Sequences, open_prepared, write_prepared
+from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.ngrams import fit_ngrams, fitted_weights, ngram_baselines
 from structattn.support.errors import DataError
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.data.folders.prepared import open_prepared, write_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.prepared import open_prepared, write_prepared
-from structattn.data.vocabulary import BOS, EOS, Vocabulary
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.cross_entropy import sequence_nats, stream_nats
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.scores import scores_of, scores_to_json
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.support.special_tokens import BOS, EOS
 
 SYMBOLS = 3  # besides the control symbols
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from structattn.building.models import build_encoder_decoder
+from structattn.building.words import Words
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.build import build_encoder_decoder
-from structattn.tasks.build_words import Words
 
 SOURCE, TARGET = 9, 7
 MIXED = {

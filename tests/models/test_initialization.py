@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from structattn.building.models import build_language_model
+from structattn.building.words import Words
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model
-from structattn.tasks.build_words import Words
 
 SCALE = 0.1
 

@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.building.models import build_language_model
+from structattn.building.words import Words
 from structattn.models import Block, Embedding, FeedForward
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model
-from structattn.tasks.build_words import Words
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "width": 8, "feedforward_width": 12, "heads": 2}

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from structattn.building.models import build_language_model, build_model
+from structattn.building.words import Words
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
-from structattn.tasks.build import build_language_model, build_model
-from structattn.tasks.build_words import Words
 
 SPECIAL = 3  # <pad>, <bos>, <eos>
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}

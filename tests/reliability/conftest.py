@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.prepared import write_prepared
-from structattn.data.vocabulary import Vocabulary
+from structattn.data.folders.prepared import write_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.runs.folder import RunFolder
+from structattn.runs.store import checkpoint_updates
 from structattn.support.files import sha256_of_file
-from structattn.training.run_folder import RunFolder
-from structattn.training.store import checkpoint_updates
 
 SERVER = Path(__file__).with_name("fork_server.py")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
+from structattn.runs.folder import RunFolder, load_settings
+from structattn.runs.store import CheckpointStore
 from structattn.support.errors import CheckpointError
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.run_folder import RunFolder, load_settings
-from structattn.training.running import put_state
-from structattn.training.store import CheckpointStore
+from structattn.training.run import put_state
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json")
 FORBIDDEN = {"exec", "import", "compile", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError
-from structattn.training.store import checkpoint_updates
 from structattn.training.train import train
 
 LOADER = Path(__file__).with_name("hostile_loader.py")

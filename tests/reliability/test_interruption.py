@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.training.store import checkpoint_updates
+from structattn.data.parallel.tokenizer_training import Coding
+from structattn.runs.store import checkpoint_updates
 
 MECHANISMS = [
     "1",

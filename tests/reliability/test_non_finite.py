@@ -7,13 +7,13 @@ import random
 import pytest
 import torch
 
+from structattn.runs.checkpoint import tensors_to_bytes
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import NonFiniteError
 from structattn.training.assembly import assembled, initial_learner, make_plan
-from structattn.training.checkpoint import tensors_to_bytes
 from structattn.training.loop import update
-from structattn.training.run_folder import RunFolder
-from structattn.training.running import state_of
+from structattn.training.run import state_of
 from structattn.training.signals import StopFlag
 
 VALUES = [math.nan, math.inf, -math.inf]

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
+from structattn.runs.checkpoint import Identity
+from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.store import CheckpointStore
 from structattn.settings.run import resolve_settings
-from structattn.training.checkpoint import Identity
-from structattn.training.run_folder import RunFolder, settings_digest
-from structattn.training.store import CheckpointStore
 
 STAGES = 80
 SAMPLE = range(3, STAGES, 7)  # for every day; the full count is marked slow

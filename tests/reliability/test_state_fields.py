@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from structattn.runs.folder import RunFolder, begin_run
+from structattn.runs.metadata import run_card
+from structattn.runs.state import Progress, ScheduleState, TrainingState
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
 from structattn.training.assembly import assembled, initial_learner, make_plan
 from structattn.training.loop import save, update, validate
 from structattn.training.progress import validation_is_due
-from structattn.training.run_card import run_card
-from structattn.training.run_folder import RunFolder, begin_run
-from structattn.training.running import state_of
+from structattn.training.run import state_of
 from structattn.training.signals import StopFlag
-from structattn.training.state import Progress, ScheduleState, TrainingState
 from structattn.training.train import train
 
 
@@ -84,7 +84,11 @@ def base(tmp_path_factory, prepared_folder):
     folder.path.mkdir()
     plan = make_plan(folder, settings)
     learner = initial_learner(plan)
-    begin_run(folder, settings, run_card(settings, plan.prepared, plan.identity, 0, learner.device))
+    begin_run(
+        folder,
+        settings,
+        run_card(settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, 0, learner.device),
+    )
     with assembled(plan, learner, StopFlag()) as run:
         while run.progress.epoch < 2:
             if validation_is_due(run.progress, run.settings):

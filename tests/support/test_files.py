@@ -9,8 +9,8 @@ import pytest
 
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import folder_written_whole, sha256_of_file, write_atomically
-from structattn.support.generators import derived_seed, numpy_generator
 from structattn.support.locks import exclusive_lock
+from structattn.support.seeds import derived_seed, numpy_generator
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import UsageError
 from structattn.sweeps import engine as module
 from structattn.sweeps import work
@@ -20,7 +21,6 @@ from structattn.sweeps.ray_engine import RayEngine
 from structattn.sweeps.slurm_engine import SlurmEngine, perform_until_the_limit
 from structattn.sweeps.trials import trials_of
 from structattn.sweeps.work import Ending, Job, perform
-from structattn.training.store import checkpoint_updates
 
 
 class Scripted:

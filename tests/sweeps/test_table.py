@@ -6,11 +6,11 @@ import statistics
 
 import pytest
 
+from structattn.metrics.t_distribution import central_probability, half_width
+from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
-from structattn.sweeps.student import central_probability, half_width
 from structattn.sweeps.table import Spread, result_of, rows_of, spread_of
 from structattn.sweeps.trials import trials_of
-from structattn.tasks.translation_metrics import METRICS
 
 
 def write_run(folder, scores, bound=None, end=True):

@@ -6,9 +6,9 @@ import pytest
 import torch
 import yaml
 
+from structattn.building.models import build_model
 from structattn.models import EncoderDecoder, LanguageModel, RecurrentLanguageModel
 from structattn.settings.run import RunSettings, resolve_settings
-from structattn.tasks.build import build_model
 
 SYSTEMS = yaml.safe_load(Path(__file__).with_name("systems.yaml").read_text(encoding="utf-8"))
 WITHOUT_STEPS = [name for name, model in SYSTEMS.items() if model["kind"] == "masked" or "backward" in str(model)]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.batching import make_batch
-from structattn.data.vocabulary import PAD
+from structattn.building.models import build_model
+from structattn.data.batching.sequences import make_batch
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import LabelSmoothing
 from structattn.support.errors import SettingsError
-from structattn.tasks.build import build_model
+from structattn.support.special_tokens import PAD
 from structattn.tasks.objective import Objective
 from structattn.tasks.sequence_loss import summed_nats
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.batching import make_batch
-from structattn.tasks.scoring import perplexity, score_batches
+from structattn.data.batching.sequences import make_batch
+from structattn.tasks.next_token.scores import perplexity, score_batches
 from structattn.tasks.sequence_loss import loss_divisor, summed_nats, symbol_count
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]

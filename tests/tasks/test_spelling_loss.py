@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.parallel.languages import Coding
+from structattn.building.models import build_model_for
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared
+from structattn.data.parallel.tokenizer_training import Coding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.run import RunSettings
 from structattn.support.errors import StructattnError
-from structattn.tasks.build import build_model_for
-from structattn.tasks.pair_predictions import predictions
+from structattn.tasks.translation.predictions import predictions
 from structattn.tasks.translation.task import translation_task
 
 SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from structattn.analysis.analyze import analyze
-from structattn.data.prepared import open_prepared
+from structattn.building.models import build_model
+from structattn.data.folders.prepared import open_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import transduction
 from structattn.data.transductions.prepare import (
     TransductionSizes,
@@ -18,11 +20,9 @@ from structattn.data.transductions.prepare import (
     prepare_transduction,
     symbols_of,
 )
-from structattn.data.vocabulary import Vocabulary
 from structattn.evaluation.evaluate import evaluate
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
-from structattn.tasks.build import build_model
 from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs

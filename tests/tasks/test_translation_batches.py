@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from structattn.data.parallel.languages import Coding
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared
-from structattn.data.vocabulary import EOS, FIRST_SYMBOL
+from structattn.data.parallel.tokenizer_training import Coding
 from structattn.settings.run import RunSettings
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError, UsageError
+from structattn.support.special_tokens import EOS, FIRST_SYMBOL
 from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
 from structattn.tasks.translation.task import translation_task
 

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.prepared import Sequences
+from structattn.data.folders.prepared import Sequences
+from structattn.runs.checkpoint import Identity
+from structattn.runs.events import EventLog
+from structattn.runs.store import CheckpointStore
+from structattn.runs.timing import Timing
 from structattn.settings.training import SequenceBatches, TrainingSettings
-from structattn.tasks.examples import Examples
-from structattn.tasks.next_token import NextTokenTask
-from structattn.training.checkpoint import Identity
-from structattn.training.events import EventLog
+from structattn.tasks.next_token.examples import Examples
+from structattn.tasks.next_token.task import NextTokenTask
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder
 from structattn.training.progress import first_progress
-from structattn.training.running import Run
+from structattn.training.run import Run
 from structattn.training.signals import StopFlag
-from structattn.training.store import CheckpointStore
-from structattn.training.timing import Timing
 
 SYMBOLS = 3  # beside <pad>, <bos>, <eos>
 

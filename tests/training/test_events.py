@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from structattn.runs.events import EventLog, last_event
 from structattn.support.errors import CheckpointError
-from structattn.training.events import EventLog, last_event
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
 
+from structattn.runs.checkpoint import Identity
+from structattn.runs.folder import RunFolder, begin_run, check_same_data, check_same_settings, settings_digest
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError
-from structattn.training.checkpoint import Identity
-from structattn.training.run_folder import RunFolder, begin_run, check_same_data, check_same_settings, settings_digest
 
 SETTINGS = {"task": "formal_language", "data": "prepared"}
 

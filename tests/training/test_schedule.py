@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.runs.state import ScheduleState
 from structattn.settings.training import ConstantSchedule, LinearSchedule, PlateauSchedule, WarmupSchedule
 from structattn.training.schedule import after_validation, rate_of_update
-from structattn.training.state import ScheduleState
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.building.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import AdamSettings, TrainingSettings
-from structattn.tasks.build import build_model
 from structattn.tasks.objective import Objective
 from structattn.tasks.sequence_loss import summed_nats
 from structattn.training.learner import build_learner

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_bytes
+from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import CheckpointError
-from structattn.training.checkpoint import Identity, read_checkpoint, tensors_to_bytes
 from structattn.training.loop import train_until_done
-from structattn.training.running import put_state, state_of
-from structattn.training.store import checkpoint_updates
+from structattn.training.run import put_state, state_of
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from structattn.training import timing as timing_module
-from structattn.training.timing import Timing
+from structattn.runs import timing as timing_module
+from structattn.runs.timing import Timing
 
 
 @pytest.fixture

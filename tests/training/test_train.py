@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.prepared import write_prepared
-from structattn.data.vocabulary import Vocabulary
+from structattn.data.folders.prepared import write_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
-from structattn.training.checkpoint import Identity, read_checkpoint
 from structattn.training.train import train
 
 LINES = ["the cat sat", "the dog ran", "a cat ran", "", "the dog sat on a cat", "a dog", "the cat", "dog ran"]

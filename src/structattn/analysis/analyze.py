@@ -9,8 +9,8 @@ import torch
 from structattn.analysis.pairs import pair_records
 from structattn.analysis.receptive_fields import receptive_field_record
 from structattn.analysis.records import Record, records_of, write_record
-from structattn.data.batching import Batch, make_batch, make_stream_batch
-from structattn.evaluation.runs import TrainedRun, open_run
+from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
+from structattn.inference.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError

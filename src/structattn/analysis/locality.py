@@ -13,9 +13,9 @@ from torch import Tensor
 from structattn.analysis.pairs import BATCH_TOKENS, explained_pairs
 from structattn.analysis.records import ACTION_NAMES
 from structattn.attention import Explanation
-from structattn.data.pair_batching import PairBatch
+from structattn.data.batching.pairs import PairBatch
 from structattn.evaluation.analyses import write_analysis
-from structattn.evaluation.runs import TrainedRun
+from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 
 Place = Literal["encoder", "decoder", "cross"]

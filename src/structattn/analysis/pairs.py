@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from structattn.analysis.records import Record, records_of
-from structattn.data.pair_batching import PairBatch, make_pair_batch
-from structattn.data.vocabulary import Vocabulary
-from structattn.evaluation.runs import TrainedRun
+from structattn.data.batching.pairs import PairBatch, make_pair_batch
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
-from structattn.tasks.pair_predictions import spelt_source
 from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.predictions import spelt_source
 
 BATCH_TOKENS = 2048  # a batch's maps have as many numbers for each head, times the length
 

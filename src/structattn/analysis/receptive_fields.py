@@ -4,9 +4,9 @@ import numpy as np
 from torch import Tensor
 
 from structattn.analysis.records import Record
-from structattn.data.vocabulary import FIRST_SYMBOL
 from structattn.evaluation.dependencies import fields_of, has_dependencies, true_dependencies
-from structattn.evaluation.runs import TrainedRun
+from structattn.inference.runs import TrainedRun
+from structattn.support.special_tokens import FIRST_SYMBOL
 
 MECHANISM = "receptive_field"
 

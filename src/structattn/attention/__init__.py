@@ -5,10 +5,10 @@ from structattn.attention.cross_gaussian import CrossGaussianAttention
 from structattn.attention.explanation import Explanation
 from structattn.attention.gaussian import GaussianAttention
 from structattn.attention.hard import CrossHardAttention, HardAttention
-from structattn.attention.nondeterministic import NondeterministicStackAttention
 from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
-from structattn.attention.stack_pointer import StackPointerAttention
-from structattn.attention.superposition import SuperpositionStackAttention
+from structattn.attention.stacks.nondeterministic import NondeterministicStackAttention
+from structattn.attention.stacks.stack_pointer import StackPointerAttention
+from structattn.attention.stacks.superposition import SuperpositionStackAttention
 from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
 
 __all__ = [

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.attention.cached_attention import read_hard_coded
+from structattn.attention.cross_attention_cache import StoredMemory
 from structattn.attention.explanation import Explanation
 from structattn.attention.heads import OutOfHeads
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import memory_end, without_padding
-from structattn.attention.stored_memory import StoredMemory
-from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 

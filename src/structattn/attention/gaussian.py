@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.attention.cached_attention import read_hard_coded
 from structattn.attention.explanation import Explanation
 from structattn.attention.heads import OutOfHeads
+from structattn.attention.key_value_cache import StoredPast, require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.padding import without_padding
 from structattn.attention.positions.contract import ScorePositions
-from structattn.attention.stored_past import StoredPast, require_causal
-from structattn.attention.stored_reading import read_hard_coded
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.attention.cross_attention_cache import StoredMemory
 from structattn.attention.explanation import Explanation
-from structattn.attention.hard_reading import Choice, Lookup
+from structattn.attention.hard_selection import Choice, Lookup
 from structattn.attention.heads import IntoHeads, OutOfHeads
+from structattn.attention.key_value_cache import StoredPast, require_causal
 from structattn.attention.padding import memory_end, without_padding
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored_memory import StoredMemory
-from structattn.attention.stored_past import StoredPast, require_causal
 
 
 class HardAttention(nn.Module):

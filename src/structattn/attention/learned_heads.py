@@ -5,8 +5,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from structattn.attention.cached_attention import Stored, read_softly
 from structattn.attention.positions.contract import ScorePositions, placed
-from structattn.attention.stored_reading import Stored, read_softly
 from structattn.operators import softmax_attention
 
 

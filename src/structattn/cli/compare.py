@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from structattn.evaluation.bleu_by_bin import BinDifference
-    from structattn.tasks.translation_metrics import Difference
+    from structattn.metrics.translation import Difference
 
 
 def compare(

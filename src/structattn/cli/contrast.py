@@ -27,9 +27,9 @@ def contrast(
     Writes analyses/ into each run folder; a report on the runs shows them.
     """
     from structattn.data.contrastive import read_contrasts
-    from structattn.data.text import Notices
+    from structattn.data.text.reading import Notices
     from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores, write_contrastive
-    from structattn.evaluation.runs import open_run
+    from structattn.inference.runs import open_run
 
     contrasts = read_contrasts(pairs, Notices())
     results = []

@@ -29,7 +29,7 @@ def demo(
     from structattn.analysis.analyze import analyze_run
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.evaluate import evaluate_run
-    from structattn.evaluation.runs import open_run
+    from structattn.inference.runs import open_run
     from structattn.reporting import write_report
     from structattn.training.train import train
 
@@ -53,8 +53,8 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     Raises:
         UsageError: those that are there were drawn with other options.
     """
+    from structattn.data.folders.prepared import open_prepared
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-    from structattn.data.prepared import open_prepared
     from structattn.support.errors import UsageError
 
     if not (folder / "header.json").exists():

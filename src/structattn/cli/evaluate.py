@@ -23,7 +23,7 @@ def evaluate(
     from structattn.analysis.locality import write_locality
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.evaluate import evaluate_run
-    from structattn.evaluation.runs import open_run
+    from structattn.inference.runs import open_run
 
     results = []
     for folder in runs:

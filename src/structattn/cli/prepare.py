@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from structattn.data.prepared import PreparedFolder
+    from structattn.data.folders.prepared import PreparedFolder
 
 app = typer.Typer(no_args_is_help=True, help="Make a prepared folder from a formal language, a transduction, or text.")
 
@@ -112,7 +112,7 @@ def text(
     max_symbols: Annotated[int | None, typer.Option(min=1, help="Number only the commonest symbols.")] = None,
 ) -> None:
     """Check text strictly and number its symbols."""
-    from structattn.data.prepare_text import prepare_language_modeling
+    from structattn.data.text.prepare import prepare_language_modeling
 
     prepare_language_modeling(
         output,
@@ -173,9 +173,9 @@ def parallel(
 ) -> None:
     """Check parallel text strictly, learn subwords, and number them; a pair is kept or dropped whole."""
     from structattn.data.parallel.filters import Filters
-    from structattn.data.parallel.languages import Coding
     from structattn.data.parallel.normalization import Normalization
     from structattn.data.parallel.prepare import prepare_parallel
+    from structattn.data.parallel.tokenizer_training import Coding
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))}
@@ -220,7 +220,7 @@ def tell(folder: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from structattn.data.prepared import open_prepared
+    from structattn.data.folders.prepared import open_prepared
 
     prepared = open_prepared(folder)
     parallel = prepared.languages is not None

@@ -24,8 +24,8 @@ def score(
 
     The end of the translation is a token. Words without a number are spelt by models that spell, if all of them do.
     """
-    from structattn.evaluation.runs import open_run
     from structattn.evaluation.translation import pair_scorer_of
+    from structattn.inference.runs import open_run
     from structattn.support.progress import progress
 
     scorer = pair_scorer_of([open_run(run, checkpoint, data=data) for run in runs])
@@ -39,7 +39,7 @@ def score(
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """The lines of both files, numbered; neither may have more."""
-    from structattn.data.text import Notices, read_lines
+    from structattn.data.text.reading import Notices, read_lines
     from structattn.support.errors import DataError
 
     both = zip_longest(read_lines(source, Notices()), read_lines(target, Notices()))

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from structattn.evaluation.scores import SplitScores
-from structattn.tasks.translation_metrics import MetricScore
+from structattn.metrics.translation import MetricScore
 
 _WAYS = {"keep": "<unk> kept", "copy": "source words copied"}
 

@@ -18,7 +18,7 @@ from structattn.operators import (
 )
 from structattn.operators.common.implementation import Implementation
 from structattn.support.errors import ImplementationUnavailableError
-from structattn.support.generators import derived_seed
+from structattn.support.seeds import derived_seed
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("reference", "cpu", "gpu")
 TOLERANCE = 1e-5  # relative, in float32; what the operators' own tests ask for is stricter

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
-    from structattn.evaluation.translating import Draws
+    from structattn.inference.translator import Draws
 
 
 class Unknown(StrEnum):
@@ -80,10 +80,10 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.data.text import Notices, lines_of, read_lines
-    from structattn.evaluation.runs import open_run
-    from structattn.evaluation.translating import Translation
+    from structattn.data.text.reading import Notices, lines_of, read_lines
     from structattn.evaluation.translation import translator_of
+    from structattn.inference.runs import open_run
+    from structattn.inference.translator import Translation
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
 
@@ -130,7 +130,7 @@ def translate(
 def _draws(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "Draws | None":
     """What the options say of chance; None where they say nothing."""
     from structattn.decoding import Sampling
-    from structattn.evaluation.translating import Draws
+    from structattn.inference.translator import Draws
     from structattn.support.errors import UsageError
 
     if temperature is top_k is top_p is None:

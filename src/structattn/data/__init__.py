@@ -1,10 +1,9 @@
 """The only part that reads text: checks it, numbers it, writes a prepared folder, hands out resumable batches.
 
-``structattn.data.batching`` is imported by name: it alone needs torch.
+``structattn.data.batching.sequences`` is imported by name: it alone needs torch.
 """
 
-from structattn.data.prepare_text import prepare_language_modeling
-from structattn.data.prepared import (
+from structattn.data.folders.prepared import (
     Pairs,
     PreparedFolder,
     Sequences,
@@ -13,8 +12,9 @@ from structattn.data.prepared import (
     verify_sources,
     write_prepared,
 )
-from structattn.data.tokenizers import Tokenizer, build_tokenizer
-from structattn.data.vocabulary import Vocabulary
+from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.tokenization.tokenizers import Tokenizer, build_tokenizer
+from structattn.data.tokenization.vocabulary import Vocabulary
 
 __all__ = [
     "Pairs",

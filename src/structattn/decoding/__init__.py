@@ -7,7 +7,7 @@ from structattn.decoding.greedy import greedy
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.length_rules import Gnmt, LengthPower, LengthRule, PerToken, Unnormalized
 from structattn.decoding.limits import length_limits
-from structattn.decoding.procedures import BeamSearch, dusell_chiang_2024, fairseq, you_2020
+from structattn.decoding.presets import BeamSearch, dusell_chiang_2024, fairseq, you_2020
 from structattn.decoding.sampling import Sampling, sample
 from structattn.decoding.scoring import TextScores, score_pairs, score_texts
 from structattn.decoding.spelling import WholeWords, spellings, with_spellings

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from structattn.decoding.choosing import at_least_single, log_normalizer, top
+from structattn.decoding.logits import at_least_single, log_normalizer, top
 from structattn.decoding.stepper import Start, Stepper
-from structattn.decoding.tokens import EOS_CLASS, FIRST_OUTPUT_ID, PAD
+from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def continuations(
     classes = following.shape[2]
     values, indices = top(following.flatten(1), min(count, places * classes))
     parents, chosen = indices // classes, indices % classes
-    tokens = torch.cat([_of_places(beam.tokens, parents), chosen[:, :, None] + FIRST_OUTPUT_ID], dim=2)
+    tokens = torch.cat([_of_places(beam.tokens, parents), id_of(chosen[:, :, None])], dim=2)
     return Hypotheses(values, tokens, parents, (chosen == EOS_CLASS) & (values > -math.inf)), state
 
 
@@ -83,7 +83,7 @@ def only_forced(
 ) -> Float[Tensor, "batch places classes"]:
     """-inf for all but the forced token, where there is one."""
     classes = torch.arange(following.shape[2], device=following.device)
-    possible = (forced[:, None] == PAD) | (classes == forced[:, None] - FIRST_OUTPUT_ID)
+    possible = (forced[:, None] == PAD) | (classes == class_of(forced[:, None]))
     return following.masked_fill(~possible[:, None], -math.inf)
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from structattn.decoding.beam import Hypotheses, continuations, state_of
-from structattn.decoding.finished import Finished
+from structattn.decoding.completed import Finished
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.limits import Limits, checked_limits, checked_prefixes
-from structattn.decoding.procedures import BeamSearch
+from structattn.decoding.presets import BeamSearch
 from structattn.decoding.pruning import done, pruned
 from structattn.decoding.ranking import ranked
 from structattn.decoding.stepper import Start, Stepper

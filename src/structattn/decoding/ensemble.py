@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.choosing import at_least_single, log_normalizer
+from structattn.decoding.logits import at_least_single, log_normalizer
 from structattn.decoding.stepper import Start
 
 

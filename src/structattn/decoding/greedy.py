@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from structattn.decoding.decode_loop import one_by_one
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.limits import Limits
-from structattn.decoding.one_by_one import one_by_one
 from structattn.decoding.stepper import Start, Stepper
 
 

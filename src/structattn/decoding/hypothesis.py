@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from structattn.decoding.tokens import EOS
+from structattn.support.special_tokens import EOS
 
 
 @dataclass(frozen=True)

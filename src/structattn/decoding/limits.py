@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from structattn.decoding.stepper import padded
-from structattn.decoding.tokens import EOS
+from structattn.support.special_tokens import EOS
 
 Limits = Int[Tensor, " batch"] | Sequence[int] | int
 

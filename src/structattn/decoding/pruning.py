@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.decoding.beam import Hypotheses
-from structattn.decoding.finished import Finished
+from structattn.decoding.completed import Finished
 from structattn.decoding.length_rules import score
-from structattn.decoding.procedures import BeamSearch
+from structattn.decoding.presets import BeamSearch
 
 
 def pruned(found: Hypotheses, finished: Finished, search: BeamSearch, length: int) -> tuple[Hypotheses, Finished]:

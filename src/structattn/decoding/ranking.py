@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.decoding.beam import Hypotheses
-from structattn.decoding.finished import Finished
+from structattn.decoding.completed import Finished
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.length_rules import score
-from structattn.decoding.procedures import BeamSearch
-from structattn.decoding.tokens import PAD
+from structattn.decoding.presets import BeamSearch
+from structattn.support.special_tokens import PAD
 
 
 def ranked(beam: Hypotheses, finished: Finished, search: BeamSearch, n_best: int) -> list[list[Hypothesis]]:

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from structattn.decoding.decode_loop import one_by_one
 from structattn.decoding.greedy import likeliest
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.limits import Limits
-from structattn.decoding.one_by_one import one_by_one
 from structattn.decoding.stepper import Start, Stepper
 
 

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.decoding.choosing import at_least_single
 from structattn.decoding.ensemble import Ensemble
+from structattn.decoding.logits import at_least_single
 from structattn.decoding.stepper import padded
-from structattn.decoding.tokens import BOS, EOS, FIRST_OUTPUT_ID, PAD
 from structattn.models import EncoderDecoder, LanguageModel
+from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def _scored(
     inputs = F.pad(targets, (1, 0), value=BOS)[:, :-1]
     inputs = inputs.masked_fill(torch.arange(inputs.shape[1], device=inputs.device) >= lengths[:, None], 0)
     logits = at_least_single(logits_of(inputs, lengths))
-    classes = (targets - FIRST_OUTPUT_ID).flatten()
-    nats = F.cross_entropy(logits.flatten(0, 1), classes, ignore_index=PAD - FIRST_OUTPUT_ID, reduction="none")
+    classes = class_of(targets).flatten()
+    nats = F.cross_entropy(logits.flatten(0, 1), classes, ignore_index=PADDING_CLASS, reduction="none")
     return TextScores(-nats.view(targets.shape), lengths)
 
 

@@ -13,10 +13,10 @@ from structattn.decoding.beam_search import beam_search
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.hypothesis import Hypothesis
 from structattn.decoding.length_rules import LengthRule, score
-from structattn.decoding.procedures import BeamSearch
+from structattn.decoding.presets import BeamSearch
 from structattn.decoding.stepper import Start, Stepper
-from structattn.decoding.tokens import BOS, EOS_CLASS, UNK_CLASS
 from structattn.models import SpellingDecoder
+from structattn.support.special_tokens import BOS, EOS_CLASS, UNK_CLASS
 
 MOST_CHARACTERS = 50
 

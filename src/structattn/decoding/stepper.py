@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.tokens import BOS
 from structattn.models import EncoderDecoder, LanguageModel
+from structattn.support.special_tokens import BOS
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from structattn.evaluation.bins import CUTS, Bin, Values
-from structattn.evaluation.bleu_statistics import BleuStatistics, bleu_statistics
-from structattn.support.generators import numpy_generator
+from structattn.metrics.bleu_statistics import BleuStatistics, bleu_statistics
+from structattn.support.seeds import numpy_generator
 
 REFERENCE_LENGTH = "reference length"
 _SEED = 12345

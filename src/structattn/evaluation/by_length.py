@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from structattn.data.folders.prepared import Sequences
 from structattn.data.formal_languages.bound import lower_bound
-from structattn.data.prepared import Sequences
 from structattn.evaluation.cross_entropy import Nats
 
 

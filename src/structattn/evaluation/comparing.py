@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structattn.data.prepared import PreparedFolder, open_prepared
+from structattn.data.folders.prepared import PreparedFolder, open_prepared
 from structattn.evaluation.analyses import analysis_path, hypotheses_path, write_analysis
 from structattn.evaluation.bins import Values
 from structattn.evaluation.bleu_by_bin import BinDifference, differences_by_bin
+from structattn.metrics.translation import Difference, compared
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.support.files import sha256_of_file
-from structattn.tasks.translation_metrics import Difference, compared
-from structattn.training.run_folder import RunFolder
 
 
 class _Lines(NamedTuple):

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float
 
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.analyses import write_analysis
-from structattn.evaluation.proportions import Proportion, proportion
-from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.translation import pair_scorer_of
+from structattn.inference.runs import TrainedRun
+from structattn.metrics.proportions import Proportion, proportion
 from structattn.support.progress import progress
 
 BATCH_TOKENS = 4096

@@ -8,10 +8,18 @@ import torch
 from jaxtyping import Float64
 from torch.nn import functional as F
 
-from structattn.data.batching import Batch, Indices, make_batch, make_stream_batch, stream_batches, token_batches
-from structattn.data.prepared import Sequences
+from structattn.data.batching.sequences import (
+    Batch,
+    Indices,
+    make_batch,
+    make_stream_batch,
+    stream_batches,
+    token_batches,
+)
+from structattn.data.folders.prepared import Sequences
 from structattn.support.progress import progress
-from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID, PADDING_CLASS, known_lengths
+from structattn.support.special_tokens import PADDING_CLASS, class_of
+from structattn.tasks.sequence_loss import known_lengths
 
 Nats = Float64[np.ndarray, " examples"]
 
@@ -22,7 +30,7 @@ def nats_of_rows(model: torch.nn.Module, batch: Batch) -> Nats:
     lengths = known_lengths(batch)
     with torch.no_grad():
         logits = model(batch.inputs.to(device), lengths=None if lengths is None else lengths.to(device))
-        classes = (batch.targets - FIRST_OUTPUT_ID).to(device)
+        classes = class_of(batch.targets).to(device)
         terms = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=PADDING_CLASS, reduction="none")
     return np.asarray(terms.view_as(classes).double().sum(dim=1).cpu().numpy(), dtype=np.float64)
 

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching import make_batch
+from structattn.data.batching.sequences import make_batch
+from structattn.data.folders.prepared import PreparedFolder, Sequences
 from structattn.data.formal_languages.stack_language import DEEPEST, StackLanguage, dependencies
-from structattn.data.prepared import PreparedFolder, Sequences
-from structattn.data.vocabulary import FIRST_SYMBOL
-from structattn.evaluation.runs import TrainedRun
+from structattn.inference.runs import TrainedRun
 from structattn.operators import receptive_field
 from structattn.support.progress import progress
+from structattn.support.special_tokens import FIRST_SYMBOL
 
 Matrix = Float[np.ndarray, "prediction input"]
 

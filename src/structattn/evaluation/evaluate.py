@@ -6,22 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from structattn.data.prepared import PreparedFolder
-from structattn.evaluation.checkpoints import checkpoints_of
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
 from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.ngrams import ngram_baselines
-from structattn.evaluation.runs import TrainedRun, open_run
 from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.translation import translation_scores
+from structattn.inference.checkpoints import checkpoints_of
+from structattn.inference.runs import TrainedRun, open_run
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import write_atomically
-from structattn.training.reach import require_positions_that_reach
-from structattn.training.run_folder import RunFolder
+from structattn.training.position_limits import require_positions_that_reach
 
 BATCH_TOKENS = 8192
 

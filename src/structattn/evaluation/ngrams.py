@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from structattn.data.prepared import PreparedFolder, Sequences
-from structattn.data.vocabulary import BOS, EOS
+from structattn.data.folders.prepared import PreparedFolder, Sequences
+from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 
 _MAX_ITERATIONS = 1000
 _TOLERANCE = 1e-8  # on every weight
-_NEVER_PREDICTED = 2  # <pad> and <bos>
 
 Ids = Int64[np.ndarray, " targets"]
 
@@ -90,7 +89,7 @@ def _count(targets: _Targets, size: int, order: int) -> tuple[_Order, ...]:
 
 def _frequencies(targets: _Targets, orders: tuple[_Order, ...], size: int) -> Float64[np.ndarray, "targets estimates"]:
     """1 / |V|, f(w), f(w | v), ... of every target, a column each."""
-    columns = [np.full(len(targets.symbols), 1 / (size - _NEVER_PREDICTED))]
+    columns = [np.full(len(targets.symbols), 1 / (size - CLASS_OFFSET))]
     keys = np.zeros_like(targets.symbols)
     for length, order in enumerate(orders):
         index = order.histories.index(keys)

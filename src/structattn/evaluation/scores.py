@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from structattn.data.folders.prepared import PreparedFolder, Sequences
 from structattn.data.formal_languages.bound import lower_bound
-from structattn.data.prepared import PreparedFolder, Sequences
 from structattn.evaluation.by_length import LengthScore, scores_by_length
 from structattn.evaluation.cross_entropy import Nats
 from structattn.evaluation.dependencies import DependencyScores
-from structattn.tasks.scoring import perplexity
-from structattn.tasks.translation_metrics import MetricScore
+from structattn.metrics.translation import MetricScore
+from structattn.tasks.next_token.scores import perplexity
 
 
 @dataclass(frozen=True)

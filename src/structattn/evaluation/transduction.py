@@ -5,10 +5,10 @@ from statistics import fmean
 import numpy as np
 
 from structattn.evaluation.by_length import LengthScore
-from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
+from structattn.inference.runs import TrainedRun
 from structattn.support.progress import progress
-from structattn.tasks.scoring import perplexity
+from structattn.tasks.next_token.scores import perplexity
 from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import right_when_greedy, tally
 

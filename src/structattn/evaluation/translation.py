@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from structattn.data.parallel.sides import Sides
+from structattn.data.parallel.parallel_side import Sides
 from structattn.decoding import length_limits
 from structattn.evaluation.analyses import hypotheses_path
-from structattn.evaluation.given_pairs import PairScorer
-from structattn.evaluation.runs import TrainedRun
 from structattn.evaluation.scores import SplitScores
-from structattn.evaluation.translating import SEARCHES, Translator
-from structattn.evaluation.unknown_words import Unknown
+from structattn.inference.pair_scorer import PairScorer
+from structattn.inference.runs import TrainedRun
+from structattn.inference.translator import SEARCHES, Translator
+from structattn.inference.unknown_words import Unknown
+from structattn.metrics.translation import bleu_metric, corpus_scores
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
@@ -19,7 +20,6 @@ from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.scores import pair_scores
-from structattn.tasks.translation_metrics import bleu_metric, corpus_scores
 
 
 def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from structattn.attention import Streams
 from structattn.attention.positions.learned import LearnedPositions
 from structattn.operators.common.dropout import dropout
-
-NEVER_PREDICTED = 2  # <pad> 0 and <bos> 1; every other id is a class: class c stands for id c + 2
+from structattn.support.special_tokens import CLASS_OFFSET
 
 
 class Embedding(nn.Module):
@@ -37,15 +36,15 @@ class Embedding(nn.Module):
         masks: int = 0,
     ) -> None:
         super().__init__()
-        if vocabulary_size <= NEVER_PREDICTED:
+        if vocabulary_size <= CLASS_OFFSET:
             raise ValueError(f"vocabulary_size={vocabulary_size}; expected at least 3: <pad>, <bos> and <eos>")
         self.vocabulary_size, self.dropout, self.whole = vocabulary_size, dropout, whole
-        self.table = nn.Embedding(vocabulary_size + masks if whole else vocabulary_size - NEVER_PREDICTED, width)
+        self.table = nn.Embedding(vocabulary_size + masks if whole else vocabulary_size - CLASS_OFFSET, width)
         self.positions = positions
 
     def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time width"]:
         """The vectors of tokens that stand at the positions from ``first`` on."""
-        rows = tokens if self.whole else (tokens - NEVER_PREDICTED).clamp(min=0)
+        rows = tokens if self.whole else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * math.sqrt(self.table.embedding_dim)
         if self.positions is not None:
             x = x + self.positions(first, tokens.shape[1])
@@ -57,7 +56,7 @@ class Embedding(nn.Module):
 
     def class_rows(self) -> Float[Tensor, "classes width"]:
         """The row of each class, the output matrix of a model with tied weights."""
-        return self.table.weight[NEVER_PREDICTED : self.vocabulary_size] if self.whole else self.table.weight
+        return self.table.weight[CLASS_OFFSET : self.vocabulary_size] if self.whole else self.table.weight
 
 
 class TwoStreamEmbedding(nn.Module):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from structattn.runs.folder import RunFolder
+from structattn.runs.store import checkpoint_updates
 from structattn.sweeps.work import Ending, Job
-from structattn.training.run_folder import RunFolder
-from structattn.training.store import checkpoint_updates
 
 MOST_DEATHS = 5  # in a row without a new checkpoint: then the job itself is what kills its workers
 SECONDS_BETWEEN_LOOKS = 0.5

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from structattn.analysis.analyze import analyze_run, first_examples
-from structattn.evaluation.runs import open_run
+from structattn.inference.runs import open_run
 from structattn.reporting.curves import Curve, Panel, Place, Value, curves_plot
 from structattn.reporting.fields import dependency_plot
 from structattn.reporting.figures import Plot, file_name

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from structattn.evaluation.evaluate import is_scored
+from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import write_atomically
@@ -14,7 +15,6 @@ from structattn.sweeps.engine import Engine, Standing, run_all
 from structattn.sweeps.table import Result, Row, result_of, rows_of, rows_to_json, selected_of
 from structattn.sweeps.trials import Trial, trials_of
 from structattn.sweeps.work import Job
-from structattn.training.run_folder import RunFolder, check_same_settings
 from structattn.training.signals import StopRequested, stop_on_signals
 
 Watch = Callable[[Standing], None]

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from structattn.metrics.t_distribution import half_width
+from structattn.runs.events import events_of, last_event
 from structattn.settings.published import CONTRASTIVE, SCORES
-from structattn.sweeps.student import half_width
 from structattn.sweeps.trials import Cell, Trial
-from structattn.training.events import events_of, last_event
 
 
 @dataclass(frozen=True)

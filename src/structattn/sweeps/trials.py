@@ -15,7 +15,7 @@ from structattn.settings.prepare import Drawn, Prepare
 from structattn.settings.run import RunSettings, described, resolve_settings, set_path
 from structattn.settings.sweep import Draw, LogUniform, SweepSettings, Uniform
 from structattn.support.errors import SettingsError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 Cell = dict[str, str]
 

@@ -11,7 +11,7 @@ from structattn.evaluation.evaluate import evaluate, is_scored
 from structattn.support.errors import Interrupted, LockedError, StructattnError
 from structattn.support.locks import exclusive_lock
 from structattn.support.memory import memory_ran_out
-from structattn.sweeps.making import make_data
+from structattn.sweeps.data_preparation import make_data
 from structattn.sweeps.trials import Trial
 from structattn.training.train import train
 

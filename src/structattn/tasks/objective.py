@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching import Batch
+from structattn.data.batching.sequences import Batch
 from structattn.operators import receptive_field
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.sequence_loss import PADDING_CLASS, nats_of, on_device_of
+from structattn.support.special_tokens import PADDING_CLASS
+from structattn.tasks.sequence_loss import nats_of, on_device_of
 from structattn.tasks.smoothing import smoothed_nats
 
 _EXPECTED = "expected layers of softmax or hard attention"

@@ -7,10 +7,8 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.data.batching import Batch
-
-FIRST_OUTPUT_ID = 2  # output class c stands for token id c + 2: <pad> and <bos> are never predicted
-PADDING_CLASS = -FIRST_OUTPUT_ID  # what <pad>, id 0, becomes; the loss passes over it
+from structattn.data.batching.sequences import Batch
+from structattn.support.special_tokens import PADDING_CLASS, class_of
 
 
 def known_lengths(batch: Batch) -> Int64[Tensor, " batch"] | None:
@@ -23,7 +21,7 @@ def on_device_of(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor |
     device = next(model.parameters()).device
     lengths = known_lengths(batch)  # looked at before the move, so that no device is waited for
     lengths = None if lengths is None else lengths.to(device)
-    return batch.inputs.to(device), lengths, (batch.targets - FIRST_OUTPUT_ID).to(device)
+    return batch.inputs.to(device), lengths, class_of(batch.targets).to(device)
 
 
 def nats_of(logits: Float[Tensor, "batch time classes"], classes: Int[Tensor, "batch time"]) -> Float[Tensor, ""]:

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching import Batch, Indices
-from structattn.data.pair_batching import PairBatch
+from structattn.data.batching.pairs import PairBatch
+from structattn.data.batching.sequences import Batch, Indices
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch | PairBatch)
 

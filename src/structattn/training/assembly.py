@@ -8,26 +8,26 @@ from typing import Any
 
 import torch
 
-from structattn.data.prepared import PreparedFolder, open_prepared, verify_sources
+from structattn.building.models import build_model_for
+from structattn.data.folders.prepared import PreparedFolder, open_prepared, verify_sources
+from structattn.runs.checkpoint import Identity
+from structattn.runs.events import EventLog
+from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.ranking import best_updates
+from structattn.runs.store import CheckpointStore
+from structattn.runs.timing import Timing
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
-from structattn.support.generators import derived_seed
 from structattn.support.progress import progress as progress_bar
-from structattn.tasks.build import build_model_for
+from structattn.support.seeds import derived_seed
 from structattn.tasks.registry import TASKS, require_suited
 from structattn.tasks.task import Task
-from structattn.training.checkpoint import Identity
-from structattn.training.events import EventLog
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder
+from structattn.training.position_limits import require_positions_that_reach
 from structattn.training.progress import first_progress
-from structattn.training.ranking import best_updates
-from structattn.training.reach import require_positions_that_reach
-from structattn.training.run_folder import RunFolder, settings_digest
-from structattn.training.running import Run, put_state
+from structattn.training.run import Run, put_state
 from structattn.training.signals import StopFlag
-from structattn.training.store import CheckpointStore
-from structattn.training.timing import Timing
 
 
 @dataclass(frozen=True)

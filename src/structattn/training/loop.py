@@ -2,11 +2,12 @@
 
 import math
 
+from structattn.runs.ranking import selection_score
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import Scores
 from structattn.training import progress as after
 from structattn.training.progress import reason_to_stop, validation_is_due
-from structattn.training.running import Run, state_of
+from structattn.training.run import Run, state_of
 from structattn.training.schedule import rate_of_update
 from structattn.training.step import Update, take_step
 
@@ -72,7 +73,7 @@ def validate(run: Run) -> None:
         raise NonFiniteError(
             f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
         )
-    improved = after.improves(run.progress, after.selecting_score(scores.cross_entropy, scores.bleu))
+    improved = after.improves(run.progress, selection_score(scores.cross_entropy, scores.bleu))
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from structattn.data.batching import Indices
+from structattn.data.batching.sequences import Indices
 from structattn.tasks.task import Task
 
 

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from structattn.runs.ranking import selection_score
+from structattn.runs.state import Progress, ScheduleState
 from structattn.settings.training import TrainingSettings
 from structattn.tasks.task import Scores
 from structattn.training import schedule
-from structattn.training.state import Progress, ScheduleState
 
 
 def first_progress(settings: TrainingSettings) -> Progress:
@@ -21,11 +22,6 @@ def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progre
     return replace(progress, update=progress.update + 1, position=position)
 
 
-def selecting_score(cross_entropy: float, bleu: float | None) -> float:
-    """What models are selected by, the smaller the better: BLEU with its sign turned where there is one, else nats."""
-    return cross_entropy if bleu is None else -bleu
-
-
 def improves(progress: Progress, score: float) -> bool:
     """Whether a validation is strictly better than all before it."""
     return progress.best_score is None or score < progress.best_score
@@ -38,7 +34,7 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
         last_validation=progress.update,
         schedule=schedule.after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
-    score = selecting_score(scores.cross_entropy, scores.bleu)
+    score = selection_score(scores.cross_entropy, scores.bleu)
     if not improves(progress, score):
         return replace(progress, bad_validations=progress.bad_validations + 1)
     return replace(progress, best_score=score, best_update=progress.update, bad_validations=0)

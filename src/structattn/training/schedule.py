@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
+from structattn.runs.state import ScheduleState
 from structattn.settings.training import ConstantSchedule, LinearSchedule, PlateauSchedule, WarmupSchedule
-from structattn.training.state import ScheduleState
 
 ScheduleSettings = ConstantSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule
 

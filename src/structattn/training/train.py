@@ -9,13 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from structattn.settings.run import RunSettings
-from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.locks import exclusive_lock
-from structattn.training.assembly import Plan, assembled, initial_learner, make_plan
-from structattn.training.loop import save, train_until_done
-from structattn.training.run_card import run_card
-from structattn.training.run_folder import (
+from structattn.runs.folder import (
     RunFolder,
     begin_run,
     check_same_data,
@@ -23,9 +17,15 @@ from structattn.training.run_folder import (
     remember_place_of_data,
     require_own_folder,
 )
-from structattn.training.running import Run
+from structattn.runs.metadata import run_card
+from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
+from structattn.settings.run import RunSettings
+from structattn.support.errors import Interrupted, StructattnError
+from structattn.support.locks import exclusive_lock
+from structattn.training.assembly import Plan, assembled, initial_learner, make_plan
+from structattn.training.loop import save, train_until_done
+from structattn.training.run import Run
 from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
-from structattn.training.summary import TrainingSummary, summary_of, summary_of_event
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,9 @@ def _train(plan: Plan, goes_on: bool, stop: StopFlag) -> TrainingSummary:
         remember_place_of_data(folder, settings)
     learner = initial_learner(plan)
     parameters = sum(parameter.numel() for parameter in learner.module.parameters())
-    card = run_card(settings, plan.prepared, plan.identity, parameters, learner.device)
+    card = run_card(
+        settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, parameters, learner.device
+    )
     if goes_on:
         _compare_threads(folder, card)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from structattn.data.contrastive import Contrast, read_contrasts
-from structattn.data.text import Notices
+from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError
 
 DISTIL = Path(__file__).resolve().parents[4] / "shared/data/distil-lingeval"

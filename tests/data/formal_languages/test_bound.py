@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from structattn.data.formal_languages import formal_language, lower_bound
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 
 def test_by_hand():

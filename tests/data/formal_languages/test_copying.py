@@ -10,7 +10,7 @@ import pytest
 from structattn.data.formal_languages import formal_language, lower_bound
 from structattn.data.formal_languages.copying import COPYING_LANGUAGES
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 SWAP = str.maketrans("01", "23")
 RECOGNISERS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from structattn.data.formal_languages import formal_language, parsing
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 
 def indices(language, string):

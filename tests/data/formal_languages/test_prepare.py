@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from structattn.data.folders.prepared import open_prepared, verify_prepared
 from structattn.data.formal_languages import (
     FormalLanguageSizes,
     formal_language,
     lower_bound,
     prepare_formal_language,
 )
-from structattn.data.prepared import open_prepared, verify_prepared
 from structattn.support.errors import DataError, UsageError
 
 SMALL = FormalLanguageSizes(

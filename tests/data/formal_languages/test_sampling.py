@@ -8,7 +8,7 @@ import pytest
 
 from structattn.data.formal_languages import FORMAL_LANGUAGES, formal_language
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 
 def text(language, string):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from structattn.data.formal_languages import dependencies, formal_language
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 LANGUAGE = formal_language("stack-language")
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.filters import Filters
-from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared
+from structattn.data.parallel.tokenizer_training import Coding
 
 NO_FILTERS = Filters()
 WORDS = Coding("word", joint=False)

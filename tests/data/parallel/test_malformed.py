@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.parallel.languages import Coding
+from structattn.data.folders.prepared import open_prepared, verify_sources
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared, verify_sources
+from structattn.data.parallel.tokenizer_training import Coding
 from structattn.support.errors import DataError
 
 COUNT = 9

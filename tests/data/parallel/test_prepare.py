@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.parallel.counting import UnitCounts
+from structattn.data.folders.prepared import open_prepared, verify_sources
 from structattn.data.parallel.filters import Filters, Tally, sampled_pairs
-from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.prepared import open_prepared, verify_sources
-from structattn.data.vocabulary import UNK
+from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.word_counts import UnitCounts
 from structattn.support.errors import DataError, UsageError
+from structattn.support.special_tokens import UNK
 
 CODINGS = [
     *(Coding("bpe", joint, 40, threshold) for joint in (True, False) for threshold in (0, 3)),
@@ -235,7 +235,7 @@ def test_impossible_options_are_refused(make):
 
 
 def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
-    monkeypatch.setattr("structattn.data.writing._FLUSH_AT", 1000)  # tokens that wait to be written
+    monkeypatch.setattr("structattn.data.folders.writing._FLUSH_AT", 1000)  # tokens that wait to be written
     peaks = []  # the first includes what is loaded on first use
     for count in (20, 6_000, 18_000):
         folder = tmp_path / str(count)

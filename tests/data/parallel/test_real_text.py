@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.filters import Filters, Rules, Tally, filtered_pairs
-from structattn.data.parallel.languages import Coding
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.reading import PairFiles
-from structattn.data.prepared import open_prepared
-from structattn.data.subwords import BytePairs, learn_byte_pairs, numbered
-from structattn.data.text import Notices
-from structattn.data.vocabulary import UNK
+from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.text.reading import Notices
+from structattn.data.tokenization import BytePairs, learn_byte_pairs, numbered
+from structattn.support.special_tokens import UNK
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
 PLAIN = Normalization()

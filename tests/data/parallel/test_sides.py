@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structattn.data.parallel.languages import Coding, learn_sides
 from structattn.data.parallel.normalization import Normalization
-from structattn.data.parallel.sides import load_sides, save_sides
-from structattn.data.vocabulary import UNK
+from structattn.data.parallel.parallel_side import load_sides, save_sides
+from structattn.data.parallel.tokenizer_training import Coding, learn_sides
 from structattn.support.errors import DataError
+from structattn.support.special_tokens import UNK
 
 CODINGS = [
     *(

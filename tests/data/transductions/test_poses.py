@@ -7,7 +7,7 @@ from structattn.data.formal_languages import FORMAL_LANGUAGES, formal_language
 from structattn.data.transductions import transduction
 from structattn.data.transductions.poses import COMPLETED
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 
 @pytest.mark.parametrize("name", FORMAL_LANGUAGES)

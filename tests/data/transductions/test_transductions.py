@@ -8,7 +8,7 @@ import pytest
 
 from structattn.data.transductions import TRANSDUCTIONS, transduction
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
 
 
 def run_stack(symbols):

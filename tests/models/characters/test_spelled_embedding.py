@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from structattn.building.models import build_encoder_decoder, build_language_model
+from structattn.building.words import Words
 from structattn.models import BidirectionalComposition, SpelledEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.build import build_encoder_decoder, build_language_model
-from structattn.tasks.build_words import Words
 
 SIZE, CHARACTERS, WIDTH = 8, 7, 4
 SPELLINGS = torch.tensor([[1, 4, 2, 0], [1, 5, 2, 0], [1, 4, 5, 2], [1, 6, 2, 0]])  # of the words 4 to 7

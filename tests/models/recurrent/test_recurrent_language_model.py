@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from structattn.building.models import build_model
 from structattn.settings.run import resolve_settings
-from structattn.tasks.build import build_model
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 STACKS = ["superposition-3", "stratified-3", "nondeterministic-2-2-3"]

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from structattn.data.contrastive.contrast import Contrast
-from structattn.data.text import Line, Notices, read_lines
+from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError
 
 NAMES = ("src", "tgt.correct", "tgt.incorrect")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.data.contrastive.contrast import Contrast
-from structattn.data.text import Notices, read_lines
+from structattn.data.text.reading import Notices, read_lines
 from structattn.support.errors import DataError
 
 _BLANK = re.compile(r"[ \t\n\r]*")

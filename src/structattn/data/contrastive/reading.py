@@ -5,7 +5,7 @@ from pathlib import Path
 from structattn.data.contrastive.aligned_files import is_aligned, read_aligned
 from structattn.data.contrastive.contrast import Contrast
 from structattn.data.contrastive.lingeval97 import read_lingeval97
-from structattn.data.text import Notices
+from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from structattn.data.folders.writing import refuse_occupied, write_prepared
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
 from structattn.data.formal_languages.normal_form import Reading
 from structattn.data.formal_languages.protocol import Language
 from structattn.data.formal_languages.registry import formal_language
-from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
-from structattn.data.writing import refuse_occupied, write_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
 from structattn.support.progress import progress
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import FIRST_SYMBOL
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, RawPair, Text, read_pairs
-from structattn.data.text import Notices
+from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError, UsageError
-from structattn.support.generators import derived_seed, numpy_generator
+from structattn.support.seeds import derived_seed, numpy_generator
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from structattn.data.header import SPLIT_NAME
-from structattn.data.parallel.counting import UnitCounts
+from structattn.data.folders.header import SPLIT_NAME
+from structattn.data.folders.writing import refuse_occupied
 from structattn.data.parallel.filters import Filters, Rules, portions
-from structattn.data.parallel.languages import Coding, learn_sides
 from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, found_files
 from structattn.data.parallel.splits import EncodedPair, Split
+from structattn.data.parallel.tokenizer_training import Coding, learn_sides
+from structattn.data.parallel.word_counts import UnitCounts
 from structattn.data.parallel.writing import rare_word_collectors, write_parallel
-from structattn.data.text import Notices
-from structattn.data.vocabulary import UNKNOWN_SYMBOL
-from structattn.data.writing import refuse_occupied
+from structattn.data.text.reading import Notices
+from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 

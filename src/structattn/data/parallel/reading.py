@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from structattn.data.text import Line, Notices, read_lines
-from structattn.data.writing import STANDARD_INPUT, source_entry
+from structattn.data.folders.writing import STANDARD_INPUT, source_entry
+from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 

@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from structattn.data.parallel.counting import UnitCounts
+from structattn.data.folders.rare_words import RareWordCollector
 from structattn.data.parallel.filters import Pair, Rules, Tally, filtered_pairs, sampled_pairs
+from structattn.data.parallel.parallel_side import Sides
 from structattn.data.parallel.reading import PairFiles, Text
-from structattn.data.parallel.sides import Sides
-from structattn.data.rare_words import RareWordCollector
-from structattn.data.text import Notices
-from structattn.data.tokenizers import TextError, split_line
-from structattn.data.vocabulary import UNK
+from structattn.data.parallel.word_counts import UnitCounts
+from structattn.data.text.reading import Notices
+from structattn.data.tokenization.tokenizers import TextError, split_line
 from structattn.support.errors import DataError
+from structattn.support.special_tokens import UNK
 
 _ADVANCE_EVERY = 1000
 _SILENT = Notices(log=False)  # for all readings but the first, which has said everything

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from structattn.data.header import HEADER_NAME, LINES, RARE, Counts, Header, Source
-from structattn.data.parallel.sides import SOURCE_PREFIX, Sides, save_sides
+from structattn.data.folders.header import HEADER_NAME, LINES, RARE, Counts, Header, Source
+from structattn.data.folders.rare_words import RareWordCollector
+from structattn.data.folders.writing import SequenceWriter, digests_of, refuse_occupied
+from structattn.data.parallel.parallel_side import SOURCE_PREFIX, Sides, save_sides
 from structattn.data.parallel.splits import EncodedPair
-from structattn.data.rare_words import RareWordCollector
-from structattn.data.writing import SequenceWriter, digests_of, refuse_occupied
 from structattn.support.errors import DataError
 from structattn.support.files import folder_written_whole
 

@@ -7,12 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from structattn.data.folders.writing import refuse_occupied, write_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions.registry import transduction
 from structattn.data.transductions.transduction import Strings, Transduction
-from structattn.data.vocabulary import FIRST_SYMBOL, Vocabulary
-from structattn.data.writing import refuse_occupied, write_prepared
 from structattn.support.errors import UsageError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import FIRST_SYMBOL
 
 KIND: Final = "transduction"
 EMPTY, SEPARATOR = "<empty>", "<to>"

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.models.characters.coupled import CoupledLstm
-
-PAD = 0
+from structattn.support.special_tokens import PAD
 
 
 @runtime_checkable

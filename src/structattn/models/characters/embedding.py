@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.models.characters.composition import Composition
-from structattn.models.embedding import NEVER_PREDICTED
 from structattn.operators.common.dropout import dropout
+from structattn.support.special_tokens import CLASS_OFFSET
 
 
 class SpelledEmbedding(nn.Module):
@@ -48,7 +48,7 @@ class SpelledEmbedding(nn.Module):
         super().__init__()
         self.vocabulary_size, self.dropout = vocabulary_size, dropout
         self.first_spelt = vocabulary_size - len(spellings)
-        self.table = nn.Embedding(self.first_spelt - NEVER_PREDICTED, width)
+        self.table = nn.Embedding(self.first_spelt - CLASS_OFFSET, width)
         self.composition = composition
         self.register_buffer("spellings", spellings.to(torch.int32), persistent=False)  # the data have them
         self.positions = positions
@@ -79,7 +79,7 @@ class SpelledEmbedding(nn.Module):
 
     def _vectors(self, rising: Int[Tensor, " tokens"], rare: Tensor | None) -> Float[Tensor, "tokens width"]:
         in_table, numbered = (int((rising < end).sum()) for end in (self.first_spelt, self.vocabulary_size))
-        rows = self.table((rising[:in_table] - NEVER_PREDICTED).clamp(min=0))
+        rows = self.table((rising[:in_table] - CLASS_OFFSET).clamp(min=0))
         spelt = rising[in_table:numbered] - self.first_spelt
         others = None if rare is None else rare[rising[numbered:] - self.vocabulary_size]
         if self.training or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or rows.is_inference():

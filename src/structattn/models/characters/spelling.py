@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.models.embedding import NEVER_PREDICTED
+from structattn.support.special_tokens import CLASS_OFFSET
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class SpellingDecoder(nn.Module):
         super().__init__()
         if not separate and units != width:
             raise ValueError(f"units={units}; the same path needs as many as the vector has numbers, {width}")
-        self.table = nn.Embedding(characters - NEVER_PREDICTED, character_width)
+        self.table = nn.Embedding(characters - CLASS_OFFSET, character_width)
         self.begin = nn.Linear(width, units, bias=False) if separate else None
         self.lstm = nn.LSTM(character_width, units, layers, batch_first=True)
-        self.output = nn.Linear(units, characters - NEVER_PREDICTED)
+        self.output = nn.Linear(units, characters - CLASS_OFFSET)
 
     def forward(
         self, x: Float[Tensor, "words width"], characters: Int[Tensor, "words time"]
@@ -83,6 +83,6 @@ class SpellingDecoder(nn.Module):
         return logits[:, 0], state
 
     def _read(self, characters: Tensor, state: SpellingState) -> tuple[Tensor, SpellingState]:
-        rows = (characters - NEVER_PREDICTED).clamp(min=0)
+        rows = (characters - CLASS_OFFSET).clamp(min=0)
         states, (hidden, cell) = self.lstm(self.table(rows), (state.hidden, state.cell))
         return self.output(states), SpellingState(hidden, cell)

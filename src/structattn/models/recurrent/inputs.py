@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-BOS, FIRST_SYMBOL = 1, 3  # <pad> 0, <bos> 1, <eos> 2, and the symbols
+from structattn.support.special_tokens import BOS, FIRST_SYMBOL
 
 
 class OneHot(nn.Module):

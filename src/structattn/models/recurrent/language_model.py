@@ -10,10 +10,11 @@ from structattn.attention import Explanation
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
 from structattn.models.recurrent.explanation import explain_stack
-from structattn.models.recurrent.inputs import BOS, OneHot, without_bos
+from structattn.models.recurrent.inputs import OneHot, without_bos
 from structattn.models.recurrent.recurrence import Recurrence
 from structattn.operators import StackRnnState
 from structattn.operators.common.implementation import Implementation
+from structattn.support.special_tokens import BOS
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The lower bound of a split of strings, from their exact probabilities."""
 
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.data.formal_languages import lower_bound
-from structattn.data.prepared import PreparedFolder
 from structattn.support.errors import DataError
 
 

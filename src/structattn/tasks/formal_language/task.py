@@ -1,11 +1,11 @@
 """The task of predicting the symbols of a formal language."""
 
-from structattn.data.prepared import PreparedFolder
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.settings.run import RunSettings
-from structattn.tasks.examples import examples_of
 from structattn.tasks.formal_language.batches import checked_batches
 from structattn.tasks.formal_language.scores import split_lower_bound
-from structattn.tasks.next_token import NextTokenTask
+from structattn.tasks.next_token.examples import examples_of
+from structattn.tasks.next_token.task import NextTokenTask
 from structattn.tasks.objective import Objective
 
 

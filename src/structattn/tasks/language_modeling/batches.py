@@ -1,9 +1,9 @@
 """Which batches suit which text."""
 
-from structattn.data.prepared import PreparedFolder
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.settings.training import Batches, PairBatches, StreamBatches
 from structattn.support.errors import DataError, SettingsError
-from structattn.tasks.examples import BatchSettings
+from structattn.tasks.next_token.examples import BatchSettings
 
 KINDS = ("sentences", "stream")
 

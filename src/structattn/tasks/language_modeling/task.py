@@ -1,10 +1,10 @@
 """The task of predicting the tokens of text."""
 
-from structattn.data.prepared import PreparedFolder
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.settings.run import RunSettings
-from structattn.tasks.examples import examples_of
 from structattn.tasks.language_modeling.batches import checked_batches
-from structattn.tasks.next_token import NextTokenTask
+from structattn.tasks.next_token.examples import examples_of
+from structattn.tasks.next_token.task import NextTokenTask
 from structattn.tasks.objective import Objective
 
 

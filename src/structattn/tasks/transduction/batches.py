@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structattn.data.batching import Batch
-from structattn.data.prepared import PreparedFolder
+from structattn.data.batching.sequences import Batch
+from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction, transduction
 from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
-from structattn.data.vocabulary import BOS, PAD, Vocabulary
 from structattn.support.errors import DataError
-from structattn.support.generators import numpy_generator
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import BOS, PAD
 
 Form = Literal["masked", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions import SinusoidalPositions
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction
-from structattn.data.vocabulary import Vocabulary
-from structattn.tasks.sequence_loss import FIRST_OUTPUT_ID
+from structattn.support.special_tokens import CLASS_OFFSET, class_of, id_of
 from structattn.tasks.transduction.batches import Form, Ids, batch_of
 
 
@@ -48,7 +48,7 @@ def tally(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, 
     batch = batch_of(x, y, vocabulary, form)
     device = next(model.parameters()).device
     logits = model(batch.inputs.to(device))[:, -y.shape[1] :]
-    classes = torch.from_numpy(y - FIRST_OUTPUT_ID).to(device)
+    classes = torch.from_numpy(class_of(y)).to(device)
     nats = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum")
     counted = torch.from_numpy(counted_positions(task, vocabulary, y)).to(device)
     right = (logits.argmax(-1) == classes) & counted
@@ -86,17 +86,17 @@ def _step_by_step(model: Any, prompt: Int[Tensor, "pairs prompt"], count: int) -
     state = model.initial_state(len(prompt))
     for tokens in prompt.unbind(1):
         logits, state = model.step(tokens, state)
-    answers = [logits.argmax(-1) + FIRST_OUTPUT_ID]
+    answers = [id_of(logits.argmax(-1))]
     for _ in range(count - 1):
         logits, state = model.step(answers[-1], state)
-        answers.append(logits.argmax(-1) + FIRST_OUTPUT_ID)
+        answers.append(id_of(logits.argmax(-1)))
     return torch.stack(answers, dim=1)
 
 
 def _reading_again(model: Any, prompt: Int[Tensor, "pairs prompt"], count: int) -> Int[Tensor, "pairs count"]:
     """The same, of the whole length from the start; what fills the places to come is not seen from those before it."""
     length = prompt.shape[1]
-    tokens = F.pad(prompt, (0, count), value=FIRST_OUTPUT_ID)
+    tokens = F.pad(prompt, (0, count), value=CLASS_OFFSET)
     for place in range(length, length + count):
-        tokens[:, place] = model(tokens[:, :-1])[:, place - 1].argmax(-1) + FIRST_OUTPUT_ID
+        tokens[:, place] = id_of(model(tokens[:, :-1])[:, place - 1].argmax(-1))
     return tokens[:, length:]

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching import Batch, Indices
-from structattn.data.prepared import PreparedFolder
+from structattn.data.batching.sequences import Batch, Indices
+from structattn.data.folders.prepared import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.settings.training import SequenceBatches
 from structattn.support.errors import SettingsError
+from structattn.tasks.next_token.scores import perplexity
 from structattn.tasks.objective import NATS, Objective
-from structattn.tasks.scoring import perplexity
 from structattn.tasks.task import Scores
 from structattn.tasks.transduction.batches import Form, TransductionData, batch_of, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import Tally, tally

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from structattn.data.batching import Indices
-from structattn.data.pair_batching import Limited, PairBatch, make_pair_batch, pair_token_batches
-from structattn.data.prepared import Pairs, PreparedFolder
-from structattn.data.subword_dropout import SubwordDropout
+from structattn.data.batching.pairs import Limited, PairBatch, make_pair_batch, pair_token_batches
+from structattn.data.batching.sequences import Indices
+from structattn.data.batching.subword_dropout import SubwordDropout
+from structattn.data.folders.prepared import Pairs, PreparedFolder
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError
-from structattn.support.generators import derived_seed
+from structattn.support.seeds import derived_seed
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from structattn.tasks.pair_predictions import predictions
-from structattn.tasks.scoring import perplexity
+from structattn.tasks.next_token.scores import perplexity
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples
+from structattn.tasks.translation.predictions import predictions
 
 
 def pair_scores(

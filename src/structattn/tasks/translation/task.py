@@ -8,23 +8,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching import Indices
-from structattn.data.pair_batching import PairBatch
-from structattn.data.prepared import PreparedFolder
+from structattn.data.batching.pairs import PairBatch
+from structattn.data.batching.sequences import Indices
+from structattn.data.folders.prepared import PreparedFolder
+from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import BleuTokenizer
 from structattn.settings.positions import most_tokens
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
-from structattn.tasks.greedy_bleu import greedy_bleu
-from structattn.tasks.pair_predictions import Predictions, predictions
-from structattn.tasks.sequence_loss import PADDING_CLASS
+from structattn.support.special_tokens import PADDING_CLASS
 from structattn.tasks.smoothing import smoothed_nats
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
+from structattn.tasks.translation.greedy_bleu import greedy_bleu
+from structattn.tasks.translation.predictions import Predictions, predictions
 from structattn.tasks.translation.scores import pair_scores
-from structattn.tasks.translation_metrics import bleu_metric
 
 
 @dataclass(frozen=True)

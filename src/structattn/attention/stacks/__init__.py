@@ -1,0 +1,1 @@
+"""Stack attention: superposition, nondeterministic and stack pointers."""

@@ -1,0 +1,1 @@
+"""Build models from settings."""

@@ -1,0 +1,155 @@
+"""Models of words that are spelt, from their settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from structattn.building.layers import added_positions, build_embedding, dropout_rate
+from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.parallel.parallel_side import Side
+from structattn.data.tokenization.spelling import Speller, speller_of
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.models import (
+    BidirectionalComposition,
+    Composition,
+    Embedding,
+    ForwardComposition,
+    SpelledEmbedding,
+    SpellingDecoder,
+)
+from structattn.settings.embeddings import (
+    C2wEmbedding,
+    CharacterLstmEmbedding,
+    SpellingSettings,
+    TableEmbedding,
+    WordEmbedding,
+)
+from structattn.settings.transformer import TransformerSettings
+from structattn.support.errors import SettingsError
+from structattn.support.special_tokens import FIRST_SYMBOL
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a model needs to know of a vocabulary.
+
+    Args:
+        size: all ids.
+        characters: the size of the vocabulary of characters; 0 where symbols are not words, or nobody knows how words
+            without a number are spelt.
+        spellings: makes the table of those of all symbols but the special ones, in the order of their ids; None with
+            ``characters`` 0.
+    """
+
+    size: int
+    characters: int = 0
+    spellings: Callable[[], Int64[Tensor, "words characters"]] | None = None
+
+
+def words_of_side(side: Side) -> Words:
+    """The words of one side of parallel text."""
+    return _words(side.vocabulary, side.speller)
+
+
+def words_of_text(prepared: PreparedFolder) -> Words:
+    """The words of a text; their characters are those of the vocabulary."""
+    vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return _words(vocabulary, speller_of(dict.fromkeys(spelt, 1)) if level == "word" else None)
+
+
+def _words(vocabulary: Vocabulary, speller: Speller | None) -> Words:
+    if speller is None:
+        return Words(vocabulary.size)
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return Words(vocabulary.size, speller.characters.size, partial(speller.table, spelt))
+
+
+def _first_word(vocabulary: Vocabulary) -> int:
+    return FIRST_SYMBOL + vocabulary.has_unknown
+
+
+def build_word_embedding(
+    settings: TransformerSettings, kind: WordEmbedding, words: Words, whole: bool, place: str
+) -> Embedding | SpelledEmbedding:
+    """The embedding of words, by a table or by their characters.
+
+    Args:
+        settings: of the model.
+        kind: which.
+        words: the vocabulary.
+        whole: of a table, see ``Embedding``.
+        place: the path of ``kind`` in the settings, for messages.
+
+    Raises:
+        SettingsError: words are to be spelt, and the data do not say how.
+    """
+    if isinstance(kind, TableEmbedding):
+        return build_embedding(settings, words.size, whole)
+    rate = dropout_rate(settings, settings.embedding_dropout)
+    return spelled_embedding(kind, words, settings.width, place, added_positions(settings), rate)
+
+
+def spelled_embedding(
+    kind: C2wEmbedding | CharacterLstmEmbedding,
+    words: Words,
+    width: int,
+    place: str,
+    positions: nn.Module | None = None,
+    dropout: float = 0.0,
+) -> SpelledEmbedding:
+    """The embedding of words by their characters; what is not described here is as in ``SpelledEmbedding``.
+
+    Args:
+        kind: how, and of which words.
+        words: the vocabulary.
+        width: of the vectors.
+        place: the path of ``kind`` in the settings, for messages.
+        positions: see there.
+        dropout: see there.
+
+    Raises:
+        SettingsError: the data do not say how words are spelt.
+    """
+    _require_characters(words, place)
+    none = torch.zeros(0, 2, dtype=torch.int64)
+    spelt = words.spellings() if words.spellings is not None and kind.words == "all" else none
+    composition = _composition(kind, words.characters, width)
+    return SpelledEmbedding(words.size, width, composition, spelt, positions, dropout)
+
+
+def build_spelling(settings: SpellingSettings, width: int, words: Words, place: str) -> SpellingDecoder:
+    """What spells unknown words.
+
+    Raises:
+        SettingsError: the data do not say how words are spelt, or the path does not fit the units.
+    """
+    _require_characters(words, place)
+    units = width if settings.units is None else settings.units
+    if settings.path == "same" and units != width:
+        raise SettingsError(f"{place}.units: the path 'same' needs as many as the model is wide, {width}; got {units}")
+    return SpellingDecoder(
+        words.characters, width, settings.characters, units, settings.layers, settings.path == "separate"
+    )
+
+
+def _require_characters(words: Words, place: str) -> None:
+    if words.spellings is None:
+        raise SettingsError(
+            f"{place}: the data do not say how words are spelt; prepare them with --level word, and anew if an earlier "
+            "release did"
+        )
+
+
+def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, characters: int, width: int) -> Composition:
+    match kind:
+        case C2wEmbedding():
+            return BidirectionalComposition(characters, width, kind.characters, kind.units, kind.coupled)
+        case CharacterLstmEmbedding():
+            return ForwardComposition(characters, width, kind.characters, kind.layers)
+    assert_never(kind)

@@ -1,0 +1,1 @@
+"""Batches of sequences and of pairs: pure functions of (seed, epoch)."""

@@ -1,0 +1,1 @@
+"""Read plain text strictly and prepare it for language modeling."""

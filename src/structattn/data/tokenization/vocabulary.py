@@ -1,0 +1,124 @@
+"""The numbering of symbols: three control symbols, perhaps the unknown symbol, then the symbols of the text."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import SupportsInt
+
+from structattn.support.errors import DataError
+from structattn.support.files import write_atomically
+from structattn.support.special_tokens import FIRST_SYMBOL, UNK
+
+CONTROL_SYMBOLS = ("<pad>", "<bos>", "<eos>")
+UNKNOWN_SYMBOL = "<unk>"
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All symbols, the special ones included; a symbol's index is its id.
+
+    Args:
+        symbols: ``<pad>``, ``<bos>``, ``<eos>``, perhaps ``<unk>``, then the symbols of the text, all different.
+
+    Raises:
+        ValueError: a special symbol is missing or misplaced, or a symbol is empty or occurs twice.
+    """
+
+    symbols: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.symbols[:FIRST_SYMBOL] != CONTROL_SYMBOLS:
+            raise ValueError(f"a vocabulary begins with {CONTROL_SYMBOLS}, not with {self.symbols[:FIRST_SYMBOL]}")
+        if "" in self.symbols:
+            raise ValueError(f"symbol {self.symbols.index('')} is empty")
+        if UNKNOWN_SYMBOL in self.symbols[UNK + 1 :]:
+            raise ValueError(f"{UNKNOWN_SYMBOL} may only have id {UNK}, not {self.id_of[UNKNOWN_SYMBOL]}")
+        if len(self.id_of) != len(self.symbols):
+            twice = next(symbol for index, symbol in enumerate(self.symbols) if self.id_of[symbol] != index)
+            raise ValueError(f"the symbol {twice!r} occurs twice")
+
+    @classmethod
+    def of(cls, symbols: Iterable[str], unknown: bool = False) -> "Vocabulary":
+        """Put the special symbols before ``symbols``, ``<unk>`` among them where ``unknown`` is true."""
+        return cls((*CONTROL_SYMBOLS, *((UNKNOWN_SYMBOL,) if unknown else ()), *symbols))
+
+    @property
+    def size(self) -> int:
+        """The number of symbols, the special ones included."""
+        return len(self.symbols)
+
+    @cached_property
+    def id_of(self) -> Mapping[str, int]:
+        """The id of each symbol, the special ones included."""
+        return MappingProxyType({symbol: index for index, symbol in enumerate(self.symbols)})
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether ``<unk>`` stands for symbols that have no id."""
+        return self.symbols[UNK : UNK + 1] == (UNKNOWN_SYMBOL,)
+
+    def visible(self, ids: Iterable[SupportsInt]) -> list[str]:
+        """The symbols that ids stand for, control symbols left out.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        numbers = [int(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < self.size:
+                raise ValueError(f"id {number} is outside the vocabulary of {self.size} symbols")
+        return [self.symbols[number] for number in numbers if number >= FIRST_SYMBOL]
+
+    def to_text(self) -> str:
+        r"""One symbol a line; ``\``, line feed and carriage return are written ``\\``, ``\n`` and ``\r``."""
+        return "".join(re.sub(r"[\\\n\r]", lambda found: _ESCAPES[found[0]], symbol) + "\n" for symbol in self.symbols)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Vocabulary":
+        """Undo ``to_text``.
+
+        Raises:
+            ValueError: the text is not of that form; the message gives the line.
+        """
+        *lines, rest = text.split("\n")
+        if rest:
+            raise ValueError(f"line {len(lines) + 1}: the last line has no line feed, so the text is truncated")
+        return cls(tuple(_unescaped(line, number) for number, line in enumerate(lines, start=1)))
+
+    def save(self, path: Path) -> None:
+        """Write ``to_text`` to a file, whole or not at all."""
+        write_atomically(path, self.to_text())
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        """Read what ``save`` wrote.
+
+        Raises:
+            DataError: the file cannot be read, or is no vocabulary.
+        """
+        try:
+            return cls.from_text(path.read_bytes().decode())
+        except OSError as error:
+            raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+        except ValueError as error:
+            raise DataError(path, f"not a vocabulary: {error}") from None
+
+
+def _unescaped(line: str, number: int) -> str:
+    if re.fullmatch(r"(?:[^\\]|\\[\\nr])*", line) is None:
+        raise ValueError(f"line {number}: {line!r} has a backslash that is not followed by a backslash, n or r")
+    return re.sub(r"\\.", lambda found: _UNESCAPES[found[0]], line)
+
+
+def tokenizer_digest(level: str, vocabulary: Vocabulary) -> str:
+    """The hexadecimal SHA-256 of all that decides how a line becomes ids: the level and the vocabulary."""
+    description = json.dumps({"format_version": 1, "level": level, "vocabulary": vocabulary.symbols})
+    return hashlib.sha256(description.encode()).hexdigest()

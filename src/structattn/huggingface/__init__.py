@@ -1,0 +1,49 @@
+"""Structured attention in models of Hugging Face transformers (5 or newer).
+
+Importing this package also tells AutoConfig and the AutoModels about the classes with stacks.
+"""
+
+from structattn.huggingface.requirement import require_transformers
+
+require_transformers()
+
+from structattn.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.huggingface.gpt2 import (
+    StackGPT2ForSequenceClassification,
+    StackGPT2ForTokenClassification,
+    StackGPT2LMHeadModel,
+    StackGPT2Model,
+)
+from structattn.huggingface.insertion import add_stack_attention, register_models
+from structattn.huggingface.registry import register_attention, register_gaussian, register_hard
+from structattn.huggingface.roberta import (
+    StackRobertaForCausalLM,
+    StackRobertaForMaskedLM,
+    StackRobertaForSequenceClassification,
+    StackRobertaForTokenClassification,
+    StackRobertaModel,
+)
+from structattn.huggingface.stacks import NondeterministicStack, PointerStack, SuperpositionStack
+
+register_models()
+
+__all__ = [
+    "NondeterministicStack",
+    "PointerStack",
+    "StackGPT2Config",
+    "StackGPT2ForSequenceClassification",
+    "StackGPT2ForTokenClassification",
+    "StackGPT2LMHeadModel",
+    "StackGPT2Model",
+    "StackRobertaConfig",
+    "StackRobertaForCausalLM",
+    "StackRobertaForMaskedLM",
+    "StackRobertaForSequenceClassification",
+    "StackRobertaForTokenClassification",
+    "StackRobertaModel",
+    "SuperpositionStack",
+    "add_stack_attention",
+    "register_attention",
+    "register_gaussian",
+    "register_hard",
+]

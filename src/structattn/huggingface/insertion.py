@@ -1,0 +1,79 @@
+"""Stacks put into a model that exists already, and the names by which transformers finds the classes."""
+
+import copy
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
+
+from structattn.huggingface import gpt2, roberta
+from structattn.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.huggingface.stacks import Stack
+
+CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
+    AutoModel: (gpt2.StackGPT2Model, roberta.StackRobertaModel),
+    AutoModelForCausalLM: (gpt2.StackGPT2LMHeadModel, roberta.StackRobertaForCausalLM),
+    AutoModelForMaskedLM: (roberta.StackRobertaForMaskedLM,),
+    AutoModelForSequenceClassification: (
+        gpt2.StackGPT2ForSequenceClassification,
+        roberta.StackRobertaForSequenceClassification,
+    ),
+    AutoModelForTokenClassification: (
+        gpt2.StackGPT2ForTokenClassification,
+        roberta.StackRobertaForTokenClassification,
+    ),
+}
+
+
+def register_models() -> None:
+    """Let AutoConfig and the AutoModels find what was saved with stacks; called on import."""
+    for config in (StackGPT2Config, StackRobertaConfig):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+    for auto, classes in CLASSES.items():
+        for model_class in classes:
+            auto.register(model_class.config_class, model_class, exist_ok=True)
+
+
+def add_stack_attention(model: PreTrainedModel, stack: Stack | dict[str, Any] | None = None) -> PreTrainedModel:
+    """A model with stacks, of the class that corresponds to ``model``'s, with a copy of its weights.
+
+    What the stacks learn is initialised as transformers initialises such a model; with ``gate=True`` the new model
+    computes what ``model`` does, to the bit, until it is trained.
+
+    Args:
+        model: a GPT-2 or RoBERTa without stacks; it stays as it is.
+        stack: which mechanism, in which layers (``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``, or
+            a dict of the same content); None for the paper's, a stack pointer in every layer.
+
+    Returns:
+        The model, on the same device, in the same dtype and mode.
+
+    Raises:
+        ValueError: there is no such class for ``model``, or the stack's settings do not fit.
+    """
+    stacked_class = _class_for(model)
+    settings = {**model.config.to_dict(), "model_type": stacked_class.config_class.model_type, "stack": stack}
+    config = stacked_class.config_class.from_dict(settings, attn_implementation=model.config._attn_implementation)
+    stacked = stacked_class(config).to(device=model.device, dtype=model.dtype).train(model.training)
+    keys = stacked.load_state_dict(model.state_dict(), strict=False)
+    if keys.unexpected_keys or any(".stack." not in key for key in keys.missing_keys):
+        raise ValueError(f"the weights of a {type(model).__name__} do not fit a {stacked_class.__name__}: {keys}")
+    if model.can_generate():
+        stacked.generation_config = copy.deepcopy(model.generation_config)
+    return stacked
+
+
+def _class_for(model: PreTrainedModel) -> Any:
+    known = [model_class for classes in CLASSES.values() for model_class in classes]
+    for model_class in known:
+        if type(model) in model_class.__bases__:
+            return model_class
+    expected = ", ".join(model_class.__name__.removeprefix("Stack") for model_class in known)
+    raise ValueError(f"stacks cannot be put into a {type(model).__name__}; expected one of {expected}")

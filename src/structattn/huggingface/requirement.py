@@ -1,0 +1,24 @@
+"""Which transformers these modules are written for."""
+
+from importlib import metadata
+
+OLDEST = 5
+
+
+def require_transformers() -> None:
+    """Refuse to go on without the library.
+
+    Raises:
+        ImportError: transformers is absent, or older than 5.
+    """
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:
+        raise ImportError(
+            "structattn.huggingface needs transformers 5 or newer; pip install 'structattn[hf]'"
+        ) from None
+    if int(version.split(".")[0]) < OLDEST:
+        raise ImportError(
+            f"structattn.huggingface needs transformers {OLDEST} or newer, but {version} is installed; "
+            "pip install -U 'structattn[hf]'"
+        )

@@ -1,0 +1,1 @@
+"""Trained runs: load their weights, translate and score with them."""

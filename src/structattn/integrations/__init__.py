@@ -1,1 +1,0 @@
-"""Structured attention in other people's models."""

@@ -1,0 +1,1 @@
+"""Metrics: numbers in, numbers out."""

@@ -1,0 +1,74 @@
+"""The run card: what was run, on what, with what."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from structattn import __version__
+from structattn.runs.checkpoint import Identity
+from structattn.settings.run import RunSettings
+
+FORMAT_VERSION = 1
+PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pydantic")
+
+
+def run_card(
+    settings: RunSettings,
+    data_kind: str,
+    vocabulary_size: int,
+    identity: Identity,
+    parameters: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """The card of a run that begins; `result` is added at its end."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "version": __version__,
+        "task": settings.task,
+        "seed": settings.seed,
+        "parameters": parameters,
+        "vocabulary_size": vocabulary_size,
+        "settings_digest": identity.settings,
+        "data": {"path": str(settings.data), "kind": data_kind, "digest": identity.data},
+        "environment": environment(),
+        "hardware": hardware(device),
+        "result": None,
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Versions of what computes."""
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **{name: _installed(name) for name in PACKAGES},
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The processor, its threads, the device."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+    }
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """The model's name as Linux gives it, what Python knows elsewhere."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,1 @@
+"""Tasks that predict the next token."""

@@ -1,0 +1,84 @@
+"""The numbering of symbols: fixed special ids, refusals, and a file that gives back what was written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
+from structattn.support.errors import DataError
+from structattn.support.special_tokens import BOS, EOS, PAD, UNK
+
+SYMBOLS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True)
+
+
+def test_special_symbols_come_first():
+    assert Vocabulary.of(["a"]).symbols == ("<pad>", "<bos>", "<eos>", "a")
+    assert Vocabulary.of(["a"], unknown=True).symbols == ("<pad>", "<bos>", "<eos>", "<unk>", "a")
+    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
+
+
+def test_ids_are_positions():
+    vocabulary = Vocabulary.of("xyz", unknown=True)
+    assert [vocabulary.id_of[symbol] for symbol in vocabulary.symbols] == list(range(vocabulary.size)) == list(range(7))
+    assert vocabulary.has_unknown
+    assert not Vocabulary.of("xyz").has_unknown
+    assert not Vocabulary.of("").has_unknown
+
+
+@pytest.mark.parametrize(
+    ("symbols", "reason"),
+    [
+        (("a", "b"), "begins with"),
+        (("<pad>", "<eos>", "<bos>"), "begins with"),
+        (("<pad>", "<bos>", "<eos>", "a", "b", "a"), "'a' occurs twice"),
+        (("<pad>", "<bos>", "<eos>", "<eos>"), "'<eos>' occurs twice"),
+        (("<pad>", "<bos>", "<eos>", "a", "<unk>"), "<unk> may only have id 3, not 4"),
+        (("<pad>", "<bos>", "<eos>", "a", ""), "symbol 4 is empty"),
+    ],
+)
+def test_refusals(symbols, reason):
+    with pytest.raises(ValueError, match=reason):
+        Vocabulary(symbols)
+
+
+@given(SYMBOLS, st.booleans())
+def test_text_round_trip(symbols, unknown):
+    symbols = [symbol for symbol in symbols if not symbol.startswith("<")]
+    vocabulary = Vocabulary.of(symbols, unknown)
+    assert Vocabulary.from_text(vocabulary.to_text()) == vocabulary
+
+
+def test_file_round_trip_with_every_awkward_character(tmp_path):
+    vocabulary = Vocabulary.of(["\n", "\r", "\\", "\\n", "\u2028", "\u0085", "\ufeff", " ", "\t", "\x0b", "\x1c", "é"])
+    path = tmp_path / "vocabulary.txt"
+    vocabulary.save(path)
+    assert path.read_bytes().count(b"\n") == vocabulary.size  # one line each
+    assert Vocabulary.load(path) == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"<pad>\n<bos>\n<eos>\na", "truncated"),
+        (b"<pad>\n<bos>\n<eos>\na\\b\n", "line 4"),
+        (b"<pad>\n<bos>\n<eos>\n\xff\n", "not a vocabulary"),
+        (b"", "begins with"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, content, reason):
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=reason):
+        Vocabulary.load(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        Vocabulary.load(tmp_path / "none.txt")
+
+
+def test_digest_depends_on_level_and_vocabulary_alone():
+    digest = tokenizer_digest("word", Vocabulary.of("ab"))
+    assert digest == tokenizer_digest("word", Vocabulary.of("ab"))
+    others = [("character", Vocabulary.of("ab")), ("word", Vocabulary.of("ba")), ("word", Vocabulary.of("ab", True))]
+    assert len({digest, *(tokenizer_digest(*other) for other in others)}) == 4
