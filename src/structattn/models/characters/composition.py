@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.models.characters.coupled import CoupledLstm
+from structattn.models.lstm import apply_lstm
 from structattn.support.special_tokens import PAD
 
 
@@ -49,7 +50,7 @@ class BidirectionalComposition(nn.Module):
         lengths = (spellings != PAD).sum(1)
         turned = spellings.gather(1, (lengths[:, None] - 1 - _places(spellings)).clamp(min=0))
         ends = [
-            _at_end(lstm(self.table(order))[0], lengths)
+            _at_end(_hidden_states(lstm, self.table(order)), lengths)
             for lstm, order in ((self.forwards, spellings), (self.backwards, turned))
         ]
         vectors: Tensor = self.output(torch.cat(ends, dim=1))
@@ -75,11 +76,15 @@ class ForwardComposition(nn.Module):
 
     def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words width"]:
         """The vector of each word."""
-        return _at_end(self.forwards(self.table(spellings))[0], (spellings != PAD).sum(1))
+        return _at_end(_hidden_states(self.forwards, self.table(spellings)), (spellings != PAD).sum(1))
 
 
 def _lstm(inputs: int, units: int, layers: int = 1) -> nn.LSTM:
     return nn.LSTM(inputs, units, layers, batch_first=True)
+
+
+def _hidden_states(lstm: nn.LSTM | CoupledLstm, x: Tensor) -> Tensor:
+    return (apply_lstm(lstm, x) if isinstance(lstm, nn.LSTM) else lstm(x))[0]
 
 
 def _places(spellings: Tensor) -> Tensor:

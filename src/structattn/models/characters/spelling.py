@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from structattn.models.lstm import apply_lstm
 from structattn.support.special_tokens import CLASS_OFFSET
 
 
@@ -84,5 +85,5 @@ class SpellingDecoder(nn.Module):
 
     def _read(self, characters: Tensor, state: SpellingState) -> tuple[Tensor, SpellingState]:
         rows = (characters - CLASS_OFFSET).clamp(min=0)
-        states, (hidden, cell) = self.lstm(self.table(rows), (state.hidden, state.cell))
+        states, (hidden, cell) = apply_lstm(self.lstm, self.table(rows), (state.hidden, state.cell))
         return self.output(states), SpellingState(hidden, cell)

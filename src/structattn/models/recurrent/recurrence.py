@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.padding import without_padding
+from structattn.models.lstm import autocast_lacks_lstm
 from structattn.operators import (
     RecurrentStack,
     StackRnnState,
@@ -94,6 +95,9 @@ class Recurrence(nn.Module):
             return F.linear(x, self.input.weight[: self.units])
         if torch.compiler.is_compiling():
             return self._by_steps(x)  # torch.lstm cannot be traced whole
+        if self.cell == "lstm" and autocast_lacks_lstm(x.device):
+            with torch.autocast(x.device.type, enabled=False):
+                return self._fused(x.to(self.input.weight.dtype))
         zeros = x.new_zeros(1, x.shape[0], self.units)
         options = True, 1, 0.0, self.training, False, True  # biases, layers, dropout, training, one way, batch first
         if self.cell == "lstm":
