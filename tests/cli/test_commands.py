@@ -11,7 +11,7 @@ from structattn.cli.listing import choices
 from structattn.cli.main import app
 from structattn.data.folders.prepared import open_prepared
 from structattn.data.formal_languages import FORMAL_LANGUAGES
-from structattn.tasks.registry import TASKS
+from structattn.settings.tasks import TASK_DESCRIPTIONS
 
 
 def run(*arguments):
@@ -29,7 +29,7 @@ def test_list_shows_what_the_registries_hold():
         "stream",
         "plateau",
         *FORMAL_LANGUAGES,
-        *TASKS,
+        *TASK_DESCRIPTIONS,
     }
     assert [name for name in names if name not in result.output] == []
 

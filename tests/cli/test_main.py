@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import subprocess
 import sys
 import time
@@ -38,6 +39,14 @@ def test_help_of_every_command_imports_nothing_heavy():
         assert code == 0, command
         assert "Usage:" in text
     assert not {"torch", "numpy", "matplotlib"} & set(json.loads(modules))
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["schema"], ["schema", "sweep"], ["--help"], ["--version"]])
+def test_commands_without_models_do_not_import_torch(arguments):
+    program = [sys.executable, "-X", "importtime", "-m", "structattn", *arguments]
+    imported = subprocess.run(program, check=True, capture_output=True, text=True).stderr
+    assert "structattn.cli.main" in imported
+    assert not re.search(r"\|\s+torch$", imported, re.MULTILINE)
 
 
 def test_all_commands_are_listed_in_the_order_of_their_use():

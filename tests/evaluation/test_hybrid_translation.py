@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from structattn.analysis.pairs import explained_pairs
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
+from structattn.data.batching.spelled_words import spelling_table
 from structattn.data.tokenization.spelling import speller_of
 from structattn.decoding import Hypothesis, Sampling, length_limits
 from structattn.evaluation.translation import SEARCHES, translator_of
@@ -103,7 +104,7 @@ def test_copied_words_are_those_attended_to_most(names, prepared):
     translate = translator(model, prepared, "copy")
     speller, size = prepared.sides.source.speller, prepared.sides.source.vocabulary.size
     source = torch.tensor([[size, prepared.sides.source.encode("eins")[0], size + 1, 2]])
-    rare, hypothesis = speller.table(["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
+    rare, hypothesis = spelling_table(speller, ["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
     sources = Sources(((source, rare),), torch.tensor([4]), [line.split()])
     (found,) = Incomplete((model,), sources, [0], [hypothesis]).copied()
     weights = attended(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]

@@ -1,11 +1,18 @@
 """A task trains the kinds of models that it can, and refuses the others before anything is written."""
 
+from typing import get_args
+
 import pytest
 
-from structattn.settings.run import resolve_settings
+from structattn.settings.run import RunSettings, resolve_settings
+from structattn.settings.tasks import TASK_DESCRIPTIONS
 from structattn.support.errors import SettingsError
 from structattn.tasks.registry import TASKS, require_suited
 from structattn.training.train import train
+
+
+def test_settings_registry_and_descriptions_have_the_same_tasks():
+    assert set(get_args(RunSettings.model_fields["task"].annotation)) == set(TASKS) == set(TASK_DESCRIPTIONS)
 
 
 @pytest.mark.parametrize("task", TASKS)

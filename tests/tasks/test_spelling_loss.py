@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from structattn.building.models import build_model_for
+from structattn.data.batching.spelled_words import spelling_table
 from structattn.data.folders.prepared import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import Coding
@@ -59,8 +60,8 @@ def by_hand(model, prepared):
         ]
         target = target_side.encode(target_line)
         ids, inputs = torch.tensor([[*source, 2]]), torch.tensor([[1, *target]])
-        x = model.vectors(ids, inputs, rare=source_side.speller.table(rare))
-        log_p = model(ids, inputs, rare=source_side.speller.table(rare)).log_softmax(-1)[0]
+        x = model.vectors(ids, inputs, rare=spelling_table(source_side.speller, rare))
+        log_p = model(ids, inputs, rare=spelling_table(source_side.speller, rare)).log_softmax(-1)[0]
         words.append(-sum(log_p[t, token - 2] for t, token in enumerate([*target, 2])))
         nats = torch.zeros((), dtype=torch.float64)
         for t, (word, token) in enumerate(zip(target_line.split(), target, strict=True)):

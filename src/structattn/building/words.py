@@ -10,6 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from structattn.building.layers import added_positions, build_embedding, dropout_rate
+from structattn.data.batching.spelled_words import spelling_table
 from structattn.data.folders.prepared import PreparedFolder
 from structattn.data.parallel.parallel_side import Side
 from structattn.data.tokenization.spelling import Speller, speller_of
@@ -67,7 +68,7 @@ def _words(vocabulary: Vocabulary, speller: Speller | None) -> Words:
     if speller is None:
         return Words(vocabulary.size)
     spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return Words(vocabulary.size, speller.characters.size, partial(speller.table, spelt))
+    return Words(vocabulary.size, speller.characters.size, partial(spelling_table, speller, spelt))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:

@@ -23,8 +23,8 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.models import ModelSettings
     from structattn.settings.positions import Positions
     from structattn.settings.recurrent import RecurrentStackSettings
+    from structattn.settings.tasks import TASK_DESCRIPTIONS
     from structattn.settings.training import Batches, Schedule
-    from structattn.tasks.registry import TASKS
 
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
@@ -33,7 +33,7 @@ def choices() -> dict[str, Mapping[str, str]]:
         "mechanisms across (model.decoder.cross)": _discriminated(Cross, "attention"),
         "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
         "positions (model.positions)": _discriminated(Positions, "kind"),
-        "tasks (task)": {name: kind.description for name, kind in TASKS.items()},
+        "tasks (task)": TASK_DESCRIPTIONS,
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),
         "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
         "formal languages (prepare formal-language)": FORMAL_LANGUAGES,

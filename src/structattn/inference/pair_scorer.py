@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
+from structattn.data.batching.spelled_words import spelt_lines
 from structattn.data.parallel.parallel_side import Side, Sides
-from structattn.data.tokenization.spelling import spelt_lines
 from structattn.data.tokenization.tokenizers import TextError, split_line
 from structattn.decoding import Ensemble, in_batches
 from structattn.models import EncoderDecoder

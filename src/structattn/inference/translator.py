@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from structattn.data.batching.spelled_words import spelt_lines
 from structattn.data.parallel.parallel_side import Sides
-from structattn.data.tokenization.spelling import spelt_lines
 from structattn.data.tokenization.tokenizers import split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.decoding import (

@@ -25,13 +25,11 @@ class TaskKind:
         build: makes the task of a prepared folder, given the settings of the run.
         lower_bound: the least cross-entropy that is possible on a split, nats per symbol, where it is known.
         models: the kinds of models that it can train.
-        description: one line.
     """
 
     build: Callable[[PreparedFolder, RunSettings], Task[Any]]
     lower_bound: Callable[[PreparedFolder, str], float | None]
     models: tuple[str, ...]
-    description: str
 
 
 def _no_bound(prepared: PreparedFolder, split: str) -> None:
@@ -43,22 +41,11 @@ _CAUSAL = ("transformer", "two_stream", "lstm", "rnn")  # kinds of models that p
 
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
-        "formal_language": TaskKind(
-            formal_language_task, formal_language_bound, _CAUSAL, "predict the symbols of a formal language"
-        ),
-        "language_modeling": TaskKind(
-            language_modeling_task, text_bound, _CAUSAL, "predict the tokens of text, in sentences or as a stream"
-        ),
-        "masked_transduction": TaskKind(
-            masked_transduction_task,
-            _no_bound,
-            (*_CAUSAL, "masked"),
-            "turn a string into another, all symbols of the answer at once",
-        ),
-        "autoregressive_transduction": TaskKind(
-            autoregressive_transduction_task, _no_bound, _CAUSAL, "turn a string into another, symbol by symbol"
-        ),
-        "translation": TaskKind(translation_task, _no_bound, _TRANSLATING, "turn lines of one language into another"),
+        "formal_language": TaskKind(formal_language_task, formal_language_bound, _CAUSAL),
+        "language_modeling": TaskKind(language_modeling_task, text_bound, _CAUSAL),
+        "masked_transduction": TaskKind(masked_transduction_task, _no_bound, (*_CAUSAL, "masked")),
+        "autoregressive_transduction": TaskKind(autoregressive_transduction_task, _no_bound, _CAUSAL),
+        "translation": TaskKind(translation_task, _no_bound, _TRANSLATING),
     }
 )
 

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.tokenization.spelling import speller_of, spelt
+from structattn.data.batching.spelled_words import spelling_table, spelt
+from structattn.data.tokenization.spelling import speller_of
 from structattn.data.tokenization.vocabulary import Vocabulary
 
 SPELLER = speller_of({"abba": 2, "cb": 1, "d": 0})
@@ -22,7 +23,7 @@ def test_a_word_is_spelt_and_read_again(word):
 
 
 def test_what_is_no_word_is_read_to_its_256th_character():
-    assert SPELLER.table(["a" * 9999, "b"]).shape == (2, 258)
+    assert spelling_table(SPELLER, ["a" * 9999, "b"]).shape == (2, 258)
     assert SPELLER.spell("a" * 9999) == SPELLER.spell("a" * 256)
 
 
@@ -31,12 +32,12 @@ def test_new_characters_are_unknown():
 
 
 def test_a_table_of_spellings_has_pads():
-    assert SPELLER.table(["a", "bc"]).tolist() == [[1, 5, 2, 0], [1, 4, 6, 2]]
-    assert SPELLER.table([]).shape == (0, 2)
+    assert spelling_table(SPELLER, ["a", "bc"]).tolist() == [[1, 5, 2, 0], [1, 4, 6, 2]]
+    assert spelling_table(SPELLER, []).shape == (0, 2)
 
 
 def test_each_different_word_of_a_batch_is_spelt_once():
     found = spelt([[(0, "cb"), (3, "a")], [], [(1, "cb")]], 4, SPELLER.spell)
     assert found.which.tolist() == [[1, 0, 0, 2], [0] * 4, [0, 1, 0, 0]]
-    assert torch.equal(found.spellings, SPELLER.table(["cb", "a"]))
+    assert torch.equal(found.spellings, spelling_table(SPELLER, ["cb", "a"]))
     assert SPELLER.digest != speller_of({"ab": 1}).digest

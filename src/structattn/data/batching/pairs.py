@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.data.batching.sequences import Indices, check_positive, shuffled
+from structattn.data.batching.spelled_words import Spelt, spelt
 from structattn.data.batching.subword_dropout import SubwordDropout
 from structattn.data.folders.pairs import Pairs
 from structattn.data.folders.rare_words import RareWords
-from structattn.data.tokenization.spelling import Spelt, spelt
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS, PAD
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from structattn.data.batching.pairs import PairBatch
-from structattn.data.tokenization.spelling import Spelt
+from structattn.data.batching.spelled_words import Spelt
 from structattn.models import SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
