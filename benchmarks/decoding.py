@@ -30,7 +30,15 @@ from rich.table import Table
 
 from structattn.building.models import build_encoder_decoder
 from structattn.building.words import Words
-from structattn.decoding import BeamSearch, Hypothesis, Start, beam_search, in_batches, padded, translation
+from structattn.decoding import (
+    BeamSearch,
+    DecodingStart,
+    Hypothesis,
+    beam_search,
+    map_in_batches,
+    pad_sequences,
+    start_translation,
+)
 from structattn.models import EncoderDecoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
@@ -93,7 +101,7 @@ class Naive:
 
 
 def with_states(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:
-    return model, translation(model, source, lengths).state
+    return model, start_translation(model, source, lengths).state
 
 
 @torch.no_grad()
@@ -109,13 +117,13 @@ def translate(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tok
     """The best hypothesis of each sentence."""
 
     def decode(batch: list[Pair]) -> list[Hypothesis]:
-        source, lengths = padded([ids for ids, _ in batch])
+        source, lengths = pad_sequences([ids for ids, _ in batch])
         targets = torch.tensor([length for _, length in batch])
         stepper, state = way(model, source, lengths)
-        start = Start(TimedState(state, 0, targets), torch.ones_like(targets))
+        start = DecodingStart(TimedState(state, 0, targets), torch.ones_like(targets))
         return [best for (best,) in beam_search(OfGivenLengths(stepper), start, targets, BeamSearch(beam))]
 
-    return in_batches(pairs, [max(len(ids), length) for ids, length in pairs], tokens, decode)
+    return map_in_batches(pairs, [max(len(ids), length) for ids, length in pairs], tokens, decode)
 
 
 def sentences(count: int, vocabulary: int) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""Small random models of every mechanism, and models whose predictions are written down."""
+"""Small random models of every mechanism, and scripted models."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import torch
 
 from structattn.building.models import build_encoder_decoder
 from structattn.building.words import Words
-from structattn.decoding import Start
+from structattn.decoding import DecodingStart
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 
@@ -35,8 +35,8 @@ def translator():
             parts = {"encoder": {"layers": "1"}, "decoder": DECODERS[mechanism]}
             settings = EncoderDecoderSettings.model_validate({"kind": "encoder_decoder"} | SIZES | parts)
         model = build_encoder_decoder(settings, Words(9), Words(3 + symbols)).double().eval()
-        model.output.weight.data *= 3  # or sources would hardly matter
-        model.output.bias.data[0] += 1  # or hardly any text would end
+        model.output.weight.data *= 3  # otherwise sources would hardly matter
+        model.output.bias.data[0] += 1  # otherwise few texts would end
         return model
 
     return build
@@ -64,18 +64,18 @@ class WrittenState:
 
 
 class Written:
-    """A model whose logits are ``logits_of(sentence, step, token read)``; it counts what it is asked for."""
+    """A model whose logits are ``logits_of(sentence, step, token)``; it records the batch sizes of its steps."""
 
     def __init__(self, logits_of):
         self.logits_of, self.selected, self.rows = logits_of, 0, []
 
     def start(self, batch=1):
-        return Start(WrittenState(torch.arange(batch), 0, self), torch.ones(batch, dtype=torch.int64))
+        return DecodingStart(WrittenState(torch.arange(batch), 0, self), torch.ones(batch, dtype=torch.int64))
 
     def step(self, tokens, state):
         self.rows.append(len(tokens))
-        told = zip(state.sentences.tolist(), tokens.tolist(), strict=True)
-        logits = torch.stack([torch.as_tensor(self.logits_of(s, state.steps, token)).double() for s, token in told])
+        inputs = zip(state.sentences.tolist(), tokens.tolist(), strict=True)
+        logits = torch.stack([torch.as_tensor(self.logits_of(s, state.steps, token)).double() for s, token in inputs])
         return logits, WrittenState(state.sentences, state.steps + 1, self)
 
 

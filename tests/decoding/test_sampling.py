@@ -1,4 +1,4 @@
-"""Sampling: the filters by hand, the frequencies by chi-square, and the generator as the only source of chance."""
+"""Sampling: filters against explicit loops, frequencies by chi-square, randomness from the generator only."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from structattn.decoding import Sampling, greedy, padded, sample, translation
+from structattn.decoding import Sampling, greedy_search, pad_sequences, sample, start_translation
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 0.5, 2.0, -math.inf], [3.0, 0.0, -1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 SAMPLINGS = [
@@ -21,7 +21,7 @@ CRITICAL = {0: 0.0, 1: 15.14, 2: 18.42, 3: 21.11, 4: 23.51, 5: 25.74}
 
 
 def by_hand(logits, sampling):
-    """Class by class: temperature, the k likeliest, then the likeliest until their sum reaches p."""
+    """Class by class: temperature, the k most probable, then the most probable until their sum reaches p."""
     weights = {c: math.exp(x / sampling.temperature) for c, x in enumerate(logits)}
     order = sorted(weights, key=lambda c: (-weights[c], c))[: sampling.top_k or len(weights)]
     total, kept, mass = sum(weights[c] for c in order), [], 0.0
@@ -34,7 +34,7 @@ def by_hand(logits, sampling):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_filters_are_those_by_hand(sampling):
+def test_filters_match_explicit_loops(sampling):
     result = sampling.probabilities(LOGITS)
     expected = torch.tensor([by_hand(row, sampling) for row in LOGITS.tolist()], dtype=torch.float64)
     torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-15)
@@ -71,7 +71,7 @@ def test_frequencies_are_the_probabilities(written, sampling):
     assert chi_square <= CRITICAL[int(possible.sum()) - 1]
 
 
-def test_the_log_probability_is_the_models_own(written):
+def test_the_log_probability_is_that_of_the_unfiltered_model(written):
     model = written(lambda sentence, step, token: LOGITS[step % 2])
     (text,) = sample(model, model.start(), 6, torch.Generator().manual_seed(1), Sampling(2.0, top_k=3))
     predictions = F.log_softmax(LOGITS, -1)
@@ -81,14 +81,14 @@ def test_the_log_probability_is_the_models_own(written):
 
 @pytest.mark.parametrize("mechanism", ["softmax", "nondeterministic", "two_stream"])
 def test_temperature_0_is_greedy(translator, sources, mechanism):
-    model, (ids, lengths) = translator(mechanism, 6), padded(sources(5))
-    start = translation(model, ids, lengths)
-    assert sample(model, start, 8, torch.Generator(), Sampling(0.0)) == greedy(model, start, 8)
+    model, (ids, lengths) = translator(mechanism, 6), pad_sequences(sources(5))
+    start = start_translation(model, ids, lengths)
+    assert sample(model, start, 8, torch.Generator(), Sampling(0.0)) == greedy_search(model, start, 8)
 
 
-def test_chance_comes_from_the_generator_alone(translator, sources):
-    model, (ids, lengths) = translator("softmax", 6), padded(sources(5))
-    start = translation(model, ids, lengths)
+def test_randomness_comes_from_the_generator_only(translator, sources):
+    model, (ids, lengths) = translator("softmax", 6), pad_sequences(sources(5))
+    start = start_translation(model, ids, lengths)
 
     def drawn(seed, other):
         torch.manual_seed(other)
@@ -102,21 +102,21 @@ def test_a_generator_for_each_sentence_makes_its_text_independent_of_the_others(
     model, lines = translator("softmax", 6), sources(5)
 
     def drawn(numbers):
-        start = translation(model, *padded([lines[number] for number in numbers]))
+        start = start_translation(model, *pad_sequences([lines[number] for number in numbers]))
         return sample(model, start, 8, [torch.Generator().manual_seed(40 + number) for number in numbers])
 
     together, apart = drawn(range(5)), [drawn([number])[0] for number in range(5)]
     assert [text.tokens for text in together] == [text.tokens for text in apart]
     with pytest.raises(ValueError, match="1 generators for 5 sentences"):
-        sample(model, translation(model, *padded(lines)), 8, [torch.Generator()])
+        sample(model, start_translation(model, *pad_sequences(lines)), 8, [torch.Generator()])
 
 
 def test_prefixes_are_kept(translator, sources):
-    model, (ids, lengths) = translator("softmax", 6), padded(sources(3))
-    prefixes, start = [(5, 4), (), (3, 3, 3)], translation(model, ids, lengths)
+    model, (ids, lengths) = translator("softmax", 6), pad_sequences(sources(3))
+    prefixes, start = [(5, 4), (), (3, 3, 3)], start_translation(model, ids, lengths)
     for texts in (
         sample(model, start, 5, torch.Generator().manual_seed(0), prefixes=prefixes),
-        greedy(model, start, 5, prefixes=prefixes),
+        greedy_search(model, start, 5, prefixes=prefixes),
     ):
         for text, prefix in zip(texts, prefixes, strict=True):
             assert text.tokens[: len(prefix)] == prefix
@@ -125,6 +125,6 @@ def test_prefixes_are_kept(translator, sources):
 @pytest.mark.parametrize(
     "arguments", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}]
 )
-def test_impossible_samplings_are_refused(arguments):
+def test_invalid_settings_are_refused(arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))}=.*expected"):
         Sampling(**arguments)

@@ -1,4 +1,4 @@
-"""The second stage: words are whole, none is unknown, and their log p is what the decoder gives."""
+"""Spelling of <unk>: no empty or unknown words, and log-probabilities that match the decoder step by step."""
 
 import itertools
 import math
@@ -6,8 +6,16 @@ import math
 import pytest
 import torch
 
-from structattn.decoding import BeamSearch, Hypothesis, PerToken, WholeWords, beam_search, spellings, with_spellings
-from structattn.decoding.stepper import Start
+from structattn.decoding import (
+    BeamSearch,
+    Hypothesis,
+    PerTokenPenalty,
+    SpellingStepper,
+    add_spelling_score,
+    beam_search,
+    search_spellings,
+)
+from structattn.decoding.stepper import DecodingStart
 from structattn.models import SpellingDecoder
 
 CHARACTERS, WIDTH = 6, 5  # <pad>, <bos>, <eos>, <unk>, and two characters
@@ -28,7 +36,7 @@ def vectors(count):
 
 
 def log_p(model, x, word):
-    """Of a word among those that may come out, character by character."""
+    """Return log p of a word among the allowed ones, character by character."""
     state, total = model.initial_state(x[None]), 0.0
     for before, after in itertools.pairwise([1, *word, 2]):
         logits, state = model.step(torch.tensor([before]), state)
@@ -40,11 +48,11 @@ def log_p(model, x, word):
 
 
 @torch.no_grad()
-def test_all_words_that_may_come_out_are_found_by_a_wide_beam():
+def test_a_wide_beam_finds_all_allowed_words():
     (model,), xs = decoders(), vectors(3)
     words = [word for length in (1, 2, 3) for word in itertools.product((4, 5), repeat=length)]
-    start = Start(model.initial_state(xs), torch.ones(3, dtype=torch.int64))
-    found = beam_search(WholeWords(model), start, 4, BeamSearch(40), n_best=14)
+    start = DecodingStart(model.initial_state(xs), torch.ones(3, dtype=torch.int64))
+    found = beam_search(SpellingStepper(model), start, 4, BeamSearch(40), n_best=14)
     for x, hypotheses in zip(xs, found, strict=True):
         expected = {word: log_p(model, x, word) for word in words}
         finished = {each.text: each.log_probability for each in hypotheses if each.finished}
@@ -53,9 +61,9 @@ def test_all_words_that_may_come_out_are_found_by_a_wide_beam():
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_no_word_is_empty_or_unknown(count, beam):
+def test_no_word_is_empty_or_contains_unknown_characters(count, beam):
     xs = vectors(50)
-    found = spellings(decoders(count), [xs] * count, beam)
+    found = search_spellings(decoders(count), [xs] * count, beam)
     words = [best[0].text for best in found]
     assert all(words)
     assert {character for word in words for character in word} <= {4, 5}
@@ -63,10 +71,10 @@ def test_no_word_is_empty_or_unknown(count, beam):
 
 
 @torch.no_grad()
-def test_a_greater_beam_finds_likelier_words():
+def test_a_larger_beam_finds_more_probable_words():
     (model,), xs = decoders(ends=0.0), vectors(20)
-    greedy, wide = (spellings([model], [xs], beam) for beam in (1, 8))
-    gains = [after[0].log_probability - before[0].log_probability for before, after in zip(greedy, wide, strict=True)]
+    narrow, wide = (search_spellings([model], [xs], beam) for beam in (1, 8))
+    gains = [after[0].log_probability - before[0].log_probability for before, after in zip(narrow, wide, strict=True)]
     assert max(gains) > 0
     for x, (best,) in zip(xs, wide, strict=True):
         assert best.log_probability == pytest.approx(log_p(model, x, best.text), rel=1e-9)
@@ -74,5 +82,5 @@ def test_a_greater_beam_finds_likelier_words():
 
 def test_words_and_characters_are_scored_together():
     hypothesis = Hypothesis((5, 3, 2), -3.0, -1.0)
-    found = with_spellings(hypothesis, -6.0, PerToken())
+    found = add_spelling_score(hypothesis, -6.0, PerTokenPenalty())
     assert (found.tokens, found.log_probability, found.score) == ((5, 3, 2), -9.0, -3.0)

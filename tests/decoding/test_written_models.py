@@ -1,4 +1,4 @@
-"""Decoding of models whose predictions are written down: ends, prohibitions, ties, and what the model is asked for."""
+"""Decoding with scripted models: finishing, forbidden tokens, ties, and the steps that the model is called for."""
 
 import math
 
@@ -7,12 +7,12 @@ import torch
 
 from structattn.decoding import (
     BeamSearch,
-    PerToken,
-    Unnormalized,
+    NoLengthPenalty,
+    PerTokenPenalty,
     beam_search,
     dusell_chiang_2024,
     fairseq,
-    greedy,
+    greedy_search,
     sample,
     you_2020,
 )
@@ -24,22 +24,22 @@ def logs(*probabilities):
     return [math.log(p) if p else -INF for p in probabilities]
 
 
-def test_without_an_end_texts_are_cut_and_reported(written):
+def test_texts_without_eos_are_cut_and_unfinished(written):
     model = written(lambda sentence, step, token: [-5.0, 1.0, 0.5])
-    (cut,) = greedy(model, model.start(), 6)
+    (cut,) = greedy_search(model, model.start(), 6)
     assert (cut.tokens, cut.text, cut.finished) == ((3,) * 6, (3,) * 6, False)
     ((cut,),) = beam_search(model, model.start(), 6, BeamSearch(2))
     assert (cut.tokens, cut.finished) == ((3,) * 6, False)
 
 
-@pytest.mark.parametrize("finished", ["apart", "compete"])
-def test_a_finished_text_goes_before_a_likelier_cut_one(written, finished):
+@pytest.mark.parametrize("finishing", ["separate", "in_beam"])
+def test_a_finished_text_precedes_a_more_probable_unfinished_one(written, finishing):
     model = written(lambda sentence, step, token: logs(0.3, 0.7))
-    (hypotheses,) = beam_search(model, model.start(), 3, BeamSearch(2, finished=finished), n_best=2)
-    assert [hypothesis.tokens for hypothesis in hypotheses] == [(2,), (3, 2) if finished == "apart" else (3, 3, 3)]
+    (hypotheses,) = beam_search(model, model.start(), 3, BeamSearch(2, finishing=finishing), n_best=2)
+    assert [hypothesis.tokens for hypothesis in hypotheses] == [(2,), (3, 2) if finishing == "separate" else (3, 3, 3)]
 
 
-def test_what_is_forbidden_is_never_chosen(written):
+def test_forbidden_tokens_are_never_chosen(written):
     model = written(lambda sentence, step, token: [0.0, -INF, 1.0 if step < 2 else -INF])
     (hypotheses,) = beam_search(model, model.start(), 5, BeamSearch(4), n_best=4)
     assert [hypothesis.tokens for hypothesis in hypotheses] == [(4, 4, 2), (2,), (4, 2)]
@@ -49,24 +49,24 @@ def test_what_is_forbidden_is_never_chosen(written):
         assert drawn.finished
 
 
-def test_a_dead_end(written):
+def test_all_tokens_forbidden(written):
     model = written(lambda sentence, step, token: [-INF, 0.0] if step < 2 else [-INF, -INF])
     assert beam_search(model, model.start(), 5) == [[]]
-    for (cut,) in (greedy(model, model.start(), 5), sample(model, model.start(), 5, torch.Generator())):
+    for (cut,) in (greedy_search(model, model.start(), 5), sample(model, model.start(), 5, torch.Generator())):
         assert (cut.tokens, cut.log_probability, cut.finished) == ((3, 3), 0.0, False)
 
 
 def test_an_impossible_prefix(written):
     model = written(lambda sentence, step, token: [0.0, 1.0, -INF])
     assert beam_search(model, model.start(), 5, prefixes=[(4,)]) == [[]]
-    (forced,) = greedy(model, model.start(), 5, prefixes=[(4,)])
+    (forced,) = greedy_search(model, model.start(), 5, prefixes=[(4,)])
     assert forced.tokens[0] == 4
     assert forced.log_probability == -INF
 
 
 def test_nan_is_refused(written):
     model = written(lambda sentence, step, token: [0.0, math.nan, 1.0])
-    for decode in (greedy, beam_search, lambda *a: sample(*a, torch.Generator())):
+    for decode in (greedy_search, beam_search, lambda *a: sample(*a, torch.Generator())):
         with pytest.raises(ValueError, match="NaN"):
             decode(model, model.start(), 3)
 
@@ -75,13 +75,13 @@ def test_ties_go_to_the_lower_token_and_the_earlier_hypothesis(written):
     model = written(lambda sentence, step, token: [-1.0, 0.0, 0.0, 0.0] if step < 2 else [9.0, 0.0, 0.0, 0.0])
     (hypotheses,) = beam_search(model, model.start(), 5, BeamSearch(4), n_best=4)
     assert [hypothesis.tokens for hypothesis in hypotheses[1:]] == [(3, 3, 2), (3, 4, 2), (3, 5, 2)]
-    assert greedy(model, model.start(), 5)[0].tokens == (3, 3, 2)
+    assert greedy_search(model, model.start(), 5)[0].tokens == (3, 3, 2)
 
 
-def test_sentences_that_are_done_leave_the_batch(written):
+def test_finished_sentences_leave_the_batch(written):
     ends = {0: 1, 1: 4, 2: 2}
     model = written(lambda sentence, step, token: [20.0 if step >= ends[sentence] else -20.0, 0.0, 0.1])
-    texts = greedy(model, model.start(3), 9)
+    texts = greedy_search(model, model.start(3), 9)
     assert [len(hypothesis.text) for hypothesis in texts] == [1, 4, 2]
     assert model.rows == [3, 3, 2, 1, 1]
     model.rows.clear()
@@ -90,28 +90,28 @@ def test_sentences_that_are_done_leave_the_batch(written):
     assert model.rows == [3, 6, 4, 2, 2]
 
 
-def test_states_are_copied_only_where_rows_move(written):
+def test_states_are_copied_only_if_rows_change(written):
     model = written(lambda sentence, step, token: [-20.0, 0.0, -4.0 if step else -20.0])
-    greedy(model, model.start(3), 5)
+    greedy_search(model, model.start(3), 5)
     assert model.selected == 0
     beam_search(model, model.start(3), 5, BeamSearch(1))
     assert model.selected == 0
 
 
-def test_one_row_for_each_sentence_while_a_prefix_is_forced(written):
+def test_a_forced_prefix_needs_one_row_for_each_sentence(written):
     model = written(lambda sentence, step, token: [-2.0, 0.0, 0.1])
     beam_search(model, model.start(2), 5, BeamSearch(3), prefixes=[(3, 4, 4), (4, 4)])
     assert model.rows == [2, 2, 2, 4, 6]
 
 
-# p(<eos>) at the first step 0.4, then 0.9 and 0.99: by the mean, the longer the better; in all, the shorter.
+# p(<eos>) is 0.4, then 0.1 twice, then 0.99: the mean over tokens prefers longer texts, the sum shorter ones.
 def improving(sentence, step, token):
     return logs(*((0.4, 0.6) if step == 0 else (0.1, 0.9) if step < 3 else (0.99, 0.01)))
 
 
-def test_exact_goes_on_where_the_first_end_is_not_the_best(written):
+def test_exact_continues_while_a_better_text_is_possible(written):
     model = written(improving)
-    for search in (BeamSearch(2, PerToken()), BeamSearch(2), dusell_chiang_2024(2)):
+    for search in (BeamSearch(2, PerTokenPenalty()), BeamSearch(2), dusell_chiang_2024(2)):
         ((best,),) = beam_search(model, model.start(), 8, search)
         assert best.tokens == (3, 3, 3, 2)
         assert best.log_probability == pytest.approx(math.log(0.6 * 0.81 * 0.99))
@@ -119,7 +119,7 @@ def test_exact_goes_on_where_the_first_end_is_not_the_best(written):
     assert first.tokens == (2,)
 
 
-def test_exact_stops_as_soon_as_nothing_better_can_come(written):
+def test_exact_stops_as_soon_as_no_better_text_is_possible(written):
     model = written(lambda sentence, step, token: logs(0.2, 0.7, 0.1))
     for n_best, steps in ((1, 5), (2, 6)):
         model.rows.clear()
@@ -128,7 +128,7 @@ def test_exact_stops_as_soon_as_nothing_better_can_come(written):
         assert len(model.rows) == steps  # 0.7^5 < 0.2 and 0.7^6 < 0.14
 
 
-def test_count_stops_when_the_beam_is_full(written):
+def test_all_finished_stops_when_the_beam_is_full(written):
     model = written(improving)
     (hypotheses,) = beam_search(model, model.start(), 8, fairseq(1), n_best=1)
     assert hypotheses[0].tokens == (3, 3, 3, 2)
@@ -138,38 +138,38 @@ def test_count_stops_when_the_beam_is_full(written):
     assert len(model.rows) == 2
 
 
-def test_best_stops_when_the_best_is_finished(written):
+def test_best_finished_stops_when_the_best_is_finished(written):
     model = written(lambda sentence, step, token: logs(*((0.5, 0.3, 0.2) if step == 0 else (0.98, 0.01, 0.01))))
     ((first,),) = beam_search(model, model.start(), 8, dusell_chiang_2024())
     assert first.tokens == (2,)
     assert model.rows == [1]
-    ((exact,),) = beam_search(model, model.start(), 8, BeamSearch(4, PerToken()))
+    ((exact,),) = beam_search(model, model.start(), 8, BeamSearch(4, PerTokenPenalty()))
     assert exact.tokens == (3, 2)
 
 
-def test_finished_hypotheses_take_places_only_where_they_compete(written):
+def test_finished_hypotheses_occupy_the_beam_only_if_in_beam(written):
     model = written(lambda sentence, step, token: logs(0.4, 0.35, 0.25))
-    for finished, rows in (("apart", [1, 2, 2]), ("compete", [1, 1])):
+    for finishing, rows in (("separate", [1, 2, 2]), ("in_beam", [1, 1])):
         model.rows.clear()
-        beam_search(model, model.start(), 3, BeamSearch(2, PerToken(), finished=finished), n_best=2)
+        beam_search(model, model.start(), 3, BeamSearch(2, PerTokenPenalty(), finishing=finishing), n_best=2)
         assert model.rows == rows
 
 
-def test_the_winner_of_you_2020_is_the_likeliest_that_remains(written):
+def test_you_2020_returns_the_most_probable_remaining_hypothesis(written):
     model = written(improving)
-    by_rule = BeamSearch(3, you_2020().rule, finished="compete")
+    by_rule = BeamSearch(3, you_2020().length_penalty, finishing="in_beam")
     rule, likeliest = (beam_search(model, model.start(), 8, s, n_best=3)[0] for s in (by_rule, you_2020(3)))
     assert {h.tokens for h in rule} == {h.tokens for h in likeliest}
     scores = [hypothesis.score for hypothesis in likeliest]
     assert scores == sorted((h.log_probability for h in rule), reverse=True)
 
 
-def test_with_a_ranking_the_search_goes_on_until_the_beam_can_no_longer_change(written):
+def test_with_a_final_penalty_the_search_continues_until_the_beam_cannot_change(written):
     first, second = [0.3, 0.7] + [0] * 6, [0.3, 0.125] + [0.575 / 6] * 6
     model = written(lambda sentence, step, token: logs(*(first, second, [0.5, 0.5] + [0] * 6)[step]))
-    search = BeamSearch(3, PerToken(), finished="compete", ranking=Unnormalized())
+    search = BeamSearch(3, PerTokenPenalty(), finishing="in_beam", final_penalty=NoLengthPenalty())
     ((winner,),) = beam_search(model, model.start(), 3, search)
-    assert winner.tokens == (3, 2)  # by then, (2,) is likelier but was pushed out
-    (by_rule,) = beam_search(model, model.start(), 3, BeamSearch(3, PerToken(), finished="compete"))
+    assert winner.tokens == (3, 2)  # (2,) is more probable but has been displaced
+    (by_rule,) = beam_search(model, model.start(), 3, BeamSearch(3, PerTokenPenalty(), finishing="in_beam"))
     assert by_rule[0].tokens == (3, 2)
-    assert len(model.rows) == 3 + 2  # which the winner under the rule need not wait for
+    assert len(model.rows) == 3 + 2  # under the length penalty alone, two steps are enough

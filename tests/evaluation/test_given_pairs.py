@@ -39,7 +39,7 @@ def by_hand(model, sides):
     return [
         score_pairs(
             model, torch.tensor([[*sides.source.encode(line), 2]]), [[*sides.target.encode(text), 2]]
-        ).log_probabilities.item()
+        ).log_probs.item()
         for line, text in zip(LINES, TEXTS, strict=True)
     ]
 

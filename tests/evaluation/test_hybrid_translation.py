@@ -17,7 +17,7 @@ from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.batching.spelled_words import spelling_table
 from structattn.data.tokenization.spelling import speller_of
-from structattn.decoding import Hypothesis, Sampling, length_limits
+from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.evaluation.translation import SEARCHES, translator_of
 from structattn.inference.runs import open_run
 from structattn.inference.translator import Draws, Translator
@@ -50,7 +50,7 @@ def random_model(names, prepared, seed, likely=8.0, **changes):
 
 def translator(model, prepared, unknown, beam=4, search="fairseq"):
     return Translator(
-        (model,), prepared.sides, SEARCHES[search](beam), partial(length_limits, extra=5), unknown=unknown
+        (model,), prepared.sides, SEARCHES[search](beam), partial(max_target_lengths, extra=5), unknown=unknown
     )
 
 

@@ -14,7 +14,7 @@ from structattn.attention import CrossGaussianAttention
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.folders.prepared import open_prepared
-from structattn.decoding import Gnmt, LengthPower, Sampling, score_pairs
+from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.evaluation.comparing import compared_runs
 from structattn.evaluation.evaluate import evaluate, evaluate_run
 from structattn.evaluation.translation import pair_scorer_of, translation_scores, translator_of
@@ -91,7 +91,7 @@ def test_cross_entropy_is_that_of_the_texts(place, run):
     for source, target in pairs(40, 3):
         text = [*sides.target.encode(target), 2]
         source_ids = torch.tensor([[*sides.source.encode(source), 2]])
-        total -= score_pairs(run.model, source_ids, [text]).log_probabilities.double().item()
+        total -= score_pairs(run.model, source_ids, [text]).log_probs.double().item()
         symbols += len(text)
     assert evaluate(place / "run", "test", "last").cross_entropy == pytest.approx(total / symbols, rel=1e-5)
 
@@ -256,17 +256,18 @@ def test_limits_are_those_of_the_settings(run):
         assert translator_of([run], how).limits(lengths).tolist() == expected
 
 
-def test_the_exponent_of_the_length_is_that_of_the_settings(place, run):
-    assert translator_of([run], EvaluationSettings(search="fairseq")).search.rule == LengthPower(1.0)
-    assert translator_of([run], EvaluationSettings(search="fairseq", length_exponent=0.6)).search.rule == LengthPower(
-        0.6
-    )
-    assert translator_of([run], EvaluationSettings(search="you-2020")).search.rule == Gnmt(0.6)
+def test_the_length_penalty_is_that_of_the_settings(place, run):
+    def penalty(**settings):
+        return translator_of([run], EvaluationSettings(**settings)).search.length_penalty
+
+    assert penalty(search="fairseq") == PowerPenalty(1.0)
+    assert penalty(search="fairseq", length_exponent=0.6) == PowerPenalty(0.6)
+    assert penalty(search="you-2020") == GNMTPenalty(0.6)
+    assert penalty(search="you-2020", length_exponent=0.3) == GNMTPenalty(0.3)
     fixed = EvaluationSettings(search="fairseq", length_exponent=0.6)
     assert fixed.changed({"search": "dusell-chiang-2024"}).length_exponent is None
     assert fixed.changed({"search": "you-2020", "length_exponent": 0.2}).length_exponent == 0.2
     assert fixed.changed({"search": "fairseq", "beam": 2}).length_exponent == 0.6
-    assert translator_of([run], EvaluationSettings(search="you-2020", length_exponent=0.3)).search.rule == Gnmt(0.3)
     arguments = ["--search", "dusell-chiang-2024", "--length-exponent", "0.6"]
     refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")
     assert refused.exit_code == 2

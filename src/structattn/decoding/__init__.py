@@ -1,47 +1,74 @@
-"""From models to texts: greedy search, sampling, beam search, ensembles, and scores of given texts."""
+"""Decoding: beam search, greedy search, sampling, ensembles, and log-probabilities of given texts.
 
-from structattn.decoding.batches import batches_by_length, in_batches
-from structattn.decoding.beam_search import beam_search
+- Inputs and outputs: ``Stepper`` (a model with ``step``), ``DecoderState``, ``DecodingStart``, made by
+  ``start_translation`` or ``start_continuation``; ``Hypothesis``.
+- ``beam_search`` with ``BeamSearch`` settings: length penalties ``NoLengthPenalty``, ``PerTokenPenalty``,
+  ``GNMTPenalty``, ``PowerPenalty`` (protocol ``LengthPenalty``); presets ``fairseq``, ``you_2020``,
+  ``dusell_chiang_2024``.
+- ``greedy_search``; ``sample`` with ``Sampling`` (temperature, top-k, top-p); ``Ensemble`` of models.
+- ``score_pairs`` and ``score_texts`` return ``SequenceScores``.
+- ``search_spellings``, ``SpellingStepper``, ``add_spelling_score``: the second stage of two-stage decoding.
+- ``max_target_lengths``, ``pad_sequences``, ``batches_by_length``, ``map_in_batches``.
+"""
+
+from structattn.decoding.batches import batches_by_length, map_in_batches
+from structattn.decoding.beam.presets import (
+    BeamSearch,
+    GNMTPenalty,
+    LengthPenalty,
+    NoLengthPenalty,
+    PerTokenPenalty,
+    PowerPenalty,
+    dusell_chiang_2024,
+    fairseq,
+    you_2020,
+)
+from structattn.decoding.beam.search import beam_search
 from structattn.decoding.ensemble import Ensemble
-from structattn.decoding.greedy import greedy
-from structattn.decoding.hypothesis import Hypothesis
-from structattn.decoding.length_rules import Gnmt, LengthPower, LengthRule, PerToken, Unnormalized
-from structattn.decoding.limits import length_limits
-from structattn.decoding.presets import BeamSearch, dusell_chiang_2024, fairseq, you_2020
+from structattn.decoding.greedy import greedy_search
+from structattn.decoding.limits import max_target_lengths
 from structattn.decoding.sampling import Sampling, sample
-from structattn.decoding.scoring import TextScores, score_pairs, score_texts
-from structattn.decoding.spelling import WholeWords, spellings, with_spellings
-from structattn.decoding.stepper import DecoderState, Start, Stepper, continuation, padded, translation
+from structattn.decoding.scoring import SequenceScores, score_pairs, score_texts
+from structattn.decoding.spelling import SpellingStepper, add_spelling_score, search_spellings
+from structattn.decoding.stepper import (
+    DecoderState,
+    DecodingStart,
+    Hypothesis,
+    Stepper,
+    pad_sequences,
+    start_continuation,
+    start_translation,
+)
 
 __all__ = [
     "BeamSearch",
     "DecoderState",
+    "DecodingStart",
     "Ensemble",
-    "Gnmt",
+    "GNMTPenalty",
     "Hypothesis",
-    "LengthPower",
-    "LengthRule",
-    "PerToken",
+    "LengthPenalty",
+    "NoLengthPenalty",
+    "PerTokenPenalty",
+    "PowerPenalty",
     "Sampling",
-    "Start",
+    "SequenceScores",
+    "SpellingStepper",
     "Stepper",
-    "TextScores",
-    "Unnormalized",
-    "WholeWords",
+    "add_spelling_score",
     "batches_by_length",
     "beam_search",
-    "continuation",
     "dusell_chiang_2024",
     "fairseq",
-    "greedy",
-    "in_batches",
-    "length_limits",
-    "padded",
+    "greedy_search",
+    "map_in_batches",
+    "max_target_lengths",
+    "pad_sequences",
     "sample",
     "score_pairs",
     "score_texts",
-    "spellings",
-    "translation",
-    "with_spellings",
+    "search_spellings",
+    "start_continuation",
+    "start_translation",
     "you_2020",
 ]

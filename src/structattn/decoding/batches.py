@@ -1,4 +1,4 @@
-"""Many items in batches of similar length: sort, split, decode, and bring back into order."""
+"""Batches of items of similar length, with results in the order of the items."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -7,43 +7,46 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def batches_by_length(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """The numbers of items in batches whose padded size, items * longest length, is at most ``tokens``.
+def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return the indices of items in batches of padded size, items * longest length, at most ``max_tokens``.
 
-    By falling length, so that what needs most memory comes first, and in their order among equals. An item that is too
-    long for that is a batch alone; an item of length 0 counts as 1.
+    Longest items come first, so that the batch that needs most memory is the first one; equally long items keep their
+    order. An item longer than ``max_tokens`` forms a batch alone. An item of length 0 counts as 1.
 
     Raises:
-        ValueError: ``tokens`` is not positive.
+        ValueError: ``max_tokens`` is less than 1.
     """
-    if tokens < 1:
-        raise ValueError(f"tokens={tokens}; expected at least 1")
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}; expected at least 1")
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if batches and (len(batches[-1]) + 1) * max(1, lengths[batches[-1][0]]) <= tokens:
+        if batches and (len(batches[-1]) + 1) * max(1, lengths[batches[-1][0]]) <= max_tokens:
             batches[-1].append(index)
         else:
             batches.append([index])
     return batches
 
 
-def in_batches(
-    items: Sequence[Item], lengths: Sequence[int], tokens: int, decode: Callable[[list[Item]], Sequence[Result]]
+def map_in_batches(
+    items: Sequence[Item],
+    lengths: Sequence[int],
+    max_tokens: int,
+    function: Callable[[list[Item]], Sequence[Result]],
 ) -> list[Result]:
-    """What ``decode`` makes of each item, in the order of the items.
+    """Apply a function to items in batches of similar length; return one result for each item, in their order.
 
     Args:
-        items: anything that ``decode`` takes a list of.
-        lengths: of the items, source tokens for instance.
-        tokens: the padded size of a batch. A beam search holds ``beam`` states for each item.
-        decode: from the items of a batch to one result for each.
+        items: the arguments.
+        lengths: of the items, for instance in source tokens.
+        max_tokens: the maximum padded size of a batch. A beam search holds ``beam_size`` states for each item.
+        function: takes the items of a batch and returns one result for each.
 
     Raises:
-        ValueError: ``tokens`` is not positive, or the lengths or results are not as many as the items.
+        ValueError: ``max_tokens`` is less than 1, or there is not one length or one result for each item.
     """
     if len(lengths) != len(items):
         raise ValueError(f"{len(lengths)} lengths for {len(items)} items; expected one for each")
     results: dict[int, Result] = {}
-    for batch in batches_by_length(lengths, tokens):
-        results.update(zip(batch, decode([items[index] for index in batch]), strict=True))
+    for batch in batches_by_length(lengths, max_tokens):
+        results.update(zip(batch, function([items[index] for index in batch]), strict=True))
     return [results[index] for index in range(len(items))]

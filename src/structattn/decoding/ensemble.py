@@ -1,45 +1,51 @@
-"""Several models that predict as one."""
+"""Ensembles: several models that predict as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.logits import at_least_single, log_normalizer
-from structattn.decoding.stepper import Start
+from structattn.decoding.logits import with_log_normalizer
+from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
+
+
+class _Member(Stepper, Protocol):
+    """A model that predicts whole sequences and single steps."""
+
+    def __call__(self, *inputs: Tensor | None) -> Float[Tensor, "*batch classes"]: ...
 
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The state of each model."""
+    """The states of all models."""
 
-    members: tuple[Any, ...]
+    members: tuple[DecoderState, ...]
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "EnsembleState":
-        """The states of some members of the batch, in a new order."""
+    def select(self, indices: Int[Tensor, " selected"]) -> "EnsembleState":
+        """Return the states of some members of the batch, in a new order."""
         return EnsembleState(tuple(state.select(indices) for state in self.members))
 
 
 class Ensemble:
-    """The mean of what M models predict, a ``Stepper`` like each of them.
+    """The average of the predictions of M models; a ``Stepper``, as each of them is.
 
-    "probabilities": p = 1/M sum_m p_m, which any one model can keep from zero; the field's default (Ott et al. 2019).
-    "log_probabilities": p proportional to prod_m p_m^(1/M), which any one model can bring to zero.
+    "probabilities": p = 1/M sum_m p_m, which a single model can keep from zero; the usual choice (Ott et al. 2019).
+    "log_probabilities": p proportional to prod_m p_m^(1/M), which a single model can bring to zero.
 
     Args:
-        models: of the same target vocabulary; what they read as sources may differ.
-        average: of what the mean is taken.
+        models: with the same target vocabulary; their sources may differ.
+        average: what is averaged.
 
     Raises:
-        ValueError: no model, or an unknown mean.
+        ValueError: there are no models, or ``average`` is unknown.
     """
 
     def __init__(
         self,
-        models: Sequence[Any],
+        models: Sequence[_Member],
         average: Literal["probabilities", "log_probabilities"] = "probabilities",
     ) -> None:
         if not models:
@@ -48,25 +54,25 @@ class Ensemble:
             raise ValueError(f"average={average!r}; expected 'probabilities' or 'log_probabilities'")
         self.models, self.average = tuple(models), average
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Float[Tensor, "*batch classes"]:
-        """Logits of whole sequences: every model's forward door is given the same."""
-        return self.mean([model(*args, **kwargs) for model in self.models])
+    def __call__(self, *inputs: Tensor | None) -> Float[Tensor, "*batch classes"]:
+        """Return log-probabilities for whole sequences; every model is called with the same inputs."""
+        return self.mean([model(*inputs) for model in self.models])
 
-    def start(self, starts: Sequence[Start]) -> Start:
-        """One start made of each model's own, in the order of the models, all of the same sentences."""
+    def start(self, starts: Sequence[DecodingStart]) -> DecodingStart:
+        """Combine one start of each model, in the order of the models, for the same sentences."""
         if len(starts) != len(self.models):
             raise ValueError(f"{len(starts)} starts for {len(self.models)} models; expected one for each")
-        return Start(EnsembleState(tuple(start.state for start in starts)), starts[0].tokens)
+        return DecodingStart(EnsembleState(tuple(start.state for start in starts)), starts[0].tokens)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: EnsembleState
     ) -> tuple[Float[Tensor, "batch classes"], EnsembleState]:
-        """Every model reads the token. Cost: the sum of theirs."""
+        """Take one more token in every model; return log-probabilities for the next one and the states."""
         stepped = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
         return self.mean([logits for logits, _ in stepped]), EnsembleState(tuple(after for _, after in stepped))
 
     def mean(self, logits: Sequence[Float[Tensor, "*batch classes"]]) -> Float[Tensor, "*batch classes"]:
-        """One prediction of those of each model."""
-        whole = [at_least_single(of_one) for of_one in logits]
-        predictions = torch.stack([of_one - log_normalizer(of_one)[..., None] for of_one in whole])
-        return predictions.logsumexp(0) if self.average == "probabilities" else predictions.mean(0)
+        """Return the average of the models' predictions, as log-probabilities up to a constant."""
+        normalized = [with_log_normalizer(of_model) for of_model in logits]
+        log_probs = torch.stack([of_model - log_normalizer[..., None] for of_model, log_normalizer in normalized])
+        return log_probs.logsumexp(0) if self.average == "probabilities" else log_probs.mean(0)

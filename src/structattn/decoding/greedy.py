@@ -1,39 +1,110 @@
-"""Greedy search."""
+"""Decoding with one hypothesis for each sentence: the loop shared by greedy search and sampling, and greedy search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.decode_loop import one_by_one
-from structattn.decoding.hypothesis import Hypothesis
-from structattn.decoding.limits import Limits
-from structattn.decoding.stepper import Start, Stepper
+from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
+from structattn.decoding.logits import with_log_normalizer
+from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
+
+ChooseClasses = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]
+"""Returns the class to take for each unfinished sentence, given logits and the sentences' indices in the batch."""
 
 
-def greedy(
-    model: Stepper, start: Start, limits: Limits, prefixes: Sequence[Sequence[int]] | None = None
+def greedy_search(
+    model: Stepper, start: DecodingStart, max_lengths: MaxLengths, prefixes: Sequence[Sequence[int]] | None = None
 ) -> list[Hypothesis]:
-    """The likeliest token at each step, the one of lower id among equals.
+    """Take the most probable token at each step, the one of lower id among equals.
 
     Args:
-        model: what predicts, in evaluation mode.
-        start: the sentences, from ``translation`` or ``continuation``.
-        limits: the most tokens of each text, <eos> and forced ones counted; one number is everyone's.
-        prefixes: what each text must begin with, without <bos>.
+        model: in evaluation mode.
+        start: the sentences, from ``start_translation`` or ``start_continuation``.
+        max_lengths: the maximum number of tokens of each text, <eos> and prefix included; one number for all, or one
+            for each sentence.
+        prefixes: ids, without <bos>, that each text must begin with.
 
     Returns:
-        One hypothesis for each sentence; unfinished where the limit cut it. The score is the log-probability.
+        One hypothesis for each sentence, unfinished where it was cut at the maximum length. Its score is its
+        log-probability.
 
     Raises:
-        ValueError: the model gives NaN, or limits or prefixes do not fit.
+        ValueError: the model returns NaN, or ``max_lengths`` or ``prefixes`` is invalid.
     """
-    return one_by_one(model, start, lambda logits, _: likeliest(logits), limits, prefixes)
+    return decode_loop(model, start, lambda logits, _: argmax_class(logits), max_lengths, prefixes)
 
 
-def likeliest(logits: Float[Tensor, "batch classes"]) -> Int[Tensor, " batch"]:
-    """The class of the greatest logit, the first of equals."""
-    greatest, chosen = logits.max(1)
+def argmax_class(logits: Float[Tensor, "batch classes"]) -> Int[Tensor, " batch"]:
+    """Return the class of the greatest logit, the first among equals.
+
+    Raises:
+        ValueError: a logit is NaN.
+    """
+    greatest, classes = logits.max(1)
     if bool(greatest.isnan().any()):
-        raise ValueError("the model gave NaN; there is no best among its predictions")
-    return chosen
+        raise ValueError("the model returned NaN logits; expected numbers or -inf")
+    return classes
+
+
+@dataclass
+class _OpenSentences:
+    """The sentences that are not finished: indices in the batch, the next token to give to the model, and its state."""
+
+    sentences: Int[Tensor, " open"]
+    tokens: Int[Tensor, " open"]
+    state: DecoderState
+
+    def keep(self, kept: Tensor) -> "_OpenSentences":
+        """Return those where ``kept`` is true."""
+        if bool(kept.all()):
+            return self
+        rows = kept.nonzero()[:, 0]
+        return _OpenSentences(self.sentences[rows], self.tokens[rows], self.state.select(rows))
+
+
+@torch.no_grad()
+def decode_loop(
+    model: Stepper,
+    start: DecodingStart,
+    choose: ChooseClasses,
+    max_lengths: MaxLengths,
+    prefixes: Sequence[Sequence[int]] | None,
+) -> list[Hypothesis]:
+    """Decode one text for each sentence, token by token, until <eos> or the maximum length.
+
+    Finished sentences leave the batch. A text is cut where the model forbids every token (all logits are -inf).
+
+    Cost: one step of the model for each token of the longest text, with one row for each unfinished text.
+    """
+    batch_size, device = len(start.tokens), start.tokens.device
+    limits = check_max_lengths(max_lengths, batch_size)
+    forced = check_prefixes(prefixes, limits, device)
+    longest = int(limits.max()) if batch_size else 0
+    limits = limits.to(device)
+    texts = torch.zeros(batch_size, longest, dtype=torch.int64, device=device)
+    totals = torch.zeros(batch_size, device=device)
+    current = _OpenSentences(torch.arange(batch_size, device=device), start.tokens, start.state).keep(limits > 0)
+    for length in range(longest):
+        logits, state = model.step(current.tokens, current.state)
+        logits, log_normalizer = with_log_normalizer(logits)
+        sentences = current.sentences
+        classes = choose(logits, sentences)
+        if length < forced.shape[1]:
+            ids = forced[sentences, length]
+            classes = torch.where(ids == PAD, classes, class_of(ids))
+        log_probs = logits.gather(1, classes[:, None])[:, 0] - log_normalizer
+        possible = (logits > -torch.inf).any(1)
+        totals = totals.to(logits.dtype).index_add(0, sentences, torch.where(possible, log_probs, 0))
+        texts[sentences, length] = torch.where(possible, id_of(classes), PAD)
+        unfinished = possible & (classes != EOS_CLASS) & (limits[sentences] > length + 1)
+        if not bool(unfinished.any()):
+            break
+        current = _OpenSentences(sentences, id_of(classes), state).keep(unfinished)
+    return [
+        Hypothesis(tuple(token for token in text if token != PAD), total, total)
+        for text, total in zip(texts.tolist(), totals.tolist(), strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""How long a text may become, and what it must begin with."""
+"""Maximum lengths and forced prefixes of decoded texts."""
 
 from collections.abc import Sequence
 
@@ -6,60 +6,62 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from structattn.decoding.stepper import padded
+from structattn.decoding.stepper import pad_sequences
 from structattn.support.special_tokens import EOS
 
-Limits = Int[Tensor, " batch"] | Sequence[int] | int
+MaxLengths = Int[Tensor, " batch"] | Sequence[int] | int
 
 
-def length_limits(
-    source_lengths: Int[Tensor, " batch"], ratio: float = 1.0, extra: int = 50, most: int | None = None
+def max_target_lengths(
+    source_lengths: Int[Tensor, " batch"], ratio: float = 1.0, extra: int = 50, maximum: int | None = None
 ) -> Int[Tensor, " batch"]:
-    """min(floor(ratio * source length) + extra, most): how many tokens a target may have, <eos> counted.
+    """Return min(floor(ratio * source length) + extra, maximum): the most tokens of each target, <eos> included.
 
-    The defaults are those of Vaswani et al. (2017). DuSell & Chiang (2024) allow 256 whatever the source.
+    The defaults are those of Vaswani et al. (2017). DuSell & Chiang (2024) allow 256 tokens for all sources.
 
     Args:
         source_lengths: in tokens; whether <eos> counts is the caller's choice.
         ratio: target tokens for each source token.
-        extra: added to all.
-        most: where there is an end to it.
+        extra: additional target tokens for each sentence.
+        maximum: upper bound for all sentences; None: unbounded.
     """
-    limits = (source_lengths.double() * ratio).floor().long() + extra
-    return limits.clamp(min=0, max=most)
+    lengths = (source_lengths.double() * ratio).floor().long() + extra
+    return lengths.clamp(min=0, max=maximum)
 
 
-def checked_limits(limits: Limits, batch: int) -> Int[Tensor, " batch"]:
-    """One limit for each sentence, on the CPU, where the loop looks at them.
+def check_max_lengths(max_lengths: MaxLengths, batch_size: int) -> Int[Tensor, " batch"]:
+    """Return one maximum length for each sentence, on the CPU.
 
     Raises:
-        ValueError: a negative limit, or another number of them than there are sentences.
+        ValueError: one is negative, or there is not one for each sentence.
     """
-    found = torch.as_tensor(limits, dtype=torch.int64).cpu()
-    found = found.expand(batch) if found.dim() == 0 else found
-    if found.shape != (batch,):
-        raise ValueError(f"limits of shape {tuple(found.shape)} for {batch} sentences; expected one for each")
-    if batch and int(found.min()) < 0:
-        raise ValueError(f"a limit of {int(found.min())} tokens; expected at least 0")
-    return found
+    lengths = torch.as_tensor(max_lengths, dtype=torch.int64).cpu()
+    lengths = lengths.expand(batch_size) if lengths.dim() == 0 else lengths
+    if lengths.shape != (batch_size,):
+        raise ValueError(
+            f"max_lengths has shape {tuple(lengths.shape)}; expected one for each of {batch_size} sentences"
+        )
+    if batch_size and int(lengths.min()) < 0:
+        raise ValueError(f"max_lengths holds {int(lengths.min())}; expected at least 0")
+    return lengths
 
 
-def checked_prefixes(
-    prefixes: Sequence[Sequence[int]] | None, limits: Int[Tensor, " batch"], device: torch.device
+def check_prefixes(
+    prefixes: Sequence[Sequence[int]] | None, max_lengths: Int[Tensor, " batch"], device: torch.device
 ) -> Int[Tensor, "batch time"]:
-    """The forced tokens of each sentence, <pad> where it is free; no column where nothing is forced.
+    """Return the forced tokens of each sentence, <pad> where any token may follow; no columns without prefixes.
 
     Raises:
-        ValueError: there are not as many prefixes as sentences, one holds <pad>, <bos> or <eos>, or one is longer than
-            its sentence's limit.
+        ValueError: there is not one prefix for each sentence, or one holds <pad>, <bos> or <eos>, or exceeds its
+            sentence's maximum length.
     """
     if prefixes is None:
-        return torch.zeros(len(limits), 0, dtype=torch.int64, device=device)
-    if len(prefixes) != len(limits):
-        raise ValueError(f"{len(prefixes)} prefixes for {len(limits)} sentences; expected one for each")
-    for index, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True)):
+        return torch.zeros(len(max_lengths), 0, dtype=torch.int64, device=device)
+    if len(prefixes) != len(max_lengths):
+        raise ValueError(f"{len(prefixes)} prefixes for {len(max_lengths)} sentences; expected one for each")
+    for index, (prefix, maximum) in enumerate(zip(prefixes, max_lengths.tolist(), strict=True)):
         if any(token <= EOS for token in prefix):
             raise ValueError(f"prefix {index} is {list(prefix)}; expected no <pad>, <bos> or <eos> in it")
-        if len(prefix) > limit:
-            raise ValueError(f"prefix {index} has {len(prefix)} tokens; its text may have at most {limit}")
-    return padded(prefixes, device)[0]
+        if len(prefix) > maximum:
+            raise ValueError(f"prefix {index} has {len(prefix)} tokens; the maximum length of its text is {maximum}")
+    return pad_sequences(prefixes, device)[0]

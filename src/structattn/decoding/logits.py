@@ -1,4 +1,4 @@
-"""Logits as log-probabilities, and the best of many in an order that nothing but themselves decides."""
+"""Log-probabilities from logits, and a top-k whose order is deterministic."""
 
 import math
 
@@ -7,35 +7,40 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def log_normalizer(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-    """The logarithm of sum_c exp(logits_c); 0 where all classes are forbidden, so that -inf - 0 stays -inf."""
+def with_log_normalizer(
+    logits: Float[Tensor, "*batch classes"],
+) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch"]]:
+    """Return the logits in at least float32, and log sum_c exp(logits_c).
+
+    Half precision is not enough for sums of log-probabilities over a text. Where all classes are forbidden, the
+    normalizer is 0, so that -inf - 0 stays -inf.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     total = logits.logsumexp(-1)
-    return total.masked_fill(total == -math.inf, 0)
+    return logits, total.masked_fill(total == -math.inf, 0)
 
 
-def top(
-    scores: Float[Tensor, "batch choices"], count: int
-) -> tuple[Float[Tensor, "batch count"], Int[Tensor, "batch count"]]:
-    """The greatest scores of each row and where they are; of equal ones, the lower index comes first.
+def stable_topk(
+    scores: Float[Tensor, "batch choices"], k: int
+) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
+    """Return the k greatest scores of each row and their indices; among equal scores, the lower index comes first.
 
-    That is a stable sort's beginning, found by ``topk``, whose order among equals is left open, wherever no equals
-    compete for the last place. Cost: O(choices) for each row; a sort's where they do. Of scores of -inf any may come.
+    The result is the beginning of a stable descending sort. ``torch.topk`` leaves the order of equal scores open, so
+    it is used only where no equal scores compete for the last rank. Which of several scores of -inf are returned is
+    undefined.
+
+    Cost: O(choices) for each row; that of a sort where equal scores compete.
 
     Raises:
-        ValueError: there is a NaN.
+        ValueError: a score is NaN.
     """
-    values, indices = scores.topk(min(count + 1, scores.shape[1]))
+    values, indices = scores.topk(min(k + 1, scores.shape[1]))
     if bool(values.isnan().any()):
-        raise ValueError("the model gave NaN; there is no best among its predictions")
-    last, next_one = values[:, count - 1 : count], values[:, count : count + 1]
+        raise ValueError("the model returned NaN logits; expected numbers or -inf")
+    last, next_one = values[:, k - 1 : k], values[:, k : k + 1]
     if bool(((last == next_one) & (last > -math.inf)).any()):
         values, indices = scores.sort(dim=1, descending=True, stable=True)
-        return values[:, :count], indices[:, :count]
-    indices = indices[:, :count].sort(dim=1).values
+        return values[:, :k], indices[:, :k]
+    indices = indices[:, :k].sort(dim=1).values
     values, order = scores.gather(1, indices).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
-
-
-def at_least_single(logits: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Half precisions as float32: sums of logarithms over a text need its digits."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""The second stage of decoding: the spelling of words that were predicted as <unk> (Luong & Manning 2016)."""
+"""Second stage of two-stage decoding: spelling the words predicted as <unk> (Luong & Manning 2016)."""
 
 import math
 from collections.abc import Sequence
@@ -9,30 +9,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.beam_search import beam_search
+from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
+from structattn.decoding.beam.search import beam_search
 from structattn.decoding.ensemble import Ensemble
-from structattn.decoding.hypothesis import Hypothesis
-from structattn.decoding.length_rules import LengthRule, score
-from structattn.decoding.presets import BeamSearch
-from structattn.decoding.stepper import Start, Stepper
+from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 from structattn.models import SpellingDecoder
 from structattn.support.special_tokens import BOS, EOS_CLASS, UNK_CLASS
 
-MOST_CHARACTERS = 50
+MAX_CHARACTERS = 50
 
 
-class WholeWords:
-    """A ``Stepper`` over characters that gives no empty word, and no character that nobody knows.
+class SpellingStepper:
+    """A ``Stepper`` over characters that predicts neither an empty word nor unknown characters.
 
     Args:
-        model: predicts characters; class c stands for id c + 2, as everywhere.
+        model: predicts characters; class c stands for id c + 2.
     """
 
     def __init__(self, model: Stepper) -> None:
         self.model = model
 
     def step(self, tokens: Int[Tensor, " batch"], state: Any) -> tuple[Float[Tensor, "batch classes"], Any]:
-        """What the model predicts, with -inf for <unk>, and after <bos> for <eos>."""
+        """Return the model's logits, with -inf for <unk>, and for <eos> after <bos>."""
         logits, state = self.model.step(tokens, state)
         forbidden = torch.zeros_like(logits, dtype=torch.bool)
         forbidden[:, UNK_CLASS] = True
@@ -41,43 +39,45 @@ class WholeWords:
 
 
 @torch.no_grad()
-def spellings(
-    models: Sequence[SpellingDecoder], vectors: Sequence[Float[Tensor, "words width"]], beam: int = 4, n_best: int = 1
+def search_spellings(
+    models: Sequence[SpellingDecoder],
+    vectors: Sequence[Float[Tensor, "words size"]],
+    beam_size: int = 4,
+    n_best: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The likeliest spellings of each word that a beam search finds; never an empty one, nor one with <unk> in it.
+    """Return the most probable spellings of each word found by beam search; none is empty or contains <unk>.
 
-    A word that does not end within ``MOST_CHARACTERS`` is cut there.
+    A word that does not end within ``MAX_CHARACTERS`` characters is cut there.
 
     Args:
-        models: in evaluation mode; several predict as one, by the mean of their probabilities.
-        vectors: for each model the vectors from which <unk> was predicted.
-        beam: hypotheses kept.
-        n_best: how many spellings of each word.
+        models: in evaluation mode; several form an ensemble.
+        vectors: for each model, the vectors from which <unk> was predicted.
+        beam_size: the number of hypotheses for each word.
+        n_best: the number of spellings of each word to return.
 
     Returns:
-        Hypotheses of characters; log p is that among words that may come out.
+        Hypotheses of characters; log p is relative to the words that are not forbidden.
     """
-    starts = [Start(model.initial_state(x), _begun(x)) for model, x in zip(models, vectors, strict=True)]
+    starts = [
+        DecodingStart(model.initial_state(x), torch.full((len(x),), BOS, device=x.device))
+        for model, x in zip(models, vectors, strict=True)
+    ]
     model: Stepper = models[0]
     start = starts[0]
     if len(models) > 1:
         ensemble = Ensemble(models)
         model, start = ensemble, ensemble.start(starts)
-    return beam_search(WholeWords(model), start, MOST_CHARACTERS + 1, BeamSearch(beam), n_best)
+    return beam_search(SpellingStepper(model), start, MAX_CHARACTERS + 1, BeamSearch(beam_size), n_best)
 
 
-def _begun(x: Tensor) -> Tensor:
-    return torch.full((x.shape[0],), BOS, device=x.device)
-
-
-def with_spellings(hypothesis: Hypothesis, characters: float, rule: LengthRule) -> Hypothesis:
-    """The hypothesis with log p(words) + log p(characters), scored by the rule that ranked its words.
+def add_spelling_score(hypothesis: Hypothesis, spelling_log_prob: float, penalty: LengthPenalty) -> Hypothesis:
+    """Return the hypothesis with log p(words) + log p(characters), scored under a length penalty.
 
     Args:
-        hypothesis: of words.
-        characters: log p of the spelling of all its <unk>.
-        rule: of the lengths of words.
+        hypothesis: a sequence of words.
+        spelling_log_prob: log p of the spellings of all its <unk>.
+        penalty: applied to the number of words.
     """
-    total = torch.tensor(hypothesis.log_probability + characters, dtype=torch.float64)
-    ranked = score(rule, total, torch.tensor(len(hypothesis.tokens)))
-    return replace(hypothesis, log_probability=total.item(), score=ranked.item())
+    total = torch.tensor(hypothesis.log_probability + spelling_log_prob, dtype=torch.float64)
+    score = length_penalized(penalty, total, len(hypothesis.tokens))
+    return replace(hypothesis, log_probability=total.item(), score=score.item())

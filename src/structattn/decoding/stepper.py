@@ -1,4 +1,4 @@
-"""What decoding needs of a model: one step at a time from a state that can be reordered, and a way to begin."""
+"""Inputs and outputs of decoding: a model with a step, a state to start from, and the hypotheses that result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,87 +9,113 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.models import EncoderDecoder, LanguageModel
-from structattn.support.special_tokens import BOS
+from structattn.support.special_tokens import BOS, EOS
 
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """All that a model must know of what it has read: a value, never mutated."""
+    """Incremental state of a model for a batch: an immutable value."""
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "DecoderState":
-        """The states of some members of the batch, in a new order, repeated at will."""
+    def select(self, indices: Int[Tensor, " selected"]) -> "DecoderState":
+        """Return the states of some members of the batch, in a new order; indices may repeat."""
         ...
 
 
 @runtime_checkable
 class Stepper(Protocol):
-    """A model with a one-step door: ``EncoderDecoder``, ``LanguageModel``, ``Ensemble``, or anything alike.
+    """A model that predicts token by token: ``EncoderDecoder``, ``LanguageModel``, ``Ensemble``, or any like them.
 
-    It should be in evaluation mode, or dropout and drawn attention make every step a throw of the dice.
+    It should be in evaluation mode; otherwise dropout and sampled attention make each step random.
     """
 
     def step(self, tokens: Int[Tensor, " batch"], state: Any) -> tuple[Float[Tensor, "batch classes"], Any]:
-        """Read one token more of each member; logits for the next, class c for id c + 2, and the state after it."""
+        """Take one more token of each sentence; return logits for the next one, class c for id c + 2, and the state."""
         ...
 
 
 @dataclass(frozen=True)
-class Start:
-    """Sentences about to be decoded.
+class DecodingStart:
+    """A batch of sentences to be decoded.
 
     Args:
-        state: after all that was read; something that can ``select``.
-        tokens: what each sentence reads next, <bos> where nothing else was given.
+        state: of the model, before the first step.
+        tokens: the first token to give to the model, usually <bos>.
     """
 
     state: DecoderState
     tokens: Int[Tensor, " batch"]
 
 
+@dataclass(frozen=True)
+class Hypothesis:
+    """A decoded text.
+
+    Args:
+        tokens: all ids after <bos>: the prefix, the rest, and <eos> if the hypothesis is finished.
+        log_probability: log p(tokens), in nats.
+        score: the log-probability under the length penalty by which it was ranked.
+    """
+
+    tokens: tuple[int, ...]
+    log_probability: float
+    score: float
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ends in <eos>; otherwise it was cut."""
+        return self.tokens[-1:] == (EOS,)
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """The ids without <eos>."""
+        return self.tokens[:-1] if self.finished else self.tokens
+
+
 @torch.no_grad()
-def translation(
+def start_translation(
     model: EncoderDecoder,
     source: Int[Tensor, "batch source"],
     source_lengths: Int[Tensor, " batch"] | None = None,
     rare: Int[Tensor, "rare characters"] | None = None,
-) -> Start:
-    """Targets of these sources, from <bos> on. The sources are encoded here, once.
+) -> DecodingStart:
+    """Encode the sources, once, and return the start of their translations.
 
     Args:
-        model: what translates.
-        source: ids that end with <eos>; <pad> from each length on.
-        source_lengths: how many tokens of each source count; all where None.
-        rare: spellings of ids past the source's vocabulary, for a model that spells its source.
+        model: in evaluation mode.
+        source: ids that end with <eos>, padded with <pad>.
+        source_lengths: number of tokens of each source; None: no padding.
+        rare: spellings of the ids past the source vocabulary; see ``EncoderDecoder.forward``.
     """
-    return Start(model.initial_state(source, source_lengths, rare), source.new_full((source.shape[0],), BOS))
+    return DecodingStart(model.initial_state(source, source_lengths, rare), source.new_full((source.shape[0],), BOS))
 
 
 @torch.no_grad()
-def continuation(model: LanguageModel, prompts: Int[Tensor, "batch time"]) -> Start:
-    """What comes after these prompts. They are read here, token by token, and count neither as text nor in scores.
+def start_continuation(model: LanguageModel, prompts: Int[Tensor, "batch time"]) -> DecodingStart:
+    """Process the prompts token by token, and return the start of their continuations.
 
-    Prompts of one batch are of one length, because a model's state knows one position for all. Where they are not, give
-    <bos> alone here and the rest as forced prefixes, which do count.
+    Prompts are part neither of the decoded text nor of its score. All prompts of a batch have the same length, because
+    the state of a model holds one position for the whole batch. For prompts of different lengths, pass <bos> alone here
+    and the rest as prefixes, whose log-probability counts.
 
     Args:
-        model: what goes on.
+        model: in evaluation mode.
         prompts: ids that begin with <bos>, or with <eos> in a stream.
 
     Raises:
-        ValueError: there is not a single token to begin with.
+        ValueError: the prompts are empty.
     """
     if prompts.shape[1] == 0:
-        raise ValueError("prompts without a token; expected <bos> at least")
+        raise ValueError("empty prompts; expected at least <bos>")
     state = model.initial_state(prompts.shape[0])
     for tokens in prompts[:, :-1].unbind(1):
         _, state = model.step(tokens, state)
-    return Start(state, prompts[:, -1])
+    return DecodingStart(state, prompts[:, -1])
 
 
-def padded(
+def pad_sequences(
     sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu"
 ) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-    """Sequences of ids as one tensor, with <pad>, id 0, from each one's length on; and the lengths."""
+    """Return sequences of ids as one tensor, padded with <pad>, and their lengths."""
     lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int64)
     ids = torch.zeros(len(sequences), int(lengths.max()) if len(sequences) else 0, dtype=torch.int64)
     for row, sequence in zip(ids, sequences, strict=True):

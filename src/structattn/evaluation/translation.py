@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from structattn.data.parallel.parallel_side import Sides
-from structattn.decoding import length_limits
+from structattn.decoding import max_target_lengths
 from structattn.evaluation.analyses import hypotheses_path
 from structattn.evaluation.scores import SplitScores
 from structattn.inference.pair_scorer import PairScorer
@@ -35,7 +35,7 @@ def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None)
     """
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
-    limits = partial(length_limits, ratio=how.length_ratio, extra=how.length_extra, most=how.length_most)
+    limits = partial(max_target_lengths, ratio=how.length_ratio, extra=how.length_extra, maximum=how.length_most)
     unknown = _chosen(how.unknown, models, sides)
     exponent = () if how.length_exponent is None else (how.length_exponent,)
     search = SEARCHES[how.search](how.beam, *exponent)

@@ -11,7 +11,7 @@ from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.batching.spelled_words import spelt_lines
 from structattn.data.parallel.parallel_side import Side, Sides
 from structattn.data.tokenization.tokenizers import TextError, split_line
-from structattn.decoding import Ensemble, in_batches
+from structattn.decoding import Ensemble, map_in_batches
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.tasks.translation.predictions import Predictions, predictions
@@ -87,7 +87,7 @@ class PairScorer:
             return [PairScore(*each) for each in zip(nats, made.lengths.tolist(), strict=True)]
 
         lengths = [max(len(pair.source), len(pair.target)) + 1 for pair in pairs]
-        return in_batches(pairs, lengths, self.batch_tokens, scored)
+        return map_in_batches(pairs, lengths, self.batch_tokens, scored)
 
     @torch.no_grad()
     def _predictions(self, batch: PairBatch) -> Predictions:

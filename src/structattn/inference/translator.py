@@ -15,21 +15,21 @@ from structattn.data.tokenization.tokenizers import split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
+    DecodingStart,
     Ensemble,
     Hypothesis,
+    NoLengthPenalty,
     Sampling,
-    Start,
     Stepper,
-    Unnormalized,
+    add_spelling_score,
     beam_search,
     dusell_chiang_2024,
     fairseq,
-    in_batches,
-    length_limits,
-    padded,
+    map_in_batches,
+    max_target_lengths,
+    pad_sequences,
     sample,
-    translation,
-    with_spellings,
+    start_translation,
     you_2020,
 )
 from structattn.inference.pair_scorer import ids_of, least
@@ -86,7 +86,7 @@ class Draws:
     def __call__(
         self,
         model: Stepper,
-        start: Start,
+        start: DecodingStart,
         limits: Tensor,
         lines: Sequence[str],
         count: int,
@@ -125,7 +125,7 @@ class Translator:
     models: tuple[EncoderDecoder, ...]
     sides: Sides
     search: BeamSearch
-    limits: Callable[[Tensor], Tensor] = length_limits
+    limits: Callable[[Tensor], Tensor] = max_target_lengths
     batch_tokens: int = 2048
     unknown: Unknown = "keep"
     draws: Draws | None = None
@@ -172,7 +172,7 @@ class Translator:
             return found
 
         lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in read]
-        return in_batches(read, lengths, self.batch_tokens, decode)
+        return map_in_batches(read, lengths, self.batch_tokens, decode)
 
     def _line(self, line: str, prefix: str, number: int, names: tuple[Path, Path]) -> _Line:
         source, target = self.sides.source, self.sides.target
@@ -194,7 +194,7 @@ class Translator:
             most = least(model.longest_target for model in self.models)
             limits = torch.maximum(self.limits(sources.lengths - 1), forced * (forced > 1)).clamp(min=0, max=most)
             if self.draws is None:
-                kept = self.search.beam if self.unknown == "spell" else n_best
+                kept = self.search.beam_size if self.unknown == "spell" else n_best
                 found = beam_search(model, start, limits, self.search, kept, prefixes)
             else:
                 found = self.draws(model, start, limits, [line.text for line in chosen], n_best, prefixes)
@@ -204,15 +204,15 @@ class Translator:
 
     def _sources(self, lines: list[_Line]) -> Sources:
         device = next(self.models[0].parameters()).device
-        ids, lengths = padded([[*line.ids, EOS] for line in lines], device)
+        ids, lengths = pad_sequences([[*line.ids, EOS] for line in lines], device)
         words = [split_line("word", line.text) for line in lines] if self.sides.level == "word" else []
         speller, numbers = self.sides.source.speller, [line.ids for line in lines]
         known = None if speller is None else spelt_lines(words, numbers, ids.shape[1], speller).to(device)
         return Sources(tuple(spelt_source(model, ids, known) for model in self.models), lengths, words)
 
-    def _start(self, sources: Sources) -> tuple[Stepper, Start]:
+    def _start(self, sources: Sources) -> tuple[Stepper, DecodingStart]:
         starts = [
-            translation(model, ids, sources.lengths, rare)
+            start_translation(model, ids, sources.lengths, rare)
             for model, (ids, rare) in zip(self.models, sources.read, strict=True)
         ]
         if len(starts) == 1:
@@ -240,10 +240,10 @@ class Translator:
             return list(zip(incomplete.hypotheses, incomplete.copied(), strict=True))
         speller = self.sides.target.speller
         assert speller is not None
-        found = incomplete.spelt(speller, self.search.beam)
-        rule = Unnormalized() if self.draws is not None else self.search.ranking or self.search.rule
+        found = incomplete.spelt(speller, self.search.beam_size)
+        rule = NoLengthPenalty() if self.draws is not None else self.search.ranking_penalty
         return [
-            (with_spellings(hypothesis, sum(p for _, p in words), rule), [word for word, _ in words])
+            (add_spelling_score(hypothesis, sum(p for _, p in words), rule), [word for word, _ in words])
             for hypothesis, words in zip(incomplete.hypotheses, found, strict=True)
         ]
 

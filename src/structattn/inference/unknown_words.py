@@ -14,7 +14,7 @@ from torch import Tensor
 from structattn.attention import Explanation
 from structattn.data.tokenization.spelling import Speller
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
-from structattn.decoding import Hypothesis, padded, spellings
+from structattn.decoding import Hypothesis, pad_sequences, search_spellings
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, UNK
@@ -92,13 +92,13 @@ class Incomplete:
             for model, (source, rare) in zip(self.models, self.sources.read, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]
-        found = iter(spellings(decoders, vectors, max(2, beam), n_best=2))
+        found = iter(search_spellings(decoders, vectors, max(2, beam), n_best=2))
         return [[_word(next(found), speller) for _ in _places(hypothesis)] for hypothesis in self.hypotheses]
 
     def _again(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, "rows time"], Int[Tensor, " rows"]]:
         """The sentence of each hypothesis, what the decoder reads of it, and its length."""
         device = self.sources.lengths.device
-        inputs, lengths = padded([[BOS, *hypothesis.tokens[:-1]] for hypothesis in self.hypotheses], device)
+        inputs, lengths = pad_sequences([[BOS, *hypothesis.tokens[:-1]] for hypothesis in self.hypotheses], device)
         return torch.tensor(self.sentences, device=device), inputs, lengths
 
     def _unknown(self, shape: torch.Size) -> Bool[Tensor, "rows time"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from structattn.data.batching.sequences import Indices
 from structattn.data.parallel.parallel_side import Sides
-from structattn.decoding import greedy, length_limits, translation
+from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.models import EncoderDecoder
 from structattn.tasks.translation.batches import PairExamples
 from structattn.tasks.translation.predictions import spelt_source
@@ -45,7 +45,7 @@ def greedy_bleu(
 def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices, sides: Sides) -> list[str]:
     batch = examples.batch(numbers).to(next(model.parameters()).device)
     source, rare = spelt_source(model, batch.source, batch.source_words)
-    start = translation(model, source, batch.source_lengths, rare)
-    limits = length_limits(batch.source_lengths - 1, most=model.longest_target)
-    found = greedy(model, start, limits)
+    start = start_translation(model, source, batch.source_lengths, rare)
+    limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
+    found = greedy_search(model, start, limits)
     return [sides.target.decode(hypothesis.text) for hypothesis in found]

@@ -1,0 +1,1 @@
+"""Beam search: settings and presets, the state of the beam, and the search itself."""

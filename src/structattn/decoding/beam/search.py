@@ -1,0 +1,189 @@
+"""Beam search over a batch of sentences."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from structattn.decoding.beam.presets import BeamSearch, length_penalized
+from structattn.decoding.beam.state import FinishedHypotheses, Hypotheses, rank
+from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
+from structattn.decoding.logits import stable_topk, with_log_normalizer
+from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The sentences whose search continues.
+
+    Args:
+        sentences: their indices in the batch.
+        beam: their unfinished hypotheses.
+        finished: their finished hypotheses.
+        state: the model's state; row b * num_parents + w is that of hypothesis w of sentence b in the previous beam.
+        num_parents: the number of hypotheses of each sentence in the previous beam.
+    """
+
+    sentences: Int[Tensor, " open"]
+    beam: Hypotheses
+    finished: FinishedHypotheses
+    state: DecoderState
+    num_parents: int
+
+    def select(self, rows: Int[Tensor, " selected"]) -> "_Search":
+        """Return the search for some of the sentences, with a state for each hypothesis of their beams.
+
+        The state is not copied where every hypothesis extends the one in its own row.
+        """
+        state, num_states = self.state, len(self.beam.parents) * self.num_parents
+        state_rows = (rows[:, None] * self.num_parents + self.beam.parents[rows]).flatten()
+        if not torch.equal(state_rows, torch.arange(num_states, device=rows.device)):
+            state = state.select(state_rows)
+        beam = self.beam.select(rows)
+        return _Search(self.sentences[rows], beam, self.finished.select(rows), state, beam.parents.shape[1])
+
+
+@torch.no_grad()
+def beam_search(
+    model: Stepper,
+    start: DecodingStart,
+    max_lengths: MaxLengths,
+    search: BeamSearch | None = None,
+    n_best: int = 1,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Return the best hypotheses of each sentence.
+
+    At each step every hypothesis is extended by every token, and the best extensions of each sentence are kept; among
+    equal scores, the extension of the better hypothesis, and then the lower id, comes first. The results for a sentence
+    do not depend on the others in the batch, up to the rounding of the model. Sentences whose search has ended leave
+    the batch.
+
+    Cost: one step of the model for each token of the longest search, with at most ``beam_size`` rows for each open
+    sentence, and O(beam_size * classes) beside it for each sentence; memory for the states and for that many numbers.
+
+    Args:
+        model: in evaluation mode.
+        start: the sentences, from ``start_translation`` or ``start_continuation``.
+        max_lengths: the maximum number of tokens of each text, <eos> and prefix included; one number for all, or one
+            for each sentence.
+        search: beam size, length penalty, pruning and stopping rules; None: ``BeamSearch()``.
+        n_best: the number of hypotheses to return for each sentence, at most ``beam_size``.
+        prefixes: ids, without <bos>, that each text must begin with; their log-probability counts.
+
+    Returns:
+        For each sentence at most ``n_best`` hypotheses: finished ones by descending score, followed, where these are
+        too few, by unfinished ones by descending score, which were cut at the maximum length or still open when the
+        search stopped. There are fewer, or none, where the model gives everything else probability 0.
+
+    Raises:
+        ValueError: the model returns NaN, or ``max_lengths``, ``prefixes`` or ``n_best`` is invalid.
+    """
+    search = BeamSearch() if search is None else search
+    if not 1 <= n_best <= search.beam_size:
+        raise ValueError(f"n_best={n_best}; expected 1 to beam_size={search.beam_size}")
+    batch_size, device = len(start.tokens), start.tokens.device
+    limits = check_max_lengths(max_lengths, batch_size)
+    forced, limits = check_prefixes(prefixes, limits, device), limits.to(device)
+    results: list[list[Hypothesis]] = [[] for _ in range(batch_size)]
+    finished = FinishedHypotheses.empty(batch_size, search.beam_size, device)
+    sentences = torch.arange(batch_size, device=device)
+    current, length = _Search(sentences, Hypotheses.initial(start), finished, start.state, 1), 0
+    while True:
+        done = _is_done(current, search, n_best, limits[current.sentences], length)
+        ended, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+        ranked = rank(current.beam.select(ended), current.finished.select(ended), search.ranking_penalty, n_best)
+        for sentence, hypotheses in zip(current.sentences[ended].tolist(), ranked, strict=True):
+            results[sentence] = hypotheses
+        if len(going_on) == 0:
+            return results
+        current = current.select(going_on)
+        required = forced[current.sentences, length] if length < forced.shape[1] else None
+        length += 1
+        current = _step(model, current, search, required, length)
+
+
+def _step(model: Stepper, current: _Search, search: BeamSearch, required: Tensor | None, length: int) -> _Search:
+    """Extend all hypotheses by one token, to ``length``, and prune.
+
+    At most ``beam_size`` of the 2 * ``beam_size`` best extensions end in <eos>, so ``beam_size`` unfinished ones remain
+    if there are as many. Finished ones count only if they are among the ``beam_size`` best.
+    """
+    extensions, state = _extend(model, current, required, 2 * search.beam_size)
+    finished, scores = current.finished, length_penalized(search.length_penalty, extensions.log_probs, length)
+    among_best = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < search.beam_size
+    open_ = ~extensions.finished
+    if search.finishing == "in_beam":
+        finished, among_best = _compete(finished, scores, search.beam_size)
+        open_ = among_best & open_
+    finished = finished.merge(extensions, scores.masked_fill(~(extensions.finished & among_best), -math.inf))
+    beam = extensions.best(open_, search.beam_size)
+    return _Search(current.sentences, beam, finished, state, current.num_parents)
+
+
+def _extend(
+    model: Stepper, current: _Search, required: Int[Tensor, " open"] | None, k: int
+) -> tuple[Hypotheses, DecoderState]:
+    """Return the k most probable one-token extensions of each sentence's hypotheses, and the model's new state.
+
+    Args:
+        model: see ``beam_search``.
+        current: W hypotheses for each sentence, with one row of the state for each.
+        required: the id that must follow in each sentence, <pad> where any may; None: any may in all of them.
+        k: there are fewer where W * classes is less.
+    """
+    beam = current.beam
+    logits, state = model.step(beam.tokens[..., -1].flatten(), current.state)
+    logits, log_normalizer = with_log_normalizer(logits)
+    offset = beam.log_probs.flatten().to(logits.dtype) - log_normalizer
+    log_probs = (logits + offset[:, None]).view(*beam.log_probs.shape, -1)
+    if required is not None:
+        log_probs = _mask_others(log_probs, required)
+    num_classes = log_probs.shape[2]
+    values, indices = stable_topk(log_probs.flatten(1), min(k, log_probs.shape[1] * num_classes))
+    parents, classes = indices // num_classes, indices % num_classes
+    previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
+    tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
+    return Hypotheses(values, tokens, parents, (classes == EOS_CLASS) & (values > -math.inf)), state
+
+
+def _mask_others(
+    log_probs: Float[Tensor, "batch beam classes"], required: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch beam classes"]:
+    """Return -inf for all but the required token, where there is one."""
+    ids = torch.arange(log_probs.shape[2], device=log_probs.device) + CLASS_OFFSET
+    possible = (required[:, None] == PAD) | (ids == required[:, None])
+    return log_probs.masked_fill(~possible[:, None], -math.inf)
+
+
+def _compete(
+    finished: FinishedHypotheses, scores: Float[Tensor, "batch candidates"], beam_size: int
+) -> tuple[FinishedHypotheses, Bool[Tensor, "batch candidates"]]:
+    """Return which finished hypotheses and which candidates are among the ``beam_size`` best of both together.
+
+    Among equal scores, those that finished earlier come first.
+    """
+    together = torch.cat([finished.scores, scores], 1)
+    order = together.sort(dim=1, descending=True, stable=True).indices[:, :beam_size]
+    stay = torch.zeros_like(together, dtype=torch.bool).scatter(1, order, True)
+    num_finished = finished.scores.shape[1]
+    kept_scores = finished.scores.masked_fill(~stay[:, :num_finished], -math.inf)
+    return FinishedHypotheses(kept_scores, finished.log_probs, finished.tokens), stay[:, num_finished:]
+
+
+def _is_done(
+    current: _Search, search: BeamSearch, n_best: int, limits: Int[Tensor, " open"], length: int
+) -> Bool[Tensor, " open"]:
+    """Return whether each sentence's search ends: at its maximum length, without hypotheses, or by stopping rule."""
+    best_open, scores = current.beam.log_probs[:, 0], current.finished.scores
+    ended = (limits <= length) | (best_open == -math.inf)
+    if search.stopping == "all_finished":
+        return ended | (scores[:, -1] > -math.inf)
+    if search.stopping == "best_finished":
+        return ended | (scores[:, 0] >= length_penalized(search.length_penalty, best_open, length))
+    num_wanted = n_best if search.final_penalty is None else search.beam_size
+    return ended | (scores[:, num_wanted - 1] >= length_penalized(search.length_penalty, best_open, limits))
