@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from structattn.operators.common.compilation import constant_when_compiled
+
 
 @functools.cache
 def _triton_missing() -> bool:
@@ -24,7 +26,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0").lower() in {"1", "true", "on", "yes"}
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch does not annotate it
+@constant_when_compiled
 def why_no_gpu_kernel(device_type: str) -> str | None:
     """Why no Triton kernel can run on tensors of this type of device; None where one can."""
     if device_type != "cuda" and not (device_type == "cpu" and interpreted()):

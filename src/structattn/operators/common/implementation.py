@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from structattn.operators.common.compilation import constant_when_compiled
 from structattn.operators.common.gpu import why_no_gpu_kernel
 from structattn.operators.common.kernels import compiled_kernels
 from structattn.support.errors import ImplementationUnavailableError
@@ -48,7 +49,7 @@ def chosen_implementation(
     return choice
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch does not annotate it
+@constant_when_compiled
 def _extension_missing() -> bool:
     return compiled_kernels() is None
 
@@ -64,5 +65,4 @@ def _why_not_cpu(device: torch.device) -> str | None:
 def _why_not_gpu(device: torch.device, gpu_kernel: bool) -> str | None:
     if not gpu_kernel:
         return "it has no kernel for GPUs"
-    reason: str | None = why_no_gpu_kernel(device.type)
-    return reason
+    return why_no_gpu_kernel(device.type)

@@ -16,7 +16,6 @@ nothing.
 from collections.abc import Callable, Sequence
 
 import torch
-from einops import rearrange
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -70,30 +69,28 @@ def reached_by_pop(sum_: Sum, past: Tensor, last: Tensor, pop: Tensor, window: i
     time 0 by k = -1, is never popped.
     """
     popped = sum_(
-        rearrange(last[:, 1:, ..., 0], "b k u y s z -> b k u y s z 1") + rearrange(pop, "b s z r -> b 1 1 1 s z r"),
+        last[:, 1:, ..., :1] + pop[:, None, None, None],  # (b k u y s z 1) + (b 1 1 1 s z r)
         (4, 5),
     )
     t = popped.shape[1] - 1
     pushed_at = torch.arange(-1, t, device=pop.device)  # k + 1
     allowed = pushed_at >= 1 if window is None else (pushed_at >= 1) & (t - pushed_at <= window)
     popped = torch.where(allowed[:, None, None, None], popped, torch.full_like(popped, -torch.inf))
-    terms = rearrange(past, "b i k q x u y m -> b i k q x u y 1 m")
-    return rearrange(
-        sum_(terms + rearrange(popped, "b k u y r -> b 1 k 1 1 u y r 1"), (2, 5)), "b i q x y r m -> b i q x r y m"
-    )
+    terms = past[..., None, :] + popped[:, None, :, None, None, ..., None]  # (b i k q x u y 1 m) + (b 1 k 1 1 u y r 1)
+    return sum_(terms, (2, 5)).transpose(4, 5)
 
 
 def next_column(sum_: Sum, last: Tensor, popped: Tensor, push: Tensor, replace: Tensor, value: Tensor) -> Tensor:
     """(24) and (26) for one t, ``popped`` being their third term: over i = -3 .. t-1, (B, t+3, Q, S, Q, S, 1+m)."""
-    before = rearrange(last, "b i q x s z m -> b i q x s z 1 1 m")
-    replaced = sum_(before + rearrange(replace, "b s z r y -> b 1 1 1 s z r y 1"), (4, 5))
-    pushed = push[..., None] + rearrange(value, "b m -> b 1 1 1 1 m")
+    # (b i q x s z 1 1 m) + (b 1 1 1 s z r y 1)
+    replaced = sum_(last[..., None, None, :] + replace[:, None, None, None, ..., None], (4, 5))
+    pushed = push[..., None] + value[:, None, None, None, None]
     return torch.cat([sum_(torch.stack([replaced, popped]), (0,)), pushed[:, None]], 1)
 
 
 def prefixes(sum_: Sum, alphas: Tensor, column: Tensor) -> Tensor:
     """(27) and (28): alpha and eta at time t, (B, Q, S, 1+m), from alpha at times -3 .. t-1 and the column of t."""
-    return sum_(rearrange(alphas, "b i q x -> b i q x 1 1 1") + column, (1, 2, 3))
+    return sum_(alphas[..., None, None, None] + column, (1, 2, 3))
 
 
 def _all_prefixes(
