@@ -27,8 +27,8 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import DataError, SettingsError, StructattnError, UsageError
-from structattn.sweeps.pool import Pool
-from structattn.sweeps.results import read_sweep
+from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.training.train import train
 
@@ -208,9 +208,9 @@ def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_p
     }
     models = {"two layers": {"model.encoder.layers": 2}, "hc-sa": {"model.encoder.layers": "gaussian"}}
     sweep = SweepSettings.model_validate({"base": base, "grid": {"model": models}, "evaluate": {"test": "all"}})
-    run_sweep(sweep, tmp_path, lambda: Pool(1), lambda standing: None)
+    run_sweep(sweep, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
     assert len(list((tmp_path / "data").glob("*/header.json"))) == 1
-    results = read_sweep(sweep, tmp_path)
+    results = read_sweep_results(sweep, tmp_path)
     assert len(results.signatures) == 3
     for row in results.rows:
         folder = tmp_path / "runs" / row.selected

@@ -1,4 +1,4 @@
-"""A small sweep of trials that take a moment."""
+"""A small sweep of fast trials."""
 
 import copy
 

@@ -8,16 +8,16 @@ from typer.testing import CliRunner
 from structattn.cli.main import app
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
-from structattn.sweeps.comparison import comparisons_of, verdicts_of
-from structattn.sweeps.results import read_sweep
-from structattn.sweeps.table import Row, spread_of
-from structattn.sweeps.trials import trials_of
+from structattn.sweeps.comparison import check_claims, compare_with_published
+from structattn.sweeps.results import read_sweep_results
+from structattn.sweeps.table import TableRow, sample_statistics
+from structattn.sweeps.trials import make_trials
 
 
 def row(cell, validation, accuracy=()):
-    accuracies = {"test": {"accuracy": spread_of(accuracy)}} if accuracy else {}
+    accuracies = {"test": {"accuracy": sample_statistics(accuracy)}} if accuracy else {}
     selected = {"test": {"accuracy": accuracy[0]}} if accuracy else {}
-    return Row(cell, min(validation), "x", spread_of(validation), {}, selected, accuracies)
+    return TableRow(cell, min(validation), "x", sample_statistics(validation), {}, selected, accuracies)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ TF, SUP = MARKED
 def test_published_numbers_lie_inside_or_outside(expectations, published, accuracies, inside):
     table = {"source": "Table 1", "score": "test.accuracy", "of": "mean", "unit": 0.01, "rounding": 0.05}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": published, "deviation": 0.4}]}])
-    (found,) = comparisons_of(sweep.published, [row(TF, (0.1,), accuracies)])
+    (found,) = compare_with_published(sweep.published, [row(TF, (0.1,), accuracies)])
     assert (found.source, found.cell, found.published, found.deviation) == ("Table 1", TF, published, 0.4)
     assert found.ours == pytest.approx(100 * sum(accuracies) / len(accuracies))
     assert (found.trials, found.inside) == (len(accuracies), inside)
@@ -60,7 +60,7 @@ def test_published_numbers_lie_inside_or_outside(expectations, published, accura
 
 def test_what_has_not_ended_is_compared_with_nothing(expectations):
     sweep = expectations([{"source": "s", "values": [{"cell": SUP, "value": 0.1}]}])
-    (found,) = comparisons_of(sweep.published, [row(TF, (0.2, 0.3))])
+    (found,) = compare_with_published(sweep.published, [row(TF, (0.2, 0.3))])
     assert (found.ours, found.interval, found.trials, found.inside) == (None, None, 0, None)
 
 
@@ -74,7 +74,7 @@ def test_claims_are_held_to_every_cell_that_matches(expectations):
     )
     rows = [row(TF, (0.2, 0.3), (0.85, 0.9)), row(SUP, (0.1, 0.4)), row(DYCK, (0.1,))]
     cells = [TF, SUP, DYCK, {**DYCK, "model": "Tf+Sup"}]
-    found = [(v.says, v.cell["language"], v.ours, v.bound, v.holds) for v in verdicts_of(sweep.claims, cells, rows)]
+    found = [(v.says, v.cell["language"], v.ours, v.bound, v.holds) for v in check_claims(sweep.claims, cells, rows)]
     assert found == [
         ("small", "w#w^R", 0.2, 0.1, False),
         ("small", "w#w^R", 0.1, 0.1, True),
@@ -100,8 +100,8 @@ def test_expectations_of_nothing_in_the_grid_are_refused(expectations, published
 
 
 def test_expectations_do_not_rename_trials(tree, expectations, tmp_path):
-    plain = trials_of(SweepSettings.model_validate(tree), tmp_path)
-    held = trials_of(expectations(claims=[{"says": "c", "at_most": 1}]), tmp_path)
+    plain = make_trials(SweepSettings.model_validate(tree), tmp_path)
+    held = make_trials(expectations(claims=[{"says": "c", "at_most": 1}]), tmp_path)
     assert [trial.name for trial in held] == [trial.name for trial in plain]
 
 
@@ -123,7 +123,7 @@ def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
     tree["evaluate"] = {"test": "all"}
     recipe = tmp_path / "sweep.json"  # JSON is YAML
     recipe.write_text(json.dumps(tree))
-    trials = [trial for trial in trials_of(load_sweep(recipe), tmp_path / "out") if trial.cell == TF]
+    trials = [trial for trial in make_trials(load_sweep(recipe), tmp_path / "out") if trial.cell == TF]
     for trial, score in zip(trials, (0.04, 0.06), strict=True):
         write_run(tmp_path / "out/runs" / trial.name, score, 0.5 + score)
     kept = tmp_path / "kept.json"
@@ -141,8 +141,8 @@ def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
 
 
 def test_a_folder_without_trials_of_the_sweep_is_refused(sweep, tmp_path):
-    with pytest.raises(StructattnError, match="none of the sweep's 8 trials has ended there"):
-        read_sweep(sweep, tmp_path)
+    with pytest.raises(StructattnError, match="none of the 8 trials of the sweep has ended in this folder"):
+        read_sweep_results(sweep, tmp_path)
 
 
 def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
@@ -155,5 +155,5 @@ def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
 def test_only_a_mean_has_an_interval_of_its_own(expectations):
     table = {"source": "Table 1", "score": "validation", "of": "least"}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": 0.15}]}])
-    (found,) = comparisons_of(sweep.published, [row(TF, (0.1, 0.2))])
+    (found,) = compare_with_published(sweep.published, [row(TF, (0.1, 0.2))])
     assert (found.ours, found.interval, found.inside) == (0.1, None, None)

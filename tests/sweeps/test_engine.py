@@ -1,4 +1,4 @@
-"""The loop around an engine: nothing is lost, whatever ends how."""
+"""The scheduling loop completes every job, whatever happens to its workers; the engines."""
 
 import itertools
 import os
@@ -14,20 +14,20 @@ import torch
 
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import UsageError
-from structattn.sweeps import engine as module
-from structattn.sweeps import work
-from structattn.sweeps.engine import MOST_DEATHS, run_all
-from structattn.sweeps.ray_engine import RayEngine
-from structattn.sweeps.slurm_engine import SlurmEngine, perform_until_the_limit
-from structattn.sweeps.trials import trials_of
-from structattn.sweeps.work import Ending, Job, perform
+from structattn.sweeps import scheduler
+from structattn.sweeps import worker as work
+from structattn.sweeps.engines.ray import RayEngine
+from structattn.sweeps.engines.slurm import SlurmEngine, run_job_until_time_limit
+from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
+from structattn.sweeps.trials import make_trials
+from structattn.sweeps.worker import Job, JobResult, run_job
 
 
-class Scripted:
-    """Ends jobs as a script says: name -> endings, in turn; what is not in it is done at once."""
+class FakeEngine:
+    """An engine whose jobs end as scripted: trial title -> successive outcomes; other jobs complete at once."""
 
-    def __init__(self, slots, script):
-        self.slots, self.script = slots, {name: deque(kinds) for name, kinds in script.items()}
+    def __init__(self, max_jobs, script):
+        self.max_jobs, self.script = max_jobs, {name: deque(kinds) for name, kinds in script.items()}
         self.running, self.started, self.most, self.closed = {}, [], 0, False
 
     def start(self, job):
@@ -36,12 +36,12 @@ class Scripted:
         self.most = max(self.most, len(self.running))
         return len(self.started)
 
-    def finished(self, seconds):
+    def wait(self, timeout):
         number = next(iter(self.running), None)
         if number is None:
             return []
         kinds = self.script.get(self.running.pop(number).trial.title)
-        return [(number, Ending(kinds.popleft() if kinds else "done", "why"))]
+        return [(number, JobResult(kinds.popleft() if kinds else "done", "reason"))]
 
     def close(self):
         self.closed = True
@@ -49,97 +49,97 @@ class Scripted:
 
 @pytest.fixture
 def jobs(sweep, tmp_path):
-    return [Job(trial, tmp_path / trial.name) for trial in trials_of(sweep, tmp_path)]
+    return [Job(trial, tmp_path / trial.name) for trial in make_trials(sweep, tmp_path)]
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(module, "SECONDS_BEFORE_ASKING_AGAIN", 0.0)
+    monkeypatch.setattr(scheduler, "BUSY_RETRY_SECONDS", 0.0)
 
 
-def test_all_jobs_run_with_the_slots_in_use(jobs):
-    engine = Scripted(3, {})
-    standing = run_all(engine, jobs)
-    assert sorted(job.trial.title for job in standing.done) == sorted(job.trial.title for job in jobs)
-    assert (engine.most, engine.closed, standing.failed) == (3, True, [])
+def test_all_jobs_complete_and_at_most_max_jobs_run_at_once(jobs):
+    engine = FakeEngine(3, {})
+    status = run_jobs(engine, jobs)
+    assert sorted(job.trial.title for job in status.done) == sorted(job.trial.title for job in jobs)
+    assert (engine.most, engine.closed, status.failed) == (3, True, [])
 
 
-@pytest.mark.parametrize("kind", ["killed", "busy", "interrupted"])
-def test_a_job_that_did_not_end_runs_again(jobs, kind):
-    engine = Scripted(2, {jobs[0].trial.title: [kind] * 3})
-    standing = run_all(engine, jobs)
-    assert len(standing.done) == len(jobs)
+@pytest.mark.parametrize("kind", ["crashed", "busy", "interrupted"])
+def test_a_job_that_did_not_complete_is_restarted(jobs, kind):
+    engine = FakeEngine(2, {jobs[0].trial.title: [kind] * 3})
+    status = run_jobs(engine, jobs)
+    assert len(status.done) == len(jobs)
     assert engine.started.count(jobs[0].trial.title) == 4
 
 
 def test_a_job_that_fails_does_not_stop_the_others(jobs):
-    standing = run_all(Scripted(2, {jobs[1].trial.title: ["failed"]}), jobs)
-    assert standing.failed == [(jobs[1], "why")]
-    assert len(standing.done) == len(jobs) - 1
+    status = run_jobs(FakeEngine(2, {jobs[1].trial.title: ["failed"]}), jobs)
+    assert status.failed == [(jobs[1], "reason")]
+    assert len(status.done) == len(jobs) - 1
 
 
-def test_a_job_that_kills_its_workers_is_given_up(jobs):
-    engine = Scripted(2, {jobs[0].trial.title: ["killed"] * 99})
-    standing = run_all(engine, jobs)
-    assert engine.started.count(jobs[0].trial.title) == MOST_DEATHS
-    assert standing.failed == [(jobs[0], f"its worker died {MOST_DEATHS} times at one checkpoint: why")]
+def test_a_job_that_keeps_crashing_its_worker_fails(jobs):
+    engine = FakeEngine(2, {jobs[0].trial.title: ["crashed"] * 99})
+    status = run_jobs(engine, jobs)
+    assert engine.started.count(jobs[0].trial.title) == MAX_CRASHES
+    assert status.failed == [(jobs[0], f"its worker crashed {MAX_CRASHES} times at the same checkpoint: reason")]
 
 
-def test_deaths_are_forgiven_while_there_is_progress(jobs):
-    engine = Scripted(1, {jobs[0].trial.title: ["killed"] * 12})
+def test_crashes_are_tolerated_while_new_checkpoints_appear(jobs):
+    engine = FakeEngine(1, {jobs[0].trial.title: ["crashed"] * 12})
     started = engine.start
 
     def start(job):
         if job is jobs[0]:
             update = 9000 + 1000 * (len(engine.started) // 2)  # names of more and more digits, the best one kept
             for kept in (9000, update):
-                (job.folder / "checkpoints" / str(kept)).mkdir(parents=True, exist_ok=True)
+                (job.run_dir / "checkpoints" / str(kept)).mkdir(parents=True, exist_ok=True)
         return started(job)
 
     engine.start = start
-    assert run_all(engine, jobs[:1]).failed == []
+    assert run_jobs(engine, jobs[:1]).failed == []
 
 
-def test_the_engine_is_closed_when_the_whole_is_ended(jobs):
-    engine = Scripted(2, {})
+def test_the_engine_is_closed_when_the_loop_is_interrupted(jobs):
+    engine = FakeEngine(2, {})
 
     def check():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all(engine, jobs, check=check)
+        run_jobs(engine, jobs, check=check)
     assert engine.closed
 
 
 @pytest.mark.parametrize("module_name", ["ray", "submitit"])
-def test_what_is_not_installed_is_named_with_its_extra(module_name, monkeypatch, tmp_path):
+def test_a_missing_library_is_reported_with_its_extra(module_name, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module_name, None)  # importing it fails
-    with pytest.raises(UsageError, match=r"needs the extra: pip install 'structattn\[cluster\]'"):
+    with pytest.raises(UsageError, match=r"needs an optional package: pip install 'structattn\[cluster\]'"):
         RayEngine() if module_name == "ray" else SlurmEngine(1, tmp_path)
 
 
-def test_who_waits_for_others_asks_less_and_less_often(jobs, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS_BEFORE_ASKING_AGAIN", 1.0)
+def test_busy_jobs_are_retried_with_backoff(jobs, monkeypatch):
+    monkeypatch.setattr(scheduler, "BUSY_RETRY_SECONDS", 1.0)
     clock, asked = [0.0], []
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    engine = Scripted(1, {jobs[0].trial.title: ["busy"] * 8})
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: clock[0])
+    engine = FakeEngine(1, {jobs[0].trial.title: ["busy"] * 8})
     started = engine.start
 
     def start(job):
         asked.append(clock[0])
         return started(job)
 
-    def watch(standing):
+    def on_status(status):
         clock[0] += 0.5
 
     engine.start = start
-    run_all(engine, jobs[:1], watch)
+    run_jobs(engine, jobs[:1], on_status)
     waits = [after - before for before, after in itertools.pairwise(asked)]
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(30, abs=1)
 
 
-def test_what_a_worker_tells_fits_a_pipe_and_little_memory_is_no_fault(jobs, monkeypatch):
+def test_error_messages_fit_a_pipe_and_out_of_memory_is_retried(jobs, monkeypatch):
     def raises(error):
         def fail(*_, **__):
             raise error
@@ -147,18 +147,18 @@ def test_what_a_worker_tells_fits_a_pipe_and_little_memory_is_no_fault(jobs, mon
         return fail
 
     monkeypatch.setattr(work, "train", raises(ValueError("x" * 100_000)))
-    ending = perform(jobs[0])
-    assert (ending.kind, len(ending.message)) == ("failed", 20_000)
+    result = run_job(jobs[0])
+    assert (result.outcome, len(result.message)) == ("failed", 20_000)
     for error in (MemoryError("1 GB"), torch.OutOfMemoryError("1 GB")):
         monkeypatch.setattr(work, "train", raises(error))
-        assert perform(jobs[0]) == Ending("killed", "memory ran out: 1 GB")
+        assert run_job(jobs[0]) == JobResult("crashed", "out of memory: 1 GB")
 
 
-def test_a_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
-    trained, before, unheard = work.train, signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
+def test_the_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
+    trained, before, default_handler = work.train, signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
 
     def end_once_training_listens():
-        while signal.getsignal(signal.SIGTERM) is unheard:
+        while signal.getsignal(signal.SIGTERM) is default_handler:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGUSR2)
 
@@ -171,8 +171,8 @@ def test_a_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
     settings = jobs[0].trial.settings.model_copy(update={"training": endless})
     job = replace(jobs[0], trial=replace(jobs[0].trial, settings=settings))
     try:
-        ending = perform_until_the_limit(job)
+        result = run_job_until_time_limit(job)
     finally:
         signal.signal(signal.SIGUSR2, before)
-    assert ending.kind == "interrupted"
-    assert checkpoint_updates(job.folder / "checkpoints")
+    assert result.outcome == "interrupted"
+    assert checkpoint_updates(job.run_dir / "checkpoints")

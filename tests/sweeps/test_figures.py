@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from structattn.settings.sweep import SweepSettings
-from structattn.sweeps.figures import figures_of
-from structattn.sweeps.pool import Pool
-from structattn.sweeps.results import SweepResults, read_sweep, write_results
+from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
-from structattn.sweeps.table import Row, spread_of
+from structattn.sweeps.table import TableRow, sample_statistics
 
 FIGURE = {"along": "depth", "score": "test.BLEU", "of": "mean", "says": "BLEU by depth"}
 
@@ -23,10 +23,10 @@ def sweep(**figure):
 
 
 def row(depth, model, numbers, interval=1.5):
-    values = {"BLEU": spread_of(numbers)}
+    values = {"BLEU": sample_statistics(numbers)}
     cell = {"depth": depth, "model": model}
     scores = {"BLEU": max(numbers), "BLEU ±": interval}
-    return Row(cell, 1.0, "x", spread_of([1.0, 1.2]), {}, {"test": scores}, {"test": values})
+    return TableRow(cell, 1.0, "x", sample_statistics([1.0, 1.2]), {}, {"test": scores}, {"test": values})
 
 
 ROWS = [row("2", "base", [20, 24]), row("4", "base", [30]), row("8", "hc", [10]), row("2", "hc", [12])]
@@ -45,9 +45,9 @@ def drawn(plot):
 
 
 def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_the_score():
-    (plot,) = figures_of(sweep(), ROWS, Path(), "small")
+    (plot,) = sweep_figures(sweep(), ROWS, Path(), "small")
     places, curves = drawn(plot)
-    interval = spread_of([20, 24]).interval
+    interval = sample_statistics([20, 24]).interval
     assert plot.name == "small-depth-test-bleu"
     assert places == ["8", "2", "4"]
     assert curves["base"] == ([1, 2], [22, 30], [pytest.approx((22 - interval, 22 + interval)), (28.5, 31.5)])
@@ -55,15 +55,15 @@ def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_t
 
 
 def test_what_no_cell_was_scored_on_is_not_drawn():
-    assert figures_of(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
-    (plot,) = figures_of(sweep(score="validation", of="selected"), ROWS, Path(), "small")
+    assert sweep_figures(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
+    (plot,) = sweep_figures(sweep(score="validation", of="selected"), ROWS, Path(), "small")
     assert drawn(plot)[1]["hc"][1] == [1.0, 1.0]
 
 
 def test_they_lie_beside_the_results(tmp_path):
     results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
     folder = tmp_path / "results" / "new"
-    write_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
+    write_sweep_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
     content = json.loads((folder / "small.json").read_text())
     assert content["figures"] == [{"name": "small-depth-test-bleu", "says": "BLEU by depth"}]
     assert "figures" not in content["settings"]
@@ -87,16 +87,16 @@ def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_r
         lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
         (tmp_path / run / "scores").mkdir(parents=True)
         (tmp_path / run / "scores" / "test.json").write_text(json.dumps({"by_length": lengths}))
-        return Row({"depth": depth, "model": model}, 1.0, run, spread_of([1.0]), {}, {}, {})
+        return TableRow({"depth": depth, "model": model}, 1.0, run, sample_statistics([1.0]), {}, {}, {})
 
     rows = [
         scored("2", "base", {60: 0.25, 41: 0.5}),
         scored("2", "hc", {41: 1.0, 60: None}),
         scored("4", "hc", {41: 0.75}),
-        Row({"depth": "8", "model": "hc"}, 1.0, "not-scored", spread_of([1.0]), {}, {}, {}),
+        TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
     ]
     by_length = sweep(along="length", score="test.accuracy", of="selected", panels="depth")
-    (plot,) = figures_of(by_length, rows, tmp_path, "small")
+    (plot,) = sweep_figures(by_length, rows, tmp_path, "small")
     panels = plot.figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]
     lines = [[bar.lines[0] for bar in axes.containers] for axes in panels]
@@ -119,10 +119,10 @@ def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they
         "figures": [{"kind": "dependencies", "cell": {"model": ["soft", "hard"]}, "says": "figure 2"}],
     }
     small = SweepSettings.model_validate(tree)
-    run_sweep(small, tmp_path, lambda: Pool(1), lambda standing: None)
-    results = read_sweep(small, tmp_path)
+    run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
+    results = read_sweep_results(small, tmp_path)
     for _ in range(2):  # the second time from the records
-        (plot,) = figures_of(small, results.rows, results.runs, "small")
+        (plot,) = sweep_figures(small, results.rows, results.runs, "small")
         assert (plot.name, plot.caption) == ("small-dependencies", "figure 2")
         assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
     with pytest.raises(ValueError, match=r"figures\.0: 'harder' is no value of 'model'"):

@@ -7,8 +7,8 @@ import yaml
 
 from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
-from structattn.sweeps.comparison import comparisons_of, verdicts_of
-from structattn.sweeps.trials import trials_of
+from structattn.sweeps.comparison import check_claims, compare_with_published
+from structattn.sweeps.trials import make_trials
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 BASES = RECIPES / "base"  # what sweeps share; they are checked there
@@ -19,12 +19,12 @@ SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_its_trials_fit(path, tmp_path):
     sweep = load_sweep(path)
-    trials = trials_of(sweep, tmp_path)
+    trials = make_trials(sweep, tmp_path)
     cells = [trial.cell for trial in trials if trial.restart == 0]
     assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
-    assert len(comparisons_of(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
+    assert len(compare_with_published(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
-        assert verdicts_of([claim], cells, []), f"{claim.says!r} speaks of no cell"
+        assert check_claims([claim], cells, []), f"{claim.says!r} speaks of no cell"
 
 
 def test_there_are_recipes():

@@ -1,4 +1,4 @@
-"""What is said of a sweep's results."""
+"""The results table of a sweep."""
 
 import json
 import math
@@ -9,8 +9,8 @@ import pytest
 from structattn.metrics.t_distribution import central_probability, half_width
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
-from structattn.sweeps.table import Spread, result_of, rows_of, spread_of
-from structattn.sweeps.trials import trials_of
+from structattn.sweeps.table import SampleStatistics, read_trial_result, sample_statistics, table_rows
+from structattn.sweeps.trials import make_trials
 
 
 def write_run(folder, scores, bound=None, end=True):
@@ -29,33 +29,33 @@ def write_run(folder, scores, bound=None, end=True):
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
-def test_the_best_validation_counts(sweep, tmp_path):
-    trial = trials_of(sweep, tmp_path)[0]
+def test_the_score_is_that_of_the_best_validation(sweep, tmp_path):
+    trial = make_trials(sweep, tmp_path)[0]
     write_run(tmp_path / "run", [3.0, 1.5, 2.0], bound=1.0)
-    result = result_of(trial, tmp_path / "run")
+    result = read_trial_result(trial, tmp_path / "run")
     assert (result.score, result.update) == (0.5, 2)
     write_run(tmp_path / "text", [3.0, 1.5, 2.0])
-    assert result_of(trial, tmp_path / "text").score == 1.5
+    assert read_trial_result(trial, tmp_path / "text").score == 1.5
 
 
-def test_what_has_not_ended_has_no_result(sweep, tmp_path):
-    trial = trials_of(sweep, tmp_path)[0]
-    assert result_of(trial, tmp_path / "nowhere") is None
+def test_a_run_that_has_not_ended_has_no_result(sweep, tmp_path):
+    trial = make_trials(sweep, tmp_path)[0]
+    assert read_trial_result(trial, tmp_path / "nowhere") is None
     write_run(tmp_path / "run", [3.0], end=False)
-    assert result_of(trial, tmp_path / "run") is None
+    assert read_trial_result(trial, tmp_path / "run") is None
 
 
-def test_rows_select_the_least_and_tell_the_spread(tree, tmp_path):
+def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path):
     tree["restarts"] = 3
-    trials = trials_of(type(sweep_of(tree)).model_validate(tree), tmp_path)
+    trials = make_trials(type(sweep_of(tree)).model_validate(tree), tmp_path)
     scores = {trial.name: 1 + index * 0.1 for index, trial in enumerate(trials)}
     results = []
     for trial in trials:
         write_run(tmp_path / trial.name, [scores[trial.name]])
-        results.append(result_of(trial, tmp_path / trial.name))
+        results.append(read_trial_result(trial, tmp_path / trial.name))
     (tmp_path / trials[0].name / "scores").mkdir()
     (tmp_path / trials[0].name / "scores" / "test.json").write_text(json.dumps({"cross_entropy": 2.0, "split": "test"}))
-    rows = rows_of(results, tmp_path)
+    rows = table_rows(results, tmp_path)
     assert len(rows) == 4
     of_cell = [scores[trial.name] for trial in trials if trial.cell == trials[0].cell]
     row = rows[0]
@@ -64,13 +64,13 @@ def test_rows_select_the_least_and_tell_the_spread(tree, tmp_path):
     assert row.validation.deviation == pytest.approx(statistics.stdev(of_cell))
     assert row.validation.interval == pytest.approx(4.302653 * statistics.stdev(of_cell) / math.sqrt(3), rel=1e-6)
     assert row.splits == {"test": {"cross_entropy": 2.0}}
-    assert row.over_trials == {"test": {"cross_entropy": spread_of([2.0])}}
-    assert spread_of([2.0]) == Spread(1, 2.0, None, None, 2.0, 2.0)
+    assert row.over_trials == {"test": {"cross_entropy": sample_statistics([2.0])}}
+    assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0)
     assert row.drawn == trials[0].drawn
 
 
 def test_a_row_has_every_score_that_recipes_may_name(sweep, tmp_path):
-    trial = trials_of(sweep, tmp_path)[0]
+    trial = make_trials(sweep, tmp_path)[0]
     write_run(tmp_path / trial.name, [1.0])
     plain = {"split": "test", **{name: 0.5 for name in SCORES if name.islower() and "symbols" not in name}}
     metrics = {name: {"value": 30.0, "interval": 1.0, "signature": ""} for name in METRICS}
@@ -82,7 +82,7 @@ def test_a_row_has_every_score_that_recipes_may_name(sweep, tmp_path):
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
         (tmp_path / trial.name / path).write_text(json.dumps(content))
-    (row,) = rows_of([result_of(trial, tmp_path / trial.name)], tmp_path)
+    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
     assert row.splits["contrastive"] == {"np_agreement": 0.9}
 
@@ -103,6 +103,6 @@ def test_students_distribution_is_the_integral_of_its_density(freedom):
     assert central_probability(half_width(freedom + 1), freedom) == pytest.approx(0.95, abs=1e-12)
 
 
-def test_one_number_has_no_interval():
+def test_a_single_number_has_no_interval():
     with pytest.raises(ValueError, match="count is 1"):
         half_width(1)

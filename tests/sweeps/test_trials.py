@@ -8,17 +8,17 @@ import yaml
 
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError
-from structattn.sweeps.trials import trials_of
+from structattn.sweeps.trials import make_trials
 
 RATE = "training.optimizer.learning_rate"
 
 
 def trials(tree, folder):
-    return trials_of(SweepSettings.model_validate(tree), folder)
+    return make_trials(SweepSettings.model_validate(tree), folder)
 
 
 def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
-    made = trials_of(sweep, tmp_path)
+    made = make_trials(sweep, tmp_path)
     names = [(trial.cell["language"], trial.cell["model"], trial.restart) for trial in made]
     assert sorted(names) == sorted(itertools.product(["w#w^R", "Dyck"], ["Tf", "Tf+Sup"], [0, 1]))
     assert len({trial.name for trial in made}) == 8
@@ -33,7 +33,7 @@ def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
 
 def test_models_of_one_language_share_their_data(sweep, tmp_path):
     folders = {}
-    for trial in trials_of(sweep, tmp_path):
+    for trial in make_trials(sweep, tmp_path):
         folders.setdefault((trial.cell["language"], trial.restart), set()).add(trial.settings.data)
     assert all(len(found) == 1 for found in folders.values())
     assert len(set.union(*folders.values())) == 4
@@ -54,7 +54,7 @@ def test_some_cells_may_have_more_restarts_than_others(tree, tmp_path):
 
 
 def test_names_do_not_depend_on_the_place(sweep, tmp_path):
-    assert [t.name for t in trials_of(sweep, tmp_path)] == [t.name for t in trials_of(sweep, tmp_path / "else")]
+    assert [t.name for t in make_trials(sweep, tmp_path)] == [t.name for t in make_trials(sweep, tmp_path / "else")]
 
 
 def test_defaults_may_be_written_out(tree, tmp_path):

@@ -1,4 +1,4 @@
-"""Published numbers and claims beside a sweep's results, in the terminal."""
+"""Print published numbers and claims beside the results of a sweep."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from structattn.sweeps.comparison import Comparison, Verdict
+from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 
 
-def print_comparisons(comparisons: Sequence[Comparison]) -> None:
-    """One row for each published number, a table for each source."""
+def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
+    """Print one table per source, with one row per published number."""
     for source in dict.fromkeys(comparison.source for comparison in comparisons):
         chosen = [comparison for comparison in comparisons if comparison.source == source]
-        table = Table(title=source, title_justify="left", caption="± of ours: half the 95 % interval of the mean")
+        table = Table(title=source, title_justify="left", caption="±95 %: half the confidence interval of our mean")
         for axis in chosen[0].cell:
             table.add_column(axis)
         for heading in ("published", "ours", "±95 %", "trials", ""):
@@ -31,17 +31,17 @@ def print_comparisons(comparisons: Sequence[Comparison]) -> None:
         Console().print(table)
 
 
-def print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """One row for each claim and cell."""
-    if not verdicts:
+def print_claims(claims: Sequence[ClaimResult]) -> None:
+    """Print one row per claim and cell."""
+    if not claims:
         return
-    table = Table("claim", *verdicts[0].cell, title="Claims", title_justify="left")
-    for heading in ("ours", "against", ""):
+    table = Table("claim", *claims[0].cell, title="Claims", title_justify="left")
+    for heading in ("ours", "compared with", ""):
         table.add_column(heading, justify="right")
-    for verdict in verdicts:
-        holds = {True: "holds", False: "FAILS", None: "—"}[verdict.holds]
-        cell = (Text(name) for name in verdict.cell.values())
-        table.add_row(Text(verdict.says), *cell, _number(verdict.ours), _number(verdict.bound), holds)
+    for claim in claims:
+        holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
+        cell = (Text(name) for name in claim.cell.values())
+        table.add_row(Text(claim.says), *cell, _number(claim.ours), _number(claim.bound), holds)
     Console().print(table)
 
 

@@ -31,20 +31,20 @@ def report(
 
 
 def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> None:
-    from structattn.cli.recipe_view import print_comparisons, print_verdicts
+    from structattn.cli.recipe_view import print_claims, print_comparisons
     from structattn.cli.sweep_view import print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
-    from structattn.sweeps.results import read_sweep, write_results
+    from structattn.sweeps.results import read_sweep_results, write_sweep_results
 
     if len(folders) != 1:
         raise UsageError(f"--recipe goes with one folder, that of its sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
-    results = read_sweep(sweep, folders[0])
+    results = read_sweep_results(sweep, folders[0])
     print_rows(results.rows)
     print_comparisons(results.comparisons)
-    print_verdicts(results.verdicts)
+    print_claims(results.claims)
     typer.echo(f"{len(results.ended)} of {results.trials} trials have ended")
     if output is not None:
-        write_results(output, recipe, sweep, results)
+        write_sweep_results(output, recipe, sweep, results)
         typer.echo(str(output))

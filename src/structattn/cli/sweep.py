@@ -1,4 +1,4 @@
-"""``structattn sweep``: a grid of trials to a table."""
+"""``structattn sweep``: train a grid of trials."""
 
 import os
 from enum import StrEnum
@@ -9,7 +9,7 @@ import typer
 
 
 class EngineName(StrEnum):
-    """Where trials run."""
+    """The engine that runs the trials."""
 
     pool = "pool"
     ray = "ray"
@@ -17,65 +17,67 @@ class EngineName(StrEnum):
 
 
 def sweep(
-    settings: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="A YAML file with base, grid, restarts.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The sweep's folder.")],
+    settings: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="YAML file with base, grid and restarts.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs and results.")],
     engine: Annotated[
-        EngineName, typer.Option(help="Processes here, Ray (here or a cluster), or SLURM.")
+        EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")
     ] = EngineName.pool,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Trials at once; by default one for each processor.")
+        int | None, typer.Option(min=1, help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]")
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster that is running.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
     cluster: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="What is asked of SLURM for each trial, as submitit names it, repeatable: timeout_min=600, "
-            "slurm_partition=short. [default: timeout_min=240]",
+            help="Resources of each SLURM job, under submitit's names, repeatable: timeout_min=600, "
+            "slurm_partition=short.  [default: timeout_min=240]",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all trials, show how many, train none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate all trials and print their number, without training.")
+    ] = False,
 ) -> None:
-    """Train every trial of a grid, show one live table, and end in the table of the selected.
+    """Train every trial of a grid, evaluate the best of each cell, and print a table of results.
 
-    What was killed goes on when the same command is run again; trials that have ended are not repeated.
+    An interrupted sweep resumes when the same command is run again; completed trials are not repeated.
     """
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
-    from structattn.sweeps.engine import Engine
-    from structattn.sweeps.pool import Pool
-    from structattn.sweeps.ray_engine import RayEngine
-    from structattn.sweeps.slurm_engine import SlurmEngine
+    from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+    from structattn.sweeps.engines.ray import RayEngine
+    from structattn.sweeps.engines.slurm import SlurmEngine
+    from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
-    from structattn.sweeps.trials import trials_of
+    from structattn.sweeps.trials import make_trials
 
-    wanted = load_sweep(settings)
+    sweep_settings = load_sweep(settings)
     if address and engine is not EngineName.ray:
-        raise UsageError(f"--address belongs to --engine ray, not to {engine.value}")
+        raise UsageError(f"--address is for --engine ray, not {engine.value}")
     if cluster and engine is not EngineName.slurm:
-        raise UsageError(f"--cluster belongs to --engine slurm, not to {engine.value}")
+        raise UsageError(f"--cluster is for --engine slurm, not {engine.value}")
     parameters: dict[str, Any] = dict(map(_parameter, cluster or []))
     if dry_run:
-        trials = trials_of(wanted, output.absolute())
-        typer.echo(f"{settings}: {len(trials)} trials, all of whose settings fit")
+        trials = make_trials(sweep_settings, output.absolute())
+        typer.echo(f"{settings}: {len(trials)} trials, all settings are valid")
         return
 
-    def opened() -> Engine:
+    def open_engine() -> Engine:
         if engine is EngineName.ray:
             return RayEngine(workers or (None if address else os.cpu_count()), address)
         if engine is EngineName.slurm:
             return SlurmEngine(workers or 100, output / "slurm", **parameters)
-        return Pool(workers or os.cpu_count() or 1)
+        return ProcessPoolEngine(workers or os.cpu_count() or 1)
 
-    with live_view() as watch:
-        rows = run_sweep(wanted, output, opened, watch)
+    with live_view() as show:
+        rows = run_sweep(sweep_settings, output, open_engine, show)
     print_rows(rows)
     typer.echo(f"{output / 'table.json'}")
 
 
 def _parameter(assignment: str) -> tuple[str, int | str]:
-    """NAME=VALUE; whole numbers are such."""
+    """Parse NAME=VALUE; integers become ints."""
     from structattn.support.errors import UsageError
 
     name, separator, value = assignment.partition("=")

@@ -1,4 +1,4 @@
-"""How a sweep looks in the terminal while it runs and when it has ended."""
+"""Show the progress and the results of a sweep in the terminal."""
 
 import sys
 import time
@@ -13,99 +13,94 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from structattn.sweeps.engine import Standing
-from structattn.sweeps.table import Result, Row, result_of, selected_of
+from structattn.sweeps.scheduler import SweepStatus
+from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, select_best
 from structattn.sweeps.trials import Trial
-from structattn.sweeps.work import Job
+from structattn.sweeps.worker import Job
 
 SECONDS_BETWEEN_LINES = 60.0
-_SHOWN_AT_MOST = 40  # cells; a sweep with more shows those at work
+_MAX_CELLS = 40  # a sweep with more cells shows those that are running
 
 
 def _cell(trial: Trial) -> tuple[str, ...]:
     return tuple(trial.cell.values()) or ("all",)
 
 
-class Bests:
-    """The best score of each cell; the run folder of a job that is done is read once."""
+class BestScores:
+    """Best score of each cell; the run folder of a completed job is read once."""
 
     def __init__(self) -> None:
-        self._results: dict[Path, Result | None] = {}
+        self._results: dict[Path, TrialResult | None] = {}
 
     def of(self, done: Sequence[Job]) -> dict[tuple[str, ...], float]:
-        """Cell -> the best score of its jobs."""
+        """Return cell -> the best score of its jobs."""
         for job in done:
-            if job.folder not in self._results:
-                self._results[job.folder] = result_of(job.trial, job.folder)
-        found = [result for job in done if (result := self._results[job.folder])]
-        return {_cell(result.trial): result.score for result in selected_of(found)}
+            if job.run_dir not in self._results:
+                self._results[job.run_dir] = read_trial_result(job.trial, job.run_dir)
+        found = [result for job in done if (result := self._results[job.run_dir])]
+        return {_cell(result.trial): result.score for result in select_best(found)}
 
 
-def standing_table(standing: Standing, total: int, seconds: float, bests: Bests) -> Group:
-    """One row for each cell with trials in hand: waiting, running, done, failed, and the best score so far."""
-    running, done = list(standing.running.values()), standing.done
+def status_table(status: SweepStatus, total: int, seconds: float, best_scores: BestScores) -> Group:
+    """One row per cell with its numbers of waiting, running, done and failed trials, and its best score so far."""
+    running, done = list(status.running.values()), status.done
     counts = {
-        "waiting": Counter(_cell(job.trial) for job in [*standing.waiting, *(job for _, job in standing.later)]),
+        "waiting": Counter(_cell(job.trial) for job in [*status.waiting, *(job for _, job in status.delayed)]),
         "running": Counter(_cell(job.trial) for job in running),
         "done": Counter(_cell(job.trial) for job in done),
-        "failed": Counter(_cell(job.trial) for job, _ in standing.failed),
+        "failed": Counter(_cell(job.trial) for job, _ in status.failed),
     }
-    best, cells = bests.of(done), list(dict.fromkeys(cell for count in counts.values() for cell in count))
-    if len(cells) > _SHOWN_AT_MOST:
+    best, cells = best_scores.of(done), list(dict.fromkeys(cell for count in counts.values() for cell in count))
+    if len(cells) > _MAX_CELLS:
         cells = [cell for cell in cells if cell in counts["running"]]
     table = Table("cell", *counts, "best so far")
     for cell in cells:
         score = f"{best[cell]:.4f}" if cell in best else ""
         table.add_row(Text(" ".join(cell)), *(str(count[cell] or "") for count in counts.values()), score)
-    ended = len(done) + len(standing.failed)
+    ended = len(done) + len(status.failed)
     left = f", {seconds / ended * (total - ended) / 60:.0f} min left" if ended else ""
     words = Text(f"{ended} of {total} trials, {seconds / 60:.0f} min{left}")
     return Group(table, ProgressBar(total=total, completed=ended, width=60), words)
 
 
 @contextmanager
-def live_view() -> Iterator[Callable[[Standing], None]]:
-    """Give a function that shows how far a sweep is: a live table, or a line a minute where no terminal is."""
+def live_view() -> Iterator[Callable[[SweepStatus], None]]:
+    """Yield a function that shows the status of a sweep: a live table, or one line per minute without a terminal."""
     began = time.monotonic()
     if not sys.stderr.isatty():
         yield _Lines(began)
         return
-    bests = Bests()
+    best_scores = BestScores()
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
-        def watch(standing: Standing) -> None:
-            live.update(standing_table(standing, _total(standing), time.monotonic() - began, bests), refresh=True)
+        def show(status: SweepStatus) -> None:
+            live.update(status_table(status, status.num_jobs, time.monotonic() - began, best_scores), refresh=True)
 
-        yield watch
-
-
-def _total(standing: Standing) -> int:
-    parts = (standing.waiting, standing.running, standing.done, standing.failed, standing.later)
-    return sum(len(part) for part in parts)
+        yield show
 
 
 class _Lines:
     def __init__(self, began: float) -> None:
         self._last = began
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, status: SweepStatus) -> None:
         if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
-            ended, failed = len(standing.done) + len(standing.failed), len(standing.failed)
-            sys.stderr.write(f"sweep: {ended} of {_total(standing)} trials ended, {failed} failed\n")
+            ended, failed = len(status.done) + len(status.failed), len(status.failed)
+            sys.stderr.write(f"sweep: {ended} of {status.num_jobs} trials ended, {failed} failed\n")
             self._last = time.monotonic()
 
 
-def print_rows(rows: Sequence[Row]) -> None:
-    """The selected-best table: what was reached on the validation split, how it varies, and the selected's scores."""
+def print_rows(rows: Sequence[TableRow]) -> None:
+    """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
     splits = list(dict.fromkeys(split for row in rows for split in row.splits))
-    drawn = list(dict.fromkeys(path for row in rows for path in row.drawn))
+    sampled = list(dict.fromkeys(path for row in rows for path in row.drawn))
     table = Table(
-        caption="validation score of the best trial, and mean, deviation and half the 95 % interval over all",
+        caption="validation score: best trial; mean, standard deviation and half the 95 % interval over all trials",
         caption_justify="left",
     )
     for axis in rows[0].cell if rows else ():
         table.add_column(axis)
-    for heading in ("trials", "best", "mean", "dev.", "±95 %", *splits, *(path.split(".")[-1] for path in drawn)):
+    for heading in ("trials", "best", "mean", "std", "±95 %", *splits, *(path.split(".")[-1] for path in sampled)):
         table.add_column(heading, justify="right")
     for row in rows:
         spread = row.validation
@@ -114,13 +109,13 @@ def print_rows(rows: Sequence[Row]) -> None:
             str(spread.count),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
             *(_split_score(row.splits.get(split, {})) for split in splits),
-            *(f"{row.drawn[path]:.3g}" for path in drawn),
+            *(f"{row.drawn[path]:.3g}" for path in sampled),
         )
     Console().print(table)
 
 
 def _split_score(scores: Mapping[str, float]) -> str:
-    """What counts on a split: BLEU, or accuracy, or the difference from the bound, where there is one."""
+    """The main score of a split: BLEU, accuracy, the difference from the lower bound, or the cross-entropy."""
     if "BLEU" in scores:
         return f"{scores['BLEU']:.1f} BLEU"
     if "accuracy" in scores:

@@ -1,1 +1,55 @@
-"""Many small trainings: a grid of trials, run by an engine that survives what dies, and a table of the best."""
+"""Sweeps: train a grid of trials in parallel, select the best of each cell, compare with published numbers.
+
+- ``run_sweep``: train all trials of a sweep with an engine and return the table of results.
+- ``make_trials``, ``Trial``: the trials of a sweep.
+- ``ProcessPoolEngine``, ``RayEngine``, ``SlurmEngine``: engines that run jobs; ``Engine`` is their protocol.
+- ``SweepStatus``: the status of the jobs, passed to the progress callback.
+- ``read_sweep_results``, ``write_sweep_results``, ``SweepResults``, ``TableRow``: the results of a sweep.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+    from structattn.sweeps.engines.ray import RayEngine
+    from structattn.sweeps.engines.slurm import SlurmEngine
+    from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
+    from structattn.sweeps.scheduler import Engine, SweepStatus
+    from structattn.sweeps.sweep import run_sweep
+    from structattn.sweeps.table import TableRow
+    from structattn.sweeps.trials import Trial, make_trials
+
+__all__ = [
+    "Engine",
+    "ProcessPoolEngine",
+    "RayEngine",
+    "SlurmEngine",
+    "SweepResults",
+    "SweepStatus",
+    "TableRow",
+    "Trial",
+    "make_trials",
+    "read_sweep_results",
+    "run_sweep",
+    "write_sweep_results",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Engine": "structattn.sweeps.scheduler",
+        "ProcessPoolEngine": "structattn.sweeps.engines.process_pool",
+        "RayEngine": "structattn.sweeps.engines.ray",
+        "SlurmEngine": "structattn.sweeps.engines.slurm",
+        "SweepResults": "structattn.sweeps.results",
+        "SweepStatus": "structattn.sweeps.scheduler",
+        "TableRow": "structattn.sweeps.table",
+        "Trial": "structattn.sweeps.trials",
+        "make_trials": "structattn.sweeps.trials",
+        "read_sweep_results": "structattn.sweeps.results",
+        "run_sweep": "structattn.sweeps.sweep",
+        "write_sweep_results": "structattn.sweeps.results",
+    },
+)

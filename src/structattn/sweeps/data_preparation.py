@@ -1,4 +1,4 @@
-"""The prepared folder that a trial's settings ask for."""
+"""Prepare the data that a trial's settings describe."""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from structattn.data.transductions.prepare import TransductionSizes, prepare_tra
 from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TransductionPairs
 
 
-def make_data(folder: Path, data: Prepare) -> None:
-    """Make a prepared folder, whole or not at all.
+def prepare_data(folder: Path, data: Prepare) -> None:
+    """Write a prepared folder atomically.
 
     Args:
         folder: must not exist.
-        data: what is made; those of a trial have the trial's seed where they are drawn and have none of their own.
+        data: the description of the data; data without a seed of their own have the seed of the trial.
 
     Raises:
-        StructattnError: a text is refused, a library is missing, or sizes are impossible.
+        StructattnError: a text is invalid, an optional library is missing, or the sizes are impossible.
     """
     if isinstance(data, ParallelText):
-        _code(folder, data)
+        _prepare_parallel_text(folder, data)
     elif isinstance(data, TransductionPairs):
-        _draw_pairs(folder, data)
+        _sample_pairs(folder, data)
     else:
-        _draw_strings(folder, data)
+        _sample_strings(folder, data)
 
 
-def _code(folder: Path, data: ParallelText) -> None:
+def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
     prepare_parallel(
         folder,
         {name: [Path(file) for file in files] for name, files in data.splits.items()},
@@ -39,12 +39,12 @@ def _code(folder: Path, data: ParallelText) -> None:
     )
 
 
-def _draw_pairs(folder: Path, data: TransductionPairs) -> None:
+def _sample_pairs(folder: Path, data: TransductionPairs) -> None:
     sizes = TransductionSizes(data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length)
     prepare_transduction(folder, data.transduction, seed=data.seed or 0, sizes=sizes)
 
 
-def _draw_strings(folder: Path, data: FormalLanguageData) -> None:
+def _sample_strings(folder: Path, data: FormalLanguageData) -> None:
     sizes = FormalLanguageSizes(
         data.train, data.valid, data.test_per_length, data.train_lengths, data.test_lengths, data.group
     )

@@ -1,4 +1,4 @@
-"""The pictures that a recipe asks for of its sweep's results."""
+"""Draw the figures that a sweep's settings ask for."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,30 +13,30 @@ from structattn.reporting.figures import Plot, file_name
 from structattn.reporting.runs import read_run
 from structattn.settings.published import LENGTH, Curves, Dependencies
 from structattn.settings.sweep import SweepSettings, fits
-from structattn.sweeps.comparison import number_of, spread_of_score
-from structattn.sweeps.table import Row
+from structattn.sweeps.comparison import row_score, score_statistics
+from structattn.sweeps.table import TableRow
 
 
-def figures_of(sweep: SweepSettings, rows: Sequence[Row], runs: Path, name: str) -> list[Plot]:
-    """The pictures of which there is anything to see; their files are named for ``name`` and what they show.
+def sweep_figures(sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
+    """Draw the figures of a sweep; figures without data are left out.
 
     Args:
-        sweep: which asks for them.
+        sweep: the settings with the list of figures.
         rows: the results.
-        runs: where the run folders are; scores by length stand there, and what examples depend on.
-        name: of the recipe.
+        runs: the folder of the run folders, which hold scores by length and records.
+        name: the name of the recipe, a prefix of the file names.
     """
-    drawn = [
+    plots = [
         _dependencies(figure, rows, runs, name)
         if isinstance(figure, Dependencies)
         else _curves(figure, sweep, rows, runs, name)
         for figure in sweep.figures
     ]
-    return [plot for plot in drawn if plot is not None]
+    return [plot for plot in plots if plot is not None]
 
 
-def _dependencies(figure: Dependencies, rows: Sequence[Row], runs: Path, name: str) -> Plot | None:
-    """The matrices of the selected trials; an example is explained where none was before."""
+def _dependencies(figure: Dependencies, rows: Sequence[TableRow], runs: Path, name: str) -> Plot | None:
+    """Plot the dependency matrices of the selected trials; a run without records is explained first."""
     found = []
     for row in rows:
         if fits(row.cell, figure.cell):
@@ -49,7 +49,7 @@ def _dependencies(figure: Dependencies, rows: Sequence[Row], runs: Path, name: s
     return plot and replace(plot, caption=figure.says)
 
 
-def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[Row], runs: Path, name: str) -> Plot | None:
+def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> Plot | None:
     panels = _panels(figure, rows, runs)
     if not panels:
         return None
@@ -58,25 +58,25 @@ def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[Row], runs: Pat
     return curves_plot(panels, places, labels, file_name(name, figure.along, figure.score), figure.says)
 
 
-def _panels(figure: Curves, rows: Sequence[Row], runs: Path) -> list[Panel]:
-    """A panel for each value of the axis of panels, a curve for each combination of what is left."""
+def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]:
+    """One panel for each value of the panel axis, one curve for each combination of the remaining axes."""
     points: dict[str, dict[str, dict[Place, Value]]] = {}
     for row in rows:
-        its = _by_length(figure, runs / row.selected) if figure.along == LENGTH else _by_axis(figure, row)
-        if its:
+        points_of_row = _by_length(figure, runs / row.selected) if figure.along == LENGTH else _by_axis(figure, row)
+        if points_of_row:
             rest = [value for axis, value in row.cell.items() if axis not in (figure.along, figure.panels)]
             panel = points.setdefault(row.cell.get(figure.panels or "", ""), {})
-            panel.setdefault(", ".join(rest) or figure.score, {}).update(its)
+            panel.setdefault(", ".join(rest) or figure.score, {}).update(points_of_row)
     return [Panel(title, [Curve(*curve) for curve in curves.items()]) for title, curves in points.items()]
 
 
-def _by_axis(figure: Curves, row: Row) -> dict[Place, Value]:
-    number = number_of(row, figure)
-    return {} if number is None else {row.cell[figure.along]: (number, _interval(figure, row))}
+def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
+    score = row_score(row, figure)
+    return {} if score is None else {row.cell[figure.along]: (score, _interval(figure, row))}
 
 
 def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
-    """The score at each length of the strings; none where the run was not scored, or not by length."""
+    """The score at each string length; empty if the run has no scores by length."""
     split, score = figure.score.split(".")
     path = run / "scores" / f"{split}.json"
     found: Sequence[Mapping[str, float | None]] = json.loads(path.read_bytes())["by_length"] if path.exists() else []
@@ -84,9 +84,9 @@ def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
 
 
-def _interval(figure: Curves, row: Row) -> float | None:
-    """Of a mean that over the trials; of a single trial that of its own score, as those of translations have one."""
-    spread = spread_of_score(row, figure.score)
+def _interval(figure: Curves, row: TableRow) -> float | None:
+    """The interval of the mean over trials; for a single trial that of its own score, as BLEU has one."""
+    spread = score_statistics(row, figure.score)
     if spread is not None and spread.interval is not None and figure.of == "mean":
         return spread.interval
     if spread is None or figure.score == "validation" or (spread.count > 1 and figure.of != "selected"):

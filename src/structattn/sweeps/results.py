@@ -1,4 +1,4 @@
-"""What a sweep came to, to be read and to be kept."""
+"""Read the results of a sweep and write them as one JSON file."""
 
 import json
 from collections.abc import Sequence
@@ -10,61 +10,61 @@ from structattn.reporting.figures import write_files
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
-from structattn.sweeps.comparison import Comparison, Verdict, comparisons_of, verdicts_of
-from structattn.sweeps.figures import figures_of
-from structattn.sweeps.sweep import SweepFolder, results_of
-from structattn.sweeps.table import Result, Row, rows_of, rows_to_json, signatures_of
-from structattn.sweeps.trials import trials_of
+from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
+from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.sweep import SweepFolder, read_results
+from structattn.sweeps.table import TableRow, TrialResult, rows_to_json, sacrebleu_signatures, table_rows
+from structattn.sweeps.trials import make_trials
 
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All of it.
+    """The results of a sweep.
 
     Args:
-        ended: the trials that have ended; others do not count.
-        trials: how many there are to be.
+        ended: the results of the trials that have ended.
+        trials: the total number of trials.
         rows: one for each cell with a trial that has ended.
-        signatures: sacrebleu's, where there are translations.
+        signatures: the sacrebleu signatures of translation scores.
         comparisons: published numbers beside ours.
-        verdicts: what became of the claims.
-        runs: where the run folders are.
+        claims: whether each claim holds for each cell.
+        runs: the folder of the run folders.
     """
 
-    ended: Sequence[Result]
+    ended: Sequence[TrialResult]
     trials: int
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     signatures: Sequence[str]
-    comparisons: Sequence[Comparison]
-    verdicts: Sequence[Verdict]
+    comparisons: Sequence[PublishedComparison]
+    claims: Sequence[ClaimResult]
     runs: Path
 
 
-def read_sweep(sweep: SweepSettings, path: Path) -> SweepResults:
-    """The results in a sweep's folder, whether or not it is finished.
+def read_sweep_results(sweep: SweepSettings, path: Path) -> SweepResults:
+    """Read the results in a sweep's folder, whether or not all trials have ended.
 
     Raises:
-        StructattnError: no trial of the sweep has ended there.
+        StructattnError: no trial of the sweep has ended.
     """
     folder = SweepFolder(path.absolute())
-    trials = trials_of(sweep, folder.path)
-    results = results_of(folder, trials)
+    trials = make_trials(sweep, folder.path)
+    results = read_results(folder, trials)
     if not results:
-        raise StructattnError(f"{path}: none of the sweep's {len(trials)} trials has ended there")
-    rows = rows_of(results, folder.runs)
+        raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
+    rows = table_rows(results, folder.runs)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
-    comparisons = comparisons_of(sweep.published, rows)
-    signatures = signatures_of(folder.runs / result.trial.name for result in results)
-    verdicts = verdicts_of(sweep.claims, cells, rows)
-    return SweepResults(results, len(trials), rows, signatures, comparisons, verdicts, folder.runs)
+    comparisons = compare_with_published(sweep.published, rows)
+    signatures = sacrebleu_signatures(folder.runs / result.trial.name for result in results)
+    claims = check_claims(sweep.claims, cells, rows)
+    return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs)
 
 
-def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: SweepResults) -> None:
-    """Keep the results with the settings, the seeds and the version that they come from, as one JSON file.
+def write_sweep_results(path: Path, recipe: Path, sweep: SweepSettings, results: SweepResults) -> None:
+    """Write the results with their settings, seeds and package version as one JSON file.
 
-    The recipe's figures lie beside it, as PNG and PDF.
+    The figures of the recipe are written to the same folder as PNG and PDF.
     """
-    figures = figures_of(sweep, results.rows, results.runs, path.stem)
+    figures = sweep_figures(sweep, results.rows, results.runs, path.stem)
     path.parent.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         write_files(figure, path.parent)
@@ -76,7 +76,7 @@ def write_results(path: Path, recipe: Path, sweep: SweepSettings, results: Sweep
         "rows": rows_to_json(results.rows),
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
-        "claims": [asdict(verdict) for verdict in results.verdicts],
+        "claims": [asdict(claim) for claim in results.claims],
         "figures": [{"name": figure.name, "says": figure.caption} for figure in figures],
         "runs": [
             {

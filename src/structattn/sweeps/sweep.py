@@ -1,4 +1,4 @@
-"""`run_sweep`: from a sweep's settings to its table."""
+"""Run a sweep: train all trials, evaluate the selected ones, write the results table."""
 
 import json
 import shutil
@@ -11,17 +11,17 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import write_atomically
 from structattn.support.locks import exclusive_lock
-from structattn.sweeps.engine import Engine, Standing, run_all
-from structattn.sweeps.table import Result, Row, result_of, rows_of, rows_to_json, selected_of
-from structattn.sweeps.trials import Trial, trials_of
-from structattn.sweeps.work import Job
+from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
+from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
+from structattn.sweeps.trials import Trial, make_trials
+from structattn.sweeps.worker import Job
 from structattn.training.signals import StopRequested, stop_on_signals
 
-Watch = Callable[[Standing], None]
+StatusCallback = Callable[[SweepStatus], None]
 
 
 class SweepFolder:
-    """Where everything of a sweep lies.
+    """The paths of a sweep's folder.
 
     Args:
         path: the folder.
@@ -34,51 +34,56 @@ class SweepFolder:
         self.index = path / "trials.json"
         self.lock = path / "lock"
 
-    def run(self, trial: Trial) -> Path:
-        """The run folder of a trial."""
+    def run_dir(self, trial: Trial) -> Path:
+        """Return the run folder of a trial."""
         return self.runs / trial.name
 
 
-def run_sweep(sweep: SweepSettings, path: Path, make_engine: Callable[[], Engine], watch: Watch) -> list[Row]:
-    """Run the trials that have not ended, score the selected ones, and write ``table.json``.
+def run_sweep(
+    sweep: SweepSettings, path: Path, open_engine: Callable[[], Engine], on_status: StatusCallback
+) -> list[TableRow]:
+    """Train all trials of a sweep, evaluate the selected ones, and write ``table.json``.
 
-    Nothing but run folders is needed to go on: a sweep that was killed continues when it is called again, under any
-    engine, and trials that other sweeps put into the same folder are found by the digests of their settings.
+    The state is in the run folders alone: an interrupted sweep resumes when it is called again, with any engine, and
+    trials that another sweep trained in the same folder are recognised by the digests of their settings.
 
     Args:
-        sweep: what is to be trained.
-        path: the sweep's folder; made if missing.
-        make_engine: opens the engine.
-        watch: called often while trials run.
+        sweep: the settings of the sweep.
+        path: the sweep's folder; created if missing.
+        open_engine: returns a new engine.
+        on_status: called at every poll with the status of the jobs.
+
+    Returns:
+        One row for each cell of the grid.
 
     Raises:
-        SettingsError: the settings of a trial do not fit; nothing was begun.
-        Interrupted: SIGTERM or SIGINT arrived; the same call goes on.
-        StructattnError: another process runs this sweep, or trials failed; all others have ended then.
+        SettingsError: the settings of a trial are invalid; nothing was started.
+        Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
+        StructattnError: another process runs this sweep, or trials failed after all others have ended.
     """
     folder = SweepFolder(path.absolute())
-    trials = trials_of(sweep, folder.path)
+    trials = make_trials(sweep, folder.path)
     folder.runs.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(folder.lock, "the sweep"), stop_on_signals() as stop:
-        _sweep_up(folder)
+    with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
+        _remove_leftovers(folder)
         _write_index(folder, trials)
         try:
-            failed = _train(sweep, folder, trials, make_engine, watch, stop.check)
-            results = results_of(folder, trials)
-            failed += _score_selected(sweep, folder, results, make_engine, watch, stop.check)
+            failed = _train(sweep, folder, trials, open_engine, on_status, stop.check)
+            results = read_results(folder, trials)
+            failed += _evaluate_selected(sweep, folder, results, open_engine, on_status, stop.check)
         except StopRequested as request:
-            raise Interrupted(f"{path}: {request}; the same command goes on") from None
-        rows = rows_of(results, folder.runs)
+            raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
+        rows = table_rows(results, folder.runs)
         write_atomically(folder.table, json.dumps(rows_to_json(rows), indent=1) + "\n")
     if failed:
-        lines = [f"{job.trial.title} ({job.folder}): {message}" for job, message in failed]
+        lines = [f"{job.trial.title} ({job.run_dir}): {message}" for job, message in failed]
         raise StructattnError(f"{path}: {len(failed)} of {len(trials)} trials failed:\n" + "\n".join(lines))
     return rows
 
 
-def results_of(folder: SweepFolder, trials: list[Trial]) -> list[Result]:
-    """The results of the trials that have ended."""
-    found = [result_of(trial, folder.run(trial)) for trial in trials]
+def read_results(folder: SweepFolder, trials: list[Trial]) -> list[TrialResult]:
+    """Return the results of the trials that have ended."""
+    found = [read_trial_result(trial, folder.run_dir(trial)) for trial in trials]
     return [result for result in found if result is not None]
 
 
@@ -86,54 +91,54 @@ def _train(
     sweep: SweepSettings,
     folder: SweepFolder,
     trials: list[Trial],
-    make_engine: Callable[[], Engine],
-    watch: Watch,
+    open_engine: Callable[[], Engine],
+    on_status: StatusCallback,
     check: Callable[[], None],
 ) -> list[tuple[Job, str]]:
     splits = tuple(split for split, which in sweep.evaluate.items() if which == "all")
-    jobs = [Job(trial, folder.run(trial), splits) for trial in trials]
-    return _run([job for job in jobs if not _is_done(job)], make_engine, watch, check)
+    jobs = [Job(trial, folder.run_dir(trial), splits) for trial in trials]
+    return _run([job for job in jobs if not _is_done(job)], open_engine, on_status, check)
 
 
-def _score_selected(
+def _evaluate_selected(
     sweep: SweepSettings,
     folder: SweepFolder,
-    results: list[Result],
-    make_engine: Callable[[], Engine],
-    watch: Watch,
+    results: list[TrialResult],
+    open_engine: Callable[[], Engine],
+    on_status: StatusCallback,
     check: Callable[[], None],
 ) -> list[tuple[Job, str]]:
     splits = tuple(sweep.evaluate)
-    jobs = [Job(result.trial, folder.run(result.trial), splits) for result in selected_of(results)]
-    return _run([job for job in jobs if not _is_done(job)], make_engine, watch, check)
+    jobs = [Job(result.trial, folder.run_dir(result.trial), splits) for result in select_best(results)]
+    return _run([job for job in jobs if not _is_done(job)], open_engine, on_status, check)
 
 
 def _run(
-    jobs: list[Job], make_engine: Callable[[], Engine], watch: Watch, check: Callable[[], None]
+    jobs: list[Job], open_engine: Callable[[], Engine], on_status: StatusCallback, check: Callable[[], None]
 ) -> list[tuple[Job, str]]:
-    return run_all(make_engine(), jobs, watch, check).failed if jobs else []
+    return run_jobs(open_engine(), jobs, on_status, check).failed if jobs else []
 
 
 def _is_done(job: Job) -> bool:
-    """Whether a job's run has ended and is scored.
+    """Whether a job's run has ended and is evaluated.
 
     Raises:
-        CheckpointError: its folder holds a run under other settings: a default has changed since.
+        CheckpointError: the run folder has other settings, because a default has changed.
     """
-    if result_of(job.trial, job.folder) is None:
+    if read_trial_result(job.trial, job.run_dir) is None:
         return False
-    check_same_settings(RunFolder(job.folder), job.trial.settings)
-    return all(is_scored(job.folder, split) for split in job.splits)
+    check_same_settings(RunFolder(job.run_dir), job.trial.settings)
+    return all(is_scored(job.run_dir, split) for split in job.splits)
 
 
-def _sweep_up(folder: SweepFolder) -> None:
-    """Remove what workers that were killed while making data left behind."""
+def _remove_leftovers(folder: SweepFolder) -> None:
+    """Remove temporary folders of workers that were killed while preparing data."""
     for leftover in (folder.path / "data").glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:
-    """Which run folder belongs to which cell, for people and scripts."""
+    """Write ``trials.json``, which maps run folders to cells."""
     index = {
         trial.name: {
             "cell": trial.cell,

@@ -1,4 +1,4 @@
-"""What came out of a sweep: for each cell the best trial by validation, and how much trials differ."""
+"""The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
 import json
 import math
@@ -15,13 +15,13 @@ from structattn.sweeps.trials import Cell, Trial
 
 
 @dataclass(frozen=True)
-class Result:
-    """A trial that has ended.
+class TrialResult:
+    """The result of a trial that has ended.
 
     Args:
-        trial: which.
-        score: of its best validation, the smaller the better: the difference from the lower bound where that is known,
-            the cross-entropy elsewhere, also where BLEU says which validation is best; nats per symbol.
+        trial: the trial.
+        score: validation score of the best checkpoint, lower is better, in nats per symbol: the difference from the
+            lower bound if that is known, else the cross-entropy (also if BLEU selects the checkpoint).
         update: the update of that validation.
     """
 
@@ -31,16 +31,16 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How the numbers of several trials lie.
+class SampleStatistics:
+    """Statistics of a score over several trials.
 
     Args:
-        count: how many there are.
-        mean: of them.
-        deviation: dividing by n - 1; None for one number.
-        interval: half the width of the 95 % interval of the mean (Student's t); None for one number.
-        least: of them.
-        greatest: of them.
+        count: the number of trials.
+        mean: the mean.
+        deviation: the sample standard deviation (n - 1); None for one number.
+        interval: half the width of the 95 % confidence interval of the mean (Student's t); None for one number.
+        least: the minimum.
+        greatest: the maximum.
     """
 
     count: int
@@ -52,37 +52,37 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What a sweep says of a cell.
+class TableRow:
+    """The results of one cell of the grid.
 
     Args:
-        cell: axis -> name.
-        best: the least validation score: the rule of selection of DuSell & Chiang (2024).
-        selected: the name of the trial that has it.
-        validation: the scores of all trials of the cell that have ended.
-        drawn: what was drawn for the selected trial.
-        splits: split -> the selected trial's scores on it.
-        over_trials: split -> the same of all trials that were scored on it.
+        cell: axis -> name of its value.
+        best: the lowest validation score, by which a trial is selected (DuSell & Chiang 2024).
+        selected: the name of the selected trial.
+        validation: statistics of the validation score over the trials that have ended.
+        drawn: the random hyperparameters of the selected trial.
+        splits: split -> score name -> the score of the selected trial.
+        over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
     """
 
     cell: Cell
     best: float
     selected: str
-    validation: Spread
+    validation: SampleStatistics
     drawn: dict[str, float]
     splits: dict[str, dict[str, float]]
-    over_trials: dict[str, dict[str, Spread]]
+    over_trials: dict[str, dict[str, SampleStatistics]]
 
 
-def spread_of(numbers: Sequence[float]) -> Spread:
-    """The spread of one or more numbers."""
+def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
+    """Return the statistics of one or more numbers."""
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
     interval = None if deviation is None else half_width(len(numbers)) * deviation / math.sqrt(len(numbers))
-    return Spread(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
+    return SampleStatistics(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
 
 
-def result_of(trial: Trial, folder: Path) -> Result | None:
-    """The result of a trial's run folder; None where it has not ended."""
+def read_trial_result(trial: Trial, folder: Path) -> TrialResult | None:
+    """Read the result of a trial from its run folder; None if it has not ended."""
     path = folder / "events.jsonl"
     end = last_event(path)
     if end is None or end["event"] != "end":
@@ -91,13 +91,13 @@ def result_of(trial: Trial, folder: Path) -> Result | None:
     for event in reversed(events_of(path, ["validation"])):
         if event["update"] == best_update:
             difference = event["cross_entropy_difference"]
-            return Result(trial, event["cross_entropy"] if difference is None else difference, best_update)
+            return TrialResult(trial, event["cross_entropy"] if difference is None else difference, best_update)
     return None
 
 
-def selected_of(results: Sequence[Result]) -> list[Result]:
-    """The best trial of each cell, in the order in which cells first occur."""
-    best: dict[tuple[str, ...], Result] = {}
+def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Return the best trial of each cell, in the order in which cells first occur."""
+    best: dict[tuple[str, ...], TrialResult] = {}
     for result in results:
         cell = tuple(result.trial.cell.values())
         if cell not in best or result.score < best[cell].score:
@@ -105,20 +105,20 @@ def selected_of(results: Sequence[Result]) -> list[Result]:
     return list(best.values())
 
 
-def rows_of(results: Sequence[Result], runs: Path) -> list[Row]:
-    """One row for each cell that has a result."""
+def table_rows(results: Sequence[TrialResult], runs: Path) -> list[TableRow]:
+    """Return one row for each cell that has a result."""
     return [
-        _row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell], runs) for chosen in selected_of(results)
+        _row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell], runs) for chosen in select_best(results)
     ]
 
 
-def _row(chosen: Result, all_of_cell: Sequence[Result], runs: Path) -> Row:
+def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], runs: Path) -> TableRow:
     scores = {result.trial.name: _split_scores(runs / result.trial.name) for result in all_of_cell}
-    return Row(
+    return TableRow(
         cell=chosen.trial.cell,
         best=chosen.score,
         selected=chosen.trial.name,
-        validation=spread_of([result.score for result in all_of_cell]),
+        validation=sample_statistics([result.score for result in all_of_cell]),
         drawn=chosen.trial.drawn,
         splits=scores[chosen.trial.name],
         over_trials=_over_trials(list(scores.values())),
@@ -133,29 +133,29 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
         found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    if accuracies := _on_contrastive_pairs(folder):
+    if accuracies := _contrastive_accuracies(folder):
         found[CONTRASTIVE] = accuracies
     return found
 
 
-def _on_contrastive_pairs(folder: Path) -> dict[str, float]:
-    """By type of error, of all sets that the run was scored on."""
+def _contrastive_accuracies(folder: Path) -> dict[str, float]:
+    """Accuracy by type of error over all suites that the run was evaluated on."""
     sets = [json.loads(path.read_bytes())["types"] for path in sorted((folder / "analyses").glob("contrastive-*.json"))]
     return {kind: proportion["value"] for types in sets for kind, proportion in types.items()}
 
 
-def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, Spread]]:
+def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:
     splits = dict.fromkeys(split for each in scores for split in each)
-    found: dict[str, dict[str, Spread]] = {}
+    found: dict[str, dict[str, SampleStatistics]] = {}
     for split in splits:
         of_split = [each[split] for each in scores if split in each]
         shared = [name for name in of_split[0] if all(name in score for score in of_split)]
-        found[split] = {name: spread_of([score[name] for score in of_split]) for name in shared}
+        found[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
     return found
 
 
-def signatures_of(runs: Iterable[Path]) -> list[str]:
-    """How sacrebleu computed the scores of some run folders; empty where nothing was translated."""
+def sacrebleu_signatures(runs: Iterable[Path]) -> list[str]:
+    """Return the sacrebleu signatures of the translation scores in run folders; empty if there are none."""
     found = set()
     for folder in runs:
         for path in (folder / "scores").glob("*.json"):
@@ -165,6 +165,6 @@ def signatures_of(runs: Iterable[Path]) -> list[str]:
     return sorted(found)
 
 
-def rows_to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain values."""
+def rows_to_json(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
+    """Convert rows to values that JSON can hold."""
     return [asdict(row) for row in rows]

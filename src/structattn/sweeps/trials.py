@@ -1,4 +1,4 @@
-"""A sweep's trials, each a pure function of the sweep's settings."""
+"""The trials of a sweep, each a pure function of the sweep's settings."""
 
 import copy
 import hashlib
@@ -28,10 +28,10 @@ class Trial:
 
     Args:
         cell: axis -> name of its value.
-        restart: which of the cell's trials, from 0.
-        settings: of the run; where the data are made for it, ``data`` is where they will lie.
-        prepare: the data to make; None where they are there.
-        drawn: path.to.field -> the value that was drawn.
+        restart: the index of the trial within its cell, from 0.
+        settings: the settings of the run; ``data`` is the folder that ``prepare`` will be written to, if given.
+        prepare: the data to prepare; None if they exist.
+        drawn: path.to.field -> the value that was drawn at random.
     """
 
     cell: Cell
@@ -42,9 +42,9 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Twelve hexadecimal digits of the digest of its settings and its data's.
+        """The first twelve hexadecimal digits of a digest of the settings of the run and its data.
 
-        Defaults are left out, so that a setting which is added later does not rename what was trained without it.
+        Defaults are left out, so a setting that is added later does not rename existing trials.
         """
         tree = self.settings.model_dump(mode="json", exclude_defaults=True)
         if self.prepare is not None:
@@ -53,15 +53,15 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """Its cell and its number, for people."""
+        """Cell and index, for messages."""
         return " ".join([*self.cell.values(), f"#{self.restart}"])
 
 
-def trials_of(sweep: SweepSettings, folder: Path) -> list[Trial]:
-    """All trials of a sweep whose results go to ``folder``, in the order of the grid; restarts go round last.
+def make_trials(sweep: SweepSettings, folder: Path) -> list[Trial]:
+    """Return all trials of a sweep in ``folder``: the first trial of every cell, then the second of every cell, etc.
 
     Raises:
-        SettingsError: the settings of a trial do not fit; the message names its cell.
+        SettingsError: the settings of a trial are invalid; the message names its cell.
     """
     cells = [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
     rounds = range(max(map(sweep.restarts_of, cells)))
@@ -77,12 +77,12 @@ def trials_of(sweep: SweepSettings, folder: Path) -> list[Trial]:
 def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Trial:
     tree = copy.deepcopy(sweep.base)
     for axis, name in cell.items():
-        _change(tree, sweep.grid[axis][name])
+        _set_paths(tree, sweep.grid[axis][name])
     for where in sweep.where:
         if where.fits(cell):
-            _change(tree, where.set)
+            _set_paths(tree, where.set)
     drawn = {path: _drawn(sweep, cell, restart, path) for path in sweep.random}
-    _change(tree, drawn)
+    _set_paths(tree, drawn)
     tree["seed"] = sweep.seed + restart
     tree.setdefault("training", {}).setdefault("threads", 1)  # trials share the machine; one thread each is fastest
     source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
@@ -92,13 +92,13 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     return Trial(cell, restart, resolve_settings(tree, source=source), prepare, drawn)
 
 
-def _change(tree: dict[str, Any], changes: dict[str, Any]) -> None:
+def _set_paths(tree: dict[str, Any], changes: dict[str, Any]) -> None:
     for path, value in changes.items():
         set_path(tree, path, copy.deepcopy(value))
 
 
 def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
-    """Take the data to be made out of a trial's tree."""
+    """Remove ``prepare`` from a trial's settings and validate it."""
     given = tree.pop("prepare", None)
     if given is None:
         return None
@@ -112,7 +112,7 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
 
 
 def _drawn(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
-    """The value of a field in a trial: it depends on nothing but the sweep's seed and the trial's own name."""
+    """Draw the value of a field; it depends only on the sweep's seed, the field, and the trial's cell and index."""
     names = [part for axis in sorted(cell) for part in (axis, cell[axis])]
     fraction = float(numpy_generator(sweep.seed, "draw", path, *names, restart).random())
     return _between(sweep.random[path], fraction)

@@ -1,0 +1,1 @@
+"""Engines that run the jobs of a sweep: local processes, Ray, or SLURM."""

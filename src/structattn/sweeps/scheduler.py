@@ -1,0 +1,124 @@
+"""The scheduling loop of a sweep: keep an engine busy and restart jobs whose workers crash."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from structattn.runs.folder import RunFolder
+from structattn.runs.store import checkpoint_updates
+from structattn.sweeps.worker import Job, JobResult
+
+MAX_CRASHES = 5  # in a row without a new checkpoint; then the job itself is assumed to crash its workers
+POLL_SECONDS = 0.5
+BUSY_RETRY_SECONDS = 1.0
+MAX_BUSY_RETRY_SECONDS = 30.0
+
+
+class Engine(Protocol):
+    """Runs jobs in parallel."""
+
+    max_jobs: int
+    """The number of jobs to run at once."""
+
+    def start(self, job: Job) -> int:
+        """Start a job in its own worker and return a job id."""
+
+    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+        """Return the ids and results of jobs that have ended, after waiting at most ``timeout`` seconds for one."""
+
+    def close(self) -> None:
+        """Stop all workers. Local workers save a checkpoint first; others resume from their last checkpoint."""
+
+
+@dataclass
+class SweepStatus:
+    """The state of all jobs of a sweep.
+
+    Args:
+        waiting: jobs to start, in order.
+        running: job id -> job.
+        done: jobs that completed.
+        failed: jobs that were given up, with the error message.
+        delayed: (time on the monotonic clock, job) of jobs to start again at that time.
+        crash_counts: (run folder, newest checkpoint) -> number of crashed workers.
+        busy_counts: run folder -> how often another process held it.
+    """
+
+    waiting: deque[Job]
+    running: dict[int, Job] = field(default_factory=dict)
+    done: list[Job] = field(default_factory=list)
+    failed: list[tuple[Job, str]] = field(default_factory=list)
+    delayed: list[tuple[float, Job]] = field(default_factory=list)
+    crash_counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    busy_counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_jobs(self) -> int:
+        """The number of jobs in any state."""
+        return sum(map(len, (self.waiting, self.running, self.done, self.failed, self.delayed)))
+
+
+def run_jobs(
+    engine: Engine,
+    jobs: Iterable[Job],
+    on_status: Callable[[SweepStatus], None] = lambda status: None,
+    check: Callable[[], None] = lambda: None,
+) -> SweepStatus:
+    """Run all jobs until each has completed or failed.
+
+    A job whose worker crashes is restarted and resumes from its newest checkpoint; it fails after five crashes at the
+    same checkpoint. A job whose run folder is locked by another process is retried with exponential backoff.
+
+    Args:
+        engine: runs the jobs; it is closed at the end.
+        jobs: the jobs, in the order in which they start.
+        on_status: called at every poll with the current status.
+        check: called at every poll; may raise to stop all jobs.
+    """
+    status = SweepStatus(deque(jobs))
+    try:
+        while status.waiting or status.running or status.delayed:
+            check()
+            _requeue_delayed(status)
+            while status.waiting and len(status.running) < engine.max_jobs:
+                job = status.waiting.popleft()
+                status.running[engine.start(job)] = job
+            for job_id, result in engine.wait(POLL_SECONDS):
+                _record_result(status, status.running.pop(job_id), result)
+            on_status(status)
+    finally:
+        engine.close()
+    return status
+
+
+def _requeue_delayed(status: SweepStatus) -> None:
+    now = time.monotonic()
+    status.waiting.extend(job for due, job in status.delayed if due <= now)
+    status.delayed = [(due, job) for due, job in status.delayed if due > now]
+
+
+def _record_result(status: SweepStatus, job: Job, result: JobResult) -> None:
+    if result.outcome == "done":
+        status.done.append(job)
+    elif result.outcome == "failed":
+        status.failed.append((job, result.message))
+    elif result.outcome == "crashed" and _crashes_repeatedly(status, job):
+        status.failed.append((job, f"its worker crashed {MAX_CRASHES} times at the same checkpoint: {result.message}"))
+    else:
+        status.delayed.append((time.monotonic() + _retry_seconds(status, job, result), job))
+
+
+def _crashes_repeatedly(status: SweepStatus, job: Job) -> bool:
+    newest = max(checkpoint_updates(RunFolder(job.run_dir).checkpoints), default=0)
+    status.crash_counts[str(job.run_dir), newest] += 1
+    return status.crash_counts[str(job.run_dir), newest] >= MAX_CRASHES
+
+
+def _retry_seconds(status: SweepStatus, job: Job, result: JobResult) -> float:
+    """Exponential backoff while another process holds the run folder; no delay otherwise."""
+    if result.outcome != "busy":
+        return 0.0
+    status.busy_counts[str(job.run_dir)] += 1
+    return float(min(BUSY_RETRY_SECONDS * 2 ** (status.busy_counts[str(job.run_dir)] - 1), MAX_BUSY_RETRY_SECONDS))

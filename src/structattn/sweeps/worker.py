@@ -1,0 +1,80 @@
+"""A worker of a sweep: prepare a trial's data, train it, and evaluate it. Every step resumes after an interruption."""
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from structattn.evaluation.evaluate import evaluate, is_scored
+from structattn.support.errors import Interrupted, LockedError, StructattnError
+from structattn.support.locks import exclusive_lock
+from structattn.support.memory import memory_ran_out
+from structattn.sweeps.data_preparation import prepare_data
+from structattn.sweeps.trials import Trial
+from structattn.training.train import train
+
+MAX_MESSAGE_LENGTH = 20_000  # characters; fits a pipe's buffer, so a worker can exit before its result is read
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to train and evaluate.
+
+    Args:
+        trial: the trial.
+        run_dir: its run folder.
+        splits: the splits to evaluate after training.
+    """
+
+    trial: Trial
+    run_dir: Path
+    splits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended.
+
+    Args:
+        outcome: ``done``; ``failed``, with an error that would occur again; ``busy``, the run folder is locked by
+            another process; ``interrupted``, by a signal; ``crashed``, the worker process died or ran out of memory.
+        message: the error message.
+    """
+
+    outcome: Literal["done", "failed", "busy", "interrupted", "crashed"]
+    message: str = ""
+
+
+def run_job(job: Job) -> JobResult:
+    """Run a job in this process, with one thread unless its settings give another number."""
+    torch.set_num_threads(job.trial.settings.training.threads or 1)
+    try:
+        _prepare_trial_data(job.trial)
+        train(job.trial.settings, job.run_dir, resume="auto")
+        for split in job.splits:
+            if not is_scored(job.run_dir, split):
+                evaluate(job.run_dir, split)
+    except Interrupted as error:
+        return JobResult("interrupted", str(error))
+    except LockedError as error:
+        return JobResult("busy", str(error))
+    except StructattnError as error:
+        return JobResult("failed", str(error))
+    except Exception as error:  # of any kind: the other trials continue, and it is reported at the end
+        if memory_ran_out(error):  # other jobs may have used the memory, so a retry can succeed
+            return JobResult("crashed", f"out of memory: {error}")
+        return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
+    return JobResult("done")
+
+
+def _prepare_trial_data(trial: Trial) -> None:
+    """Prepare the data of a trial unless they exist; the lock lets one of several workers do it."""
+    folder = trial.settings.data
+    if trial.prepare is None or folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(folder.with_suffix(".lock"), "preparation"):
+        if not folder.exists():
+            prepare_data(folder, trial.prepare)
