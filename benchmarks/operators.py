@@ -23,7 +23,7 @@ import torch
 from every_operator import every_operator
 from rich.console import Console
 from rich.table import Table
-from training_steps import MODELS, POINTER_MODELS, pointer_step, training_step
+from training_steps import MODELS, POINTER_MODELS, pointer_step, step_of_model
 
 import structattn
 from structattn.operators.common.kernels import compiled_kernels
@@ -106,8 +106,8 @@ def training_steps() -> dict[str, Any]:
     """A whole step in the trainer, each model against the plain transformer."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        at_60 = median_seconds({model: training_step(model, 60, folder) for model in MODELS}, 41)
-        at_80 = median_seconds({model: training_step(model, 80, folder) for model in MODELS}, 41)
+        at_60 = median_seconds({model: step_of_model(model, 60, folder) for model in MODELS}, 41)
+        at_80 = median_seconds({model: step_of_model(model, 80, folder) for model in MODELS}, 41)
         reversing = median_seconds({model: pointer_step(model, 40, folder) for model in POINTER_MODELS}, 41)
     return {
         "seconds_reversing_40": reversing,

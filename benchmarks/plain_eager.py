@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional as F
-from training_steps import training_step
+from training_steps import step_of_model
 
 WIDTH, HEADS, HIDDEN, LAYERS, RATE = 32, 4, 64, 5, 0.1
 LENGTH, STRINGS, CLASSES = 60, 10, 4
@@ -92,7 +92,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {"plain": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:
-        works = {"plain": plain_step(), "ours": training_step("Tf", LENGTH, Path(folder))}
+        works = {"plain": plain_step(), "ours": step_of_model("Tf", LENGTH, Path(folder))}
         for _ in range(REPEATS):
             for name, work in works.items():
                 start = time.perf_counter()

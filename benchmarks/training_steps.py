@@ -10,7 +10,7 @@ from structattn.data.transductions.prepare import TransductionSizes, prepare_tra
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.step import Update, take_step
+from structattn.training.step import Update, training_step
 
 MODELS = {
     "Tf": {"width": 32, "feedforward_width": 64, "layers": "5"},
@@ -51,7 +51,7 @@ def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
     return _step(folder / model, resolve_settings(tree), np.arange(32))
 
 
-def training_step(model: str, length: int, folder: Path) -> Callable[[], object]:
+def step_of_model(model: str, length: int, folder: Path) -> Callable[[], object]:
     """A function that takes one step of the named model on ten strings of ``length`` symbols of ww^R."""
     data = folder / f"strings-{length}"
     if not data.exists():
@@ -65,4 +65,4 @@ def _step(folder: Path, settings: RunSettings, examples: np.ndarray) -> Callable
     plan = make_plan(RunFolder(folder), settings)
     learner = initial_learner(plan)
     update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.clip_norm)
-    return lambda: take_step(learner, plan.task, update)
+    return lambda: training_step(learner, plan.task, update)

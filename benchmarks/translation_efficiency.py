@@ -35,7 +35,7 @@ from structattn.inference.runs import TrainedRun, open_run
 from structattn.inference.translator import Translator
 from structattn.runs.folder import RunFolder
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.step import Update, take_step
+from structattn.training.step import Update, training_step
 
 GIB = 2**30
 SENTENCES_AT_ONCE, TIMED = 256, 5
@@ -73,7 +73,7 @@ def memory_of_update(folder: Path, tokens: int) -> float:
     )
     batch = plan.task.batch(longest[: max(int((sizes <= tokens).sum()), 1)])
     try:
-        take_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
+        training_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
     except torch.cuda.OutOfMemoryError:
         return float("inf")
     if learner.device.type == "cuda":

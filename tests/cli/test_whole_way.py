@@ -93,7 +93,7 @@ def test_a_stream_has_baselines_and_no_bound(place):
     scores = json.loads((place / "text-run" / "scores" / "valid.json").read_text())
     assert scores["lower_bound"] is None
     assert scores["by_length"] == []
-    assert scores["symbols"] == 6 * (6 + 3 + 2)
+    assert scores["num_tokens"] == 6 * (6 + 3 + 2)
     assert scores["baselines"]["trigram"]["perplexity"] < scores["baselines"]["unigram"]["perplexity"]
     assert scores["baselines"]["unigram"]["cross_entropy"] == pytest.approx(
         np.log(scores["baselines"]["unigram"]["perplexity"])

@@ -126,7 +126,7 @@ def test_models_that_read_and_spell_rare_words_are_scored_as_they_were_trained(n
     examples = pairs_to_score(prepared, "valid", 10_000, "both")
     for row, nats in enumerate(found[:, 0]):
         alone = predictions(run.model, examples.batch(np.array([row])))
-        assert nats == pytest.approx((alone.word_nats() + alone.character_nats()).item(), rel=1e-5)
+        assert nats == pytest.approx((alone.word_loss() + alone.character_loss()).item(), rel=1e-5)
     (other,), (same,) = (
         contrastive_nats(run, [contrast("xabc", reference, contrastive)])
         for reference, contrastive in (("XABC one", "XABB one"), ("XABC one", " XABC  one"))

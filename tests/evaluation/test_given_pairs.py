@@ -77,7 +77,7 @@ def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
     run = runs[0]
     found = scored([run], run.prepared.texts("test", "source"), run.prepared.texts("test", "target"))
     scores = evaluate_run(run, "test")
-    assert sum(each.nats for each in found) / scores.symbols == pytest.approx(scores.cross_entropy, rel=1e-6)
+    assert sum(each.nats for each in found) / scores.num_tokens == pytest.approx(scores.cross_entropy, rel=1e-6)
 
 
 def saved(run, monkeypatch):

@@ -174,7 +174,7 @@ def test_training_lowers_the_loss_of_characters(names, run):
     def nats(model):
         examples = pairs_to_score(run.prepared, "valid", 500, "both")
         found = [predictions(model, examples.batch(numbers)) for numbers in examples.scoring_order()]
-        return sum(each.character_nats().item() for each in found), sum(each.word_nats().item() for each in found)
+        return sum(each.character_loss().item() for each in found), sum(each.word_loss().item() for each in found)
 
     torch.manual_seed(1)
     before, after = nats(build_model_for(run.settings.model, run.prepared).eval()), nats(run.model.cpu())

@@ -80,16 +80,16 @@ def test_scores_are_means_over_symbols(prepared):
     data = prepared()
     nats = np.arange(1.0, 10.0)
     scores = scores_of(data, "test", nats)
-    assert (scores.sequences, scores.symbols) == (9, 44 + 9)
+    assert (scores.num_sequences, scores.num_tokens) == (9, 44 + 9)
     assert scores.cross_entropy == pytest.approx(45 / 53)
     assert scores.perplexity == pytest.approx(math.exp(45 / 53))
     assert scores.lower_bound is None
     rows = {row.length: row for row in scores.by_length}
     assert list(rows) == [0, 1, 2, 4, 7, 12]
-    assert rows[7].sequences == 3
+    assert rows[7].num_sequences == 3
     assert rows[7].cross_entropy == pytest.approx((3 + 7 + 8) / (3 * 8))
-    total = sum(row.cross_entropy * row.sequences * (row.length + 1) for row in scores.by_length)
-    assert total / scores.symbols == pytest.approx(scores.cross_entropy)
+    total = sum(row.cross_entropy * row.num_sequences * (row.length + 1) for row in scores.by_length)
+    assert total / scores.num_tokens == pytest.approx(scores.cross_entropy)
 
 
 def test_a_stream_has_no_lengths(prepared):
@@ -126,7 +126,7 @@ def test_scores_survive_json_even_where_they_overflow(language):
     assert content["perplexity"] is None
     assert content["update"] == 3
     assert content["by_length"][0].keys() == {
-        "length", "sequences", "cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy",
+        "length", "num_sequences", "cross_entropy", "lower_bound", "cross_entropy_difference", "accuracy",
         "accuracy_greedy",
     }  # fmt: skip
 

@@ -83,7 +83,7 @@ def test_a_run_is_scored_with_signatures_and_keeps_its_translations(place):
     assert scores.translation == corpus_scores(kept, lines_of(place, "test.en"))
     assert stored["translation"]["BLEU"]["signature"].startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a")
     assert scores.translation["BLEU"].value > 50, "so little is learnt at once"
-    assert scores.symbols == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
+    assert scores.num_tokens == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
 
 
 def test_cross_entropy_is_that_of_the_texts(place, run):

@@ -17,7 +17,7 @@ def _by_length(low: int, high: int, excess: float) -> list[dict[str, Any]]:
     for length in range(low, high + 1, 2):
         bound = (length // 2) * math.log(2) / (length + 1)
         difference = math.log(20) / (length + 1) + excess * (1 + max(0, length - 80) / 4)
-        rows.append({"length": length, "sequences": 100, "cross_entropy": bound + difference, "lower_bound": bound,
+        rows.append({"length": length, "num_sequences": 100, "cross_entropy": bound + difference, "lower_bound": bound,
                      "cross_entropy_difference": difference})  # fmt: skip
     return rows
 
@@ -25,7 +25,7 @@ def _by_length(low: int, high: int, excess: float) -> list[dict[str, Any]]:
 def _score(split: str, excess: float, **changes: Any) -> dict[str, Any]:
     entropy = BOUND + excess
     return {
-        "split": split, "update": 3000, "sequences": 1000, "symbols": 61000, "cross_entropy": entropy,
+        "split": split, "update": 3000, "num_sequences": 1000, "num_tokens": 61000, "cross_entropy": entropy,
         "perplexity": math.exp(entropy), "lower_bound": BOUND, "cross_entropy_difference": excess,
         "by_length": _by_length(41, 79 if split == "valid" else 99, excess), "parameters": 33273,
         "model": "nondeterministic stack 2-3-5 in layer 3 of 5, d 28", "baselines": None, "prepared_digest": "ab" * 32,

@@ -37,7 +37,9 @@ def test_the_perfect_models_curve_agrees_with_the_derived_values(make_run):
 
 
 def test_without_bounds_the_curve_is_of_cross_entropies(make_run):
-    rows = [{"length": n, "sequences": 3, "cross_entropy": n / 10, "cross_entropy_difference": None} for n in (4, 5, 9)]
+    rows = [
+        {"length": n, "num_sequences": 3, "cross_entropy": n / 10, "cross_entropy_difference": None} for n in (4, 5, 9)
+    ]
     run = make_run(by_length=rows, data={"kind": "sentences", "name": "text"})
     plot = length_plot(runs_of(run), "test", "x")
     (line,) = plot.figure.axes[0].lines
@@ -51,16 +53,16 @@ def test_one_length_makes_no_curve(make_run):
 
 def test_pooling_keeps_the_mean_per_symbol():
     generator = np.random.default_rng(5)
-    rows = [{"length": int(n), "sequences": int(generator.integers(1, 9)), "cross_entropy": generator.random()}
+    rows = [{"length": int(n), "num_sequences": int(generator.integers(1, 9)), "cross_entropy": generator.random()}
             for n in range(1, 200)]  # fmt: skip
     points = pooled(rows, most=10)
-    symbols = [row["sequences"] * (row["length"] + 1) for row in rows]
+    symbols = [row["num_sequences"] * (row["length"] + 1) for row in rows]
     whole = sum(w * row["cross_entropy"] for w, row in zip(symbols, rows, strict=True)) / sum(symbols)
     assert len(points) <= 10
     assert np.mean([value for _, value in points]) == pytest.approx(whole, abs=0.03)
     ((length, value),) = pooled(rows, most=1)
     assert value == pytest.approx(whole, rel=1e-12)
-    assert length == pytest.approx(np.average(range(1, 200), weights=[row["sequences"] for row in rows]))
+    assert length == pytest.approx(np.average(range(1, 200), weights=[row["num_sequences"] for row in rows]))
 
 
 def test_training_losses_are_averaged_per_symbol(make_run):

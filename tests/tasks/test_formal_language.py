@@ -30,7 +30,7 @@ def test_the_true_distribution_reaches_the_bound(prepared, table_model):
     given_length = [math.log(3) - table_model.nats(string) for string in VALID]
     task = build(prepared(valid_log_probabilities=given_length))
     scores = task.validate(table_model, lambda: None)
-    assert (scores.sequences, scores.symbols) == (4, SYMBOLS_IN_VALID)
+    assert (scores.num_sequences, scores.num_tokens) == (4, SYMBOLS_IN_VALID)
     assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-6)
 
 

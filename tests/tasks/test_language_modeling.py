@@ -37,7 +37,7 @@ def test_a_stream_is_scored_over_line_ends(prepared, table_model):
     scores = build(prepared("stream"), batches=STREAM).validate(table_model, lambda: None)
     stream = [2, 3, 5, 3, 2, 4, 4, 5, 4, 4, 2, 5, 2, 3, 5, 3, 2]
     nats = -sum(table_model.table[a, b - 2].item() for a, b in itertools.pairwise(stream))
-    assert scores.symbols == 16
+    assert scores.num_tokens == 16
     assert scores.cross_entropy == pytest.approx(nats / 16, rel=1e-6)
 
 

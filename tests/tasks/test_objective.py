@@ -11,7 +11,7 @@ from structattn.settings.training import LabelSmoothing
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PAD
 from structattn.tasks.objective import Objective
-from structattn.tasks.sequence_loss import summed_nats
+from structattn.tasks.sequence_loss import batch_cross_entropy
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 
@@ -40,14 +40,18 @@ def test_the_receptive_fields_are_added_with_their_weight(language_model, batch,
         for weights in language_model.attend(row[None, :length])[1]:
             field = (field + weights[0].sum(0) @ field).clamp(max=1)
         total += field[asked:].sum().item()
-    difference = Objective(receptive_field_weight=0.3)(language_model, batch) - summed_nats(language_model, batch)
+    difference = Objective(receptive_field_weight=0.3)(language_model, batch) - batch_cross_entropy(
+        language_model, batch
+    )
     assert difference.item() == pytest.approx(0.3 * total, rel=1e-9)
 
 
 def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, batch):
     language_model.train()
     torch.manual_seed(1)
-    plain = torch.autograd.grad(summed_nats(language_model, batch), [*language_model.parameters()], allow_unused=True)
+    plain = torch.autograd.grad(
+        batch_cross_entropy(language_model, batch), [*language_model.parameters()], allow_unused=True
+    )
     torch.manual_seed(1)
     with_fields = torch.autograd.grad(
         Objective(receptive_field_weight=1.0)(language_model, batch), [*language_model.parameters()], allow_unused=True
@@ -81,4 +85,4 @@ def test_smoothing_moves_mass_from_the_targets(language_model, batch):
     real = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
     uniform = -logits.mean(-1)[real].sum()
     found = Objective(LabelSmoothing(epsilon=0.2))(language_model, batch)
-    torch.testing.assert_close(found, 0.8 * summed_nats(language_model, batch) + 0.2 * uniform)
+    torch.testing.assert_close(found, 0.8 * batch_cross_entropy(language_model, batch) + 0.2 * uniform)

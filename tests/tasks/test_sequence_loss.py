@@ -4,7 +4,7 @@ import torch
 
 from structattn.data.batching.sequences import make_batch
 from structattn.tasks.next_token.scores import perplexity, score_batches
-from structattn.tasks.sequence_loss import loss_divisor, summed_nats, symbol_count
+from structattn.tasks.sequence_loss import batch_cross_entropy, loss_denominator, num_target_tokens
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 
@@ -16,24 +16,24 @@ def batch():
 
 def test_nats_are_those_added_up_by_hand(table_model, batch):
     expected = [table_model.nats(string) for string in STRINGS]
-    assert summed_nats(table_model, batch).item() == pytest.approx(sum(expected), rel=1e-6)
+    assert batch_cross_entropy(table_model, batch).item() == pytest.approx(sum(expected), rel=1e-6)
 
 
 def test_padding_has_no_gradient(table_model, batch):
-    summed_nats(table_model, batch).backward()
+    batch_cross_entropy(table_model, batch).backward()
     assert not table_model.table.grad[0].any()
     assert table_model.table.grad[1].any()
 
 
 def test_what_a_batch_counts(batch):
-    assert symbol_count(batch) == 4 + 2 + 1 + 6
-    assert loss_divisor("token_mean", batch) == 13
-    assert loss_divisor("sequence_sum", batch) == 4
+    assert num_target_tokens(batch) == 4 + 2 + 1 + 6
+    assert loss_denominator("token_mean", batch) == 13
+    assert loss_denominator("sequence_sum", batch) == 4
 
 
 def test_lengths_are_given_to_the_model_only_where_a_row_is_padded(table_model, batch):
-    summed_nats(table_model, batch)
-    summed_nats(table_model, make_batch([np.array([3, 4]), np.array([5, 5])], [0, 1]))
+    batch_cross_entropy(table_model, batch)
+    batch_cross_entropy(table_model, make_batch([np.array([3, 4]), np.array([5, 5])], [0, 1]))
     padded, whole = table_model.lengths
     assert torch.equal(padded, batch.lengths)
     assert whole is None
@@ -43,7 +43,7 @@ def test_scores_do_not_depend_on_how_strings_are_batched(table_model, batch):
     strings = [np.array(string, dtype=np.int32) for string in STRINGS]
     whole = score_batches(table_model, [batch], lambda: None)
     parts = score_batches(table_model, [make_batch(strings, [index]) for index in (2, 0, 3, 1)], lambda: None)
-    assert (whole.sequences, whole.symbols) == (parts.sequences, parts.symbols) == (4, 13)
+    assert (whole.num_sequences, whole.num_tokens) == (parts.num_sequences, parts.num_tokens) == (4, 13)
     assert whole.cross_entropy == pytest.approx(parts.cross_entropy, rel=1e-6)
     assert whole.perplexity == pytest.approx(np.exp(whole.cross_entropy))
 

@@ -80,7 +80,7 @@ def test_the_loss_is_that_of_words_and_alpha_times_that_of_characters(prepared, 
     spells, learnt = model(prepared, **SPELLS), task(prepared, spelling_weight=alpha)
     words, characters = by_hand(spells, prepared)
     assert characters > 10, "rolls, a and thing are spelt"
-    found = learnt.nats(spells, learnt.batch(np.arange(3)))
+    found = learnt.loss_sum(spells, learnt.batch(np.arange(3)))
     torch.testing.assert_close(found, words + alpha * characters, rtol=1e-10, atol=1e-12)
 
 
@@ -92,14 +92,14 @@ def test_smoothing_is_of_words_alone(prepared):
     log_p = logits.log_softmax(-1)[batch.targets > 0]
     words, characters = by_hand(spells, prepared)
     expected = (1 - epsilon) * words - epsilon * log_p.mean(-1).sum() + characters
-    torch.testing.assert_close(smoothed.nats(spells, batch), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(smoothed.loss_sum(spells, batch), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_scores_are_of_the_text_itself(prepared):
     spells = model(prepared, **SPELLS)
     scores = task(prepared, spelling_weight=0.0).validate(spells, lambda: None)
-    assert scores.symbols == sum(len(line.split()) + 1 for line in TARGET)
-    assert scores.cross_entropy == pytest.approx(sum(by_hand(spells, prepared)).item() / scores.symbols, rel=1e-10)
+    assert scores.num_tokens == sum(len(line.split()) + 1 for line in TARGET)
+    assert scores.cross_entropy == pytest.approx(sum(by_hand(spells, prepared)).item() / scores.num_tokens, rel=1e-10)
 
 
 def test_a_model_that_reads_by_characters_alone_has_no_loss_of_characters(prepared):
@@ -107,8 +107,8 @@ def test_a_model_that_reads_by_characters_alone_has_no_loss_of_characters(prepar
     learnt = task(prepared)
     found = predictions(reads, learnt.batch(np.arange(3)))
     assert found.character_logits is None
-    assert found.character_nats() == 0
-    learnt.nats(reads, learnt.batch(np.arange(3))).backward()
+    assert found.character_loss() == 0
+    learnt.loss_sum(reads, learnt.batch(np.arange(3))).backward()
     assert all(parameter.grad is not None for parameter in reads.parameters())
 
 

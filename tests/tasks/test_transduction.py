@@ -92,9 +92,9 @@ def test_training_pairs_depend_on_the_seed_and_their_number_only(folder):
 def test_what_is_counted(folder):
     task = task_of(folder)
     batch = task.batch(task.training_batches(0)[0])
-    assert task.symbols(batch) == (batch.targets != 0).sum()
-    assert task.divisor(batch) == task.symbols(batch)
-    assert task_of(folder, loss="sequence_sum").divisor(batch) == 4
+    assert task.num_tokens(batch) == (batch.targets != 0).sum()
+    assert task.loss_denominator(batch) == task.num_tokens(batch)
+    assert task_of(folder, loss="sequence_sum").loss_denominator(batch) == 4
 
 
 class Oracle(nn.Module):
@@ -127,10 +127,10 @@ def test_nats_and_accuracy(folder):
     y = np.array([[vocabulary.id_of[s] for s in ("a", "END", "a", "a")]] * 2)
     model = Oracle(vocabulary.size - 2, lambda tokens: torch.full_like(tokens, vocabulary.id_of["a"] - 2))
     found = tally(model, task, vocabulary, x, y, "masked")
-    assert (found.length, found.pairs, found.symbols) == (3, 2, 8)
+    assert (found.length, found.num_pairs, found.num_tokens) == (3, 2, 8)
     assert (found.counted, found.right, found.accuracy) == (4, 2, 0.5)  # "a END" counts, what follows does not
     wrong = 0.1 / (vocabulary.size - 3)
-    assert found.nats == pytest.approx(-2 * (3 * math.log(0.9) + math.log(wrong)), rel=1e-5)
+    assert found.loss_sum == pytest.approx(-2 * (3 * math.log(0.9) + math.log(wrong)), rel=1e-5)
 
 
 def test_greedy_answers_read_themselves():

@@ -9,9 +9,9 @@ from structattn.building.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import AdamSettings, TrainingSettings
 from structattn.tasks.objective import Objective
-from structattn.tasks.sequence_loss import summed_nats
+from structattn.tasks.sequence_loss import batch_cross_entropy
 from structattn.training.learner import build_learner
-from structattn.training.step import Update, accumulate_gradients, take_step
+from structattn.training.step import Update, accumulate_gradients, training_step
 
 BATCHES = [np.array([0, 1]), np.array([2, 3, 5]), np.array([4])]
 
@@ -34,7 +34,7 @@ def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, co
     task, learner, plain = tiny_task(loss), tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
     batches = [task.batch(indices) for indices in BATCHES]
     accumulate_gradients(learner, task, batches)
-    (sum(summed_nats(plain.module, batch) for batch in batches) / count).backward()
+    (sum(batch_cross_entropy(plain.module, batch) for batch in batches) / count).backward()
     torch.testing.assert_close(gradients(learner), gradients(plain), rtol=1e-5, atol=1e-7)
 
 
@@ -46,8 +46,8 @@ def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, clip_norm):
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
     for number, indices in enumerate(BATCHES, start=1):
         batch = task.batch(indices)
-        nats = take_step(learner, task, Update(number, [batch], 0.01, clip_norm))
-        loss = summed_nats(plain, batch) / len(indices)
+        nats = training_step(learner, task, Update(number, [batch], 0.01, clip_norm))
+        loss = batch_cross_entropy(plain, batch) / len(indices)
         assert nats == pytest.approx(loss.item() * len(indices), rel=1e-6)
         optimizer.zero_grad()
         loss.backward()
@@ -73,5 +73,5 @@ def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
 
 def test_gradients_do_not_outlive_a_step(tiny_task, tiny_learner):
     task, learner = tiny_task(), tiny_learner()
-    take_step(learner, task, Update(1, [task.batch(BATCHES[0])], 0.01, 5.0))
+    training_step(learner, task, Update(1, [task.batch(BATCHES[0])], 0.01, 5.0))
     assert learner.gradients() == []

@@ -36,7 +36,7 @@ def test_rates_are_logged_now_and_then(tmp_path, clock):
     with Timing(tmp_path / "timing.jsonl") as timing:
         for update in range(1, 61):
             clock[0] += 0.5
-            timing.after_update(update, symbols=30)
+            timing.after_update(update, num_tokens=30)
     rates = lines(tmp_path / "timing.jsonl")
     assert [line["update"] for line in rates] == [20, 40, 60]
-    assert {(line["updates_per_second"], line["symbols_per_second"]) for line in rates} == {(2.0, 60.0)}
+    assert {(line["updates_per_second"], line["tokens_per_second"]) for line in rates} == {(2.0, 60.0)}

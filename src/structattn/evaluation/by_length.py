@@ -15,8 +15,8 @@ class LengthScore:
 
     Args:
         length: tokens of each sequence.
-        sequences: how many there are.
-        cross_entropy: -log p / (sequences · (length + 1)).
+        num_sequences: how many there are.
+        cross_entropy: -log p / (num_sequences · (length + 1)).
         lower_bound: that of the true distribution given the length (N = 1); None where it is not known.
         cross_entropy_difference: what the model needs more.
         accuracy: the part of the answers' symbols that is right, where answers are asked for; ``length`` is then that
@@ -25,7 +25,7 @@ class LengthScore:
     """
 
     length: int
-    sequences: int
+    num_sequences: int
     cross_entropy: float
     lower_bound: float | None
     cross_entropy_difference: float | None

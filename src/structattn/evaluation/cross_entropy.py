@@ -19,7 +19,7 @@ from structattn.data.batching.sequences import (
 from structattn.data.folders.prepared import Sequences
 from structattn.support.progress import progress
 from structattn.support.special_tokens import PADDING_CLASS, class_of
-from structattn.tasks.sequence_loss import known_lengths
+from structattn.tasks.sequence_loss import padded_lengths
 
 Nats = Float64[np.ndarray, " examples"]
 
@@ -27,7 +27,7 @@ Nats = Float64[np.ndarray, " examples"]
 def nats_of_rows(model: torch.nn.Module, batch: Batch) -> Nats:
     """-log p of every row of a batch, ``<eos>`` included: the terms in float32 or better, their sum in float64."""
     device = next(model.parameters()).device
-    lengths = known_lengths(batch)
+    lengths = padded_lengths(batch)
     with torch.no_grad():
         logits = model(batch.inputs.to(device), lengths=None if lengths is None else lengths.to(device))
         classes = class_of(batch.targets).to(device)

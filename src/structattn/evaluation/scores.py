@@ -21,9 +21,9 @@ class SplitScores:
 
     Args:
         split: its name.
-        sequences: how many sequences it has.
-        symbols: how many symbols were predicted.
-        cross_entropy: -log p(split) / symbols.
+        num_sequences: how many sequences it has.
+        num_tokens: how many tokens were predicted.
+        cross_entropy: -log p(split) / num_tokens.
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the strings were drawn from, where it is known.
         cross_entropy_difference: what the model needs more than that.
@@ -37,8 +37,8 @@ class SplitScores:
     """
 
     split: str
-    sequences: int
-    symbols: int
+    num_sequences: int
+    num_tokens: int
     cross_entropy: float
     perplexity: float
     lower_bound: float | None
@@ -61,13 +61,13 @@ def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float 
 def scores_of(prepared: PreparedFolder, split: str, nats: Nats) -> SplitScores:
     """The scores of a split from -log p of its sequences, or of the windows of a stream."""
     sequences = prepared.split(split)
-    symbols = sequences.target_count
-    cross_entropy = float(nats.sum() / symbols) if symbols else 0.0  # no symbols, nothing to be wrong about
+    num_tokens = sequences.target_count
+    cross_entropy = float(nats.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
     bound = _bound(prepared, split, sequences)
     return SplitScores(
         split=split,
-        sequences=len(sequences),
-        symbols=symbols,
+        num_sequences=len(sequences),
+        num_tokens=num_tokens,
         cross_entropy=cross_entropy,
         perplexity=perplexity(cross_entropy),
         lower_bound=bound,

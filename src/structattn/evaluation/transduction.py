@@ -29,13 +29,13 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
             found.append(_of_length(run, x, y, form, batch_tokens))
             advance()
     by_length = [score for score, _ in found]
-    symbols = sum(count for _, count in found)
-    cross_entropy = sum(score.cross_entropy * count for score, count in found) / symbols
+    num_tokens = sum(count for _, count in found)
+    cross_entropy = sum(score.cross_entropy * count for score, count in found) / num_tokens
     greedy = [score.accuracy_greedy for score in by_length if score.accuracy_greedy is not None]
     return SplitScores(
         split=split,
-        sequences=sum(score.sequences for score in by_length),
-        symbols=symbols,
+        num_sequences=sum(score.num_sequences for score in by_length),
+        num_tokens=num_tokens,
         cross_entropy=cross_entropy,
         perplexity=perplexity(cross_entropy),
         lower_bound=None,
@@ -58,8 +58,8 @@ def _of_length(run: TrainedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_
         greedy = sum(right_when_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces) / counted
     score = LengthScore(
         length=x.shape[1],
-        sequences=len(x),
-        cross_entropy=sum(each.nats for each in tallies) / y.size,
+        num_sequences=len(x),
+        cross_entropy=sum(each.loss_sum for each in tallies) / y.size,
         lower_bound=None,
         cross_entropy_difference=None,
         accuracy=sum(each.right for each in tallies) / counted,

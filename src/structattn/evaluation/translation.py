@@ -87,8 +87,8 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     write_atomically(target, "".join(line + "\n" for line in hypotheses))
     return SplitScores(
         split=split,
-        sequences=scores.sequences,
-        symbols=scores.symbols,
+        num_sequences=scores.num_sequences,
+        num_tokens=scores.num_tokens,
         cross_entropy=scores.cross_entropy,
         perplexity=scores.perplexity,
         lower_bound=None,

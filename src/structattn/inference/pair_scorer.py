@@ -82,7 +82,7 @@ class PairScorer:
 
         def scored(batch: list[CodedPair]) -> list[PairScore]:
             made = _batch(self.sides, batch)
-            nats = self._predictions(made).nats_of_rows().tolist()
+            nats = self._predictions(made).row_losses().tolist()
             advance(len(batch))
             return [PairScore(*each) for each in zip(nats, made.lengths.tolist(), strict=True)]
 

@@ -23,13 +23,13 @@ def pooled(rows: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[t
 
     Each point holds about the same number of symbols; its cross-entropy is the mean per symbol.
     """
-    symbols = [row["sequences"] * (row["length"] + 1) for row in rows]
+    symbols = [row["num_sequences"] * (row["length"] + 1) for row in rows]
     share = max(1.0, sum(symbols) / most) if len(rows) > most else 0.0
     points = []
     size = nats = sequences = total = 0.0
     for row, weight in zip(rows, symbols, strict=True):
         size, nats = size + weight, nats + weight * row["cross_entropy"]
-        sequences, total = sequences + row["sequences"], total + row["sequences"] * row["length"]
+        sequences, total = sequences + row["num_sequences"], total + row["num_sequences"] * row["length"]
         if size >= share:
             points.append((total / sequences, nats / size))
             size = nats = sequences = total = 0.0
@@ -37,7 +37,7 @@ def pooled(rows: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[t
 
 
 def _points(score: Mapping[str, Any], against_bound: bool) -> list[tuple[float, float]]:
-    rows = [row for row in score["by_length"] if row["sequences"]]
+    rows = [row for row in score["by_length"] if row["num_sequences"]]
     if against_bound:
         return [(row["length"], row["cross_entropy_difference"]) for row in rows]
     return pooled(rows)

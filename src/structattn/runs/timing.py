@@ -19,7 +19,7 @@ class Timing:
         self._earlier = _seconds_of_last_line(path)
         self._file = path.open("ab", buffering=0)
         self._start = self._last_checkpoint = self._last_rate = time.monotonic()
-        self._updates = self._symbols = 0
+        self._updates = self._tokens = 0
 
     @property
     def seconds(self) -> float:
@@ -36,14 +36,14 @@ class Timing:
         line = {"event": event, **values, "seconds": round(self.seconds, 3), "time": round(time.time(), 3)}
         self._file.write(json.dumps(line).encode() + b"\n")
 
-    def after_update(self, update: int, symbols: int) -> None:
+    def after_update(self, update: int, num_tokens: int) -> None:
         """Count an update; a line with the rate is written now and then."""
-        self._updates, self._symbols = self._updates + 1, self._symbols + symbols
+        self._updates, self._tokens = self._updates + 1, self._tokens + num_tokens
         passed = time.monotonic() - self._last_rate
         if passed >= SECONDS_BETWEEN_RATES:
-            updates, symbols_a_second = self._updates / passed, self._symbols / passed
-            self.record("rate", update=update, updates_per_second=updates, symbols_per_second=symbols_a_second)
-            self._last_rate, self._updates, self._symbols = time.monotonic(), 0, 0
+            updates, tokens_per_second = self._updates / passed, self._tokens / passed
+            self.record("rate", update=update, updates_per_second=updates, tokens_per_second=tokens_per_second)
+            self._last_rate, self._updates, self._tokens = time.monotonic(), 0, 0
 
     def after_checkpoint(self, update: int, began: float) -> None:
         """A checkpoint was saved, begun at this many seconds of the run."""

@@ -13,8 +13,8 @@ from structattn.operators import receptive_field
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
-from structattn.tasks.sequence_loss import nats_of, on_device_of
-from structattn.tasks.smoothing import smoothed_nats
+from structattn.tasks.sequence_loss import cross_entropy_sum, model_inputs
+from structattn.tasks.smoothing import label_smoothed_cross_entropy
 
 _EXPECTED = "expected layers of softmax or hard attention"
 
@@ -43,13 +43,13 @@ class Objective:
         """The sum over a batch.
 
         Args:
-            model: as for ``summed_nats``; with λ, one that hands out its weights (``attend``).
+            model: as for ``batch_cross_entropy``; with λ, one that hands out its weights (``attend``).
             batch: inputs begin with ``<bos>``, targets end with ``<eos>``.
 
         Raises:
             SettingsError: λ is not 0, and some layer hands out no weights.
         """
-        inputs, lengths, classes = on_device_of(model, batch)
+        inputs, lengths, classes = model_inputs(model, batch)
         if not self.receptive_field_weight:
             return self._nats(model(inputs, lengths=lengths), classes)
         logits, weights = _attended(model, inputs, lengths)
@@ -59,8 +59,10 @@ class Objective:
 
     def _nats(self, logits: Tensor, classes: Tensor) -> Tensor:
         if self.label_smoothing is None:
-            return nats_of(logits, classes)
-        return smoothed_nats(logits.flatten(0, 1), classes.flatten(), self.label_smoothing, PADDING_CLASS)
+            return cross_entropy_sum(logits, classes)
+        return label_smoothed_cross_entropy(
+            logits.flatten(0, 1), classes.flatten(), self.label_smoothing, PADDING_CLASS
+        )
 
 
 NATS = Objective()

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from structattn.settings.training import LabelSmoothing
 
 
-def smoothed_nats(
+def label_smoothed_cross_entropy(
     logits: Float[Tensor, "n classes"], classes: Int[Tensor, " n"], smoothing: LabelSmoothing, ignored: int
 ) -> Float[Tensor, ""]:
     """-Σ_i Σ_c q_i(c) log p_i(c) over the rows i whose class y is not ``ignored``.
@@ -27,10 +27,11 @@ def smoothed_nats(
     of the codes use a divergence instead, which differs by a constant. Computed in float32 or better; can be
     differentiated once. Cost: two looks at ``logits``, and the memory of their gradient alone.
     """
-    return cast(Tensor, _SmoothedNats.apply(logits, classes, *_masses(smoothing, logits.shape[-1]), ignored))  # type: ignore[no-untyped-call]  # torch's
+    masses = _masses(smoothing, logits.shape[-1])
+    return cast(Tensor, _LabelSmoothedCrossEntropy.apply(logits, classes, *masses, ignored))  # type: ignore[no-untyped-call]  # torch's
 
 
-class _SmoothedNats(torch.autograd.Function):
+class _LabelSmoothedCrossEntropy(torch.autograd.Function):
     """Some rows at a time, which stay in the cache meanwhile; the slope is (Σ_c q(c)) p - q."""
 
     @staticmethod

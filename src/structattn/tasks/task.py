@@ -19,17 +19,17 @@ class Scores:
     """How well a model predicts a set of sequences, in nats per symbol, ``<eos>`` counted.
 
     Args:
-        sequences: the sequences (or stream windows) that were scored.
-        symbols: the symbols that were predicted.
-        cross_entropy: -log p(set) / symbols.
+        num_sequences: the sequences (or stream windows) that were scored.
+        num_tokens: the tokens that were predicted.
+        cross_entropy: -log p(set) / num_tokens.
         perplexity: exp(cross_entropy).
         lower_bound: the cross-entropy of the distribution that the set was drawn from, where it is known.
         accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
         bleu: of greedy translations, where that is asked for; 0 to 100.
     """
 
-    sequences: int
-    symbols: int
+    num_sequences: int
+    num_tokens: int
     cross_entropy: float
     perplexity: float
     lower_bound: float | None = None
@@ -51,14 +51,14 @@ class Task(Protocol[AnyBatch]):
     def batch(self, indices: Indices) -> AnyBatch:
         """The training examples of these numbers, as tensors."""
 
-    def nats(self, model: torch.nn.Module, batch: AnyBatch) -> Float[Tensor, ""]:
-        """-log p(batch), and what is kept small beside it; the loss is its sum over an update by that of `divisor`."""
+    def loss_sum(self, model: torch.nn.Module, batch: AnyBatch) -> Float[Tensor, ""]:
+        """Return the sum of losses of a batch: -log p(batch) plus regularisers. See `loss_denominator`."""
 
-    def divisor(self, batch: AnyBatch) -> int:
-        """What the batch counts in the mean that the loss is: its sequences, or its symbols."""
+    def loss_denominator(self, batch: AnyBatch) -> int:
+        """Return what an update's sum of losses is divided by, summed over its batches: sequences or tokens."""
 
-    def symbols(self, batch: AnyBatch) -> int:
-        """The number of symbols that the batch asks to predict."""
+    def num_tokens(self, batch: AnyBatch) -> int:
+        """Return the number of tokens that the batch predicts."""
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
         """Score the validation split; ``after_batch`` is called often and may raise to end it."""

@@ -9,7 +9,7 @@ from structattn.training import progress as after
 from structattn.training.progress import reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
 from structattn.training.schedule import rate_of_update
-from structattn.training.step import Update, take_step
+from structattn.training.step import Update, training_step
 
 
 def train_until_done(run: Run) -> str:
@@ -45,18 +45,18 @@ def update(run: Run) -> None:
     batches = [run.task.batch(part) for part in indices]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
-    nats = take_step(run.learner, run.task, Update(number, batches, rate, run.settings.clip_norm))
+    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.clip_norm))
     run.progress = after.after_update(before, len(batches), len(run.order.batches_of(before.epoch)))
-    symbols = sum(run.task.symbols(batch) for batch in batches)
+    num_tokens = sum(run.task.num_tokens(batch) for batch in batches)
     run.events.write(
         "train",
         update=number,
         epoch=run.progress.epoch_in_words,
-        loss=nats / symbols,  # per symbol, whatever it is divided by; smoothing and all else that is asked for included
-        tokens=symbols,
+        loss=loss_sum / num_tokens,  # per token, whatever the gradient's denominator; regularisers included
+        tokens=num_tokens,
         learning_rate=rate,
     )
-    run.timing.after_update(number, symbols)
+    run.timing.after_update(number, num_tokens)
     run.advance()
 
 

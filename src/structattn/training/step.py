@@ -34,21 +34,21 @@ class Update:
     clip_norm: float | None
 
 
-def take_step(learner: Learner, task: Task[Any], update: Update) -> float:
-    """Move the parameters along the gradient of Σ nats / Σ divisor over the update's batches.
+def training_step(learner: Learner, task: Task[Any], update: Update) -> float:
+    """Move the parameters along the gradient of Σ loss_sum / Σ loss_denominator over the update's batches.
 
     Returns:
-        Σ nats, from before the update.
+        Σ loss_sum, from before the update.
 
     Raises:
         NonFiniteError: the loss or a gradient is not finite. Parameters, optimizer and generators are then as they
             were before; the message names the update, its examples and the first bad module.
     """
     generators = generator_states(learner.device)
-    nats = accumulate_gradients(learner, task, update.batches)
+    loss_sum = accumulate_gradients(learner, task, update.batches)
     gradients = learner.gradients()
     norm = torch.nn.utils.get_total_norm(gradients)
-    total, total_norm = torch.stack([nats, norm.to(nats.dtype)]).tolist()  # the only wait for the device
+    total, total_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only wait for the device
     if not (math.isfinite(total) and math.isfinite(total_norm)):
         raise _undone(learner, task, update, generators, f"the loss is {total}, the gradient norm {total_norm}")
     if update.clip_norm is not None and total_norm > update.clip_norm:
@@ -60,14 +60,14 @@ def take_step(learner: Learner, task: Task[Any], update: Update) -> float:
 
 
 def accumulate_gradients(learner: Learner, task: Task[Any], batches: Sequence[Any]) -> Tensor:
-    """Add the gradients of the batches' share of the loss; return Σ nats without them."""
-    divisor = sum(task.divisor(batch) for batch in batches)
+    """Accumulate gradients over the batches; return the detached sum of losses."""
+    denominator = sum(task.loss_denominator(batch) for batch in batches)
     sums = []
     for batch in batches:
         with learner.fabric.autocast():  # whichever of the model's methods the loss calls
-            nats = task.nats(learner.model, batch)
-        learner.fabric.backward(nats / divisor)
-        sums.append(nats.detach())
+            loss_sum = task.loss_sum(learner.model, batch)
+        learner.fabric.backward(loss_sum / denominator)
+        sums.append(loss_sum.detach())
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from structattn.data.batching.sequences import Batch
-from structattn.tasks.sequence_loss import summed_nats, symbol_count
+from structattn.tasks.sequence_loss import batch_cross_entropy, num_target_tokens
 from structattn.tasks.task import Scores
 
 LARGEST_EXPONENT = 709.0  # exp of more is beyond the largest float
@@ -27,14 +27,15 @@ def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch:
     """
     was_training = model.training
     model.eval()
-    sequences, symbols, nats = 0, 0, 0.0
+    num_sequences, num_tokens, loss_sum = 0, 0, 0.0
     try:
         for batch in batches:
             with torch.no_grad():
-                nats += summed_nats(model, batch).item()
-            sequences, symbols = sequences + len(batch.lengths), symbols + symbol_count(batch)
+                loss_sum += batch_cross_entropy(model, batch).item()
+            num_sequences += len(batch.lengths)
+            num_tokens += num_target_tokens(batch)
             after_batch()
     finally:
         model.train(was_training)
-    cross_entropy = nats / symbols if symbols else 0.0  # no symbols, nothing to be wrong about
-    return Scores(sequences, symbols, cross_entropy, perplexity(cross_entropy))
+    cross_entropy = loss_sum / num_tokens if num_tokens else 0.0  # an empty sum
+    return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))

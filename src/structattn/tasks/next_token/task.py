@@ -12,7 +12,7 @@ from structattn.data.batching.sequences import Batch, Indices
 from structattn.tasks.next_token.examples import Examples
 from structattn.tasks.next_token.scores import score_batches
 from structattn.tasks.objective import NATS, Objective
-from structattn.tasks.sequence_loss import loss_divisor, symbol_count
+from structattn.tasks.sequence_loss import loss_denominator, num_target_tokens
 from structattn.tasks.task import Scores
 
 
@@ -42,17 +42,17 @@ class NextTokenTask:
         """The training examples of these numbers."""
         return self.train.batch(indices)
 
-    def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         """What training makes small: -log p(batch), if nothing else is asked for."""
         return self.objective(model, batch)
 
-    def divisor(self, batch: Batch) -> int:
+    def loss_denominator(self, batch: Batch) -> int:
         """The batch's sequences or symbols."""
-        return loss_divisor(self.loss, batch)
+        return loss_denominator(self.loss, batch)
 
-    def symbols(self, batch: Batch) -> int:
+    def num_tokens(self, batch: Batch) -> int:
         """The batch's symbols."""
-        return symbol_count(batch)
+        return num_target_tokens(batch)
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
         """Score the validation split."""

@@ -22,17 +22,17 @@ class Tally:
 
     Args:
         length: of x.
-        pairs: how many.
-        symbols: how many symbols of y, filling included.
-        nats: -log p(y | x), summed over all of them.
+        num_pairs: the number of pairs.
+        num_tokens: the number of tokens of y, padding included.
+        loss_sum: -log p(y | x), summed over all of them.
         counted: the symbols that count for accuracy.
         right: how many of those the model thinks likeliest, given x and, in the autoregressive form, what y has before.
     """
 
     length: int
-    pairs: int
-    symbols: int
-    nats: float
+    num_pairs: int
+    num_tokens: int
+    loss_sum: float
     counted: int
     right: int
 
@@ -49,10 +49,10 @@ def tally(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, 
     device = next(model.parameters()).device
     logits = model(batch.inputs.to(device))[:, -y.shape[1] :]
     classes = torch.from_numpy(class_of(y)).to(device)
-    nats = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum")
+    loss_sum = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum")
     counted = torch.from_numpy(counted_positions(task, vocabulary, y)).to(device)
     right = (logits.argmax(-1) == classes) & counted
-    return Tally(x.shape[1], len(x), y.size, nats.item(), int(counted.sum()), int(right.sum()))
+    return Tally(x.shape[1], len(x), y.size, loss_sum.item(), int(counted.sum()), int(right.sum()))
 
 
 def counted_positions(task: Transduction, vocabulary: Vocabulary, y: Ids) -> np.ndarray:

@@ -54,15 +54,15 @@ class TransductionTask:
         first = int(indices[0])
         return batch_of(*self.data.training_pairs(first, len(indices)), self.data.vocabulary, self.form, first)
 
-    def nats(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
+    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         """What training makes small: -log p(all y given their x), if nothing else is asked for."""
         return self.objective(model, batch)
 
-    def divisor(self, batch: Batch) -> int:
+    def loss_denominator(self, batch: Batch) -> int:
         """The batch's pairs or symbols of y."""
-        return self.symbols(batch) if self.loss == "token_mean" else len(batch.lengths)
+        return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
-    def symbols(self, batch: Batch) -> int:
+    def num_tokens(self, batch: Batch) -> int:
         """The symbols of y."""
         return int((batch.targets > 0).sum())
 
@@ -94,11 +94,11 @@ def tallies_of(
 
 def scores_of_tallies(tallies: list[Tally]) -> Scores:
     """Cross-entropy over all symbols; accuracy as the mean over lengths, as published."""
-    symbols = sum(each.symbols for each in tallies)
-    cross_entropy = sum(each.nats for each in tallies) / symbols
+    num_tokens = sum(each.num_tokens for each in tallies)
+    cross_entropy = sum(each.loss_sum for each in tallies) / num_tokens
     return Scores(
-        sequences=sum(each.pairs for each in tallies),
-        symbols=symbols,
+        num_sequences=sum(each.num_pairs for each in tallies),
+        num_tokens=num_tokens,
         cross_entropy=cross_entropy,
         perplexity=perplexity(cross_entropy),
         accuracy=fmean(each.accuracy for each in tallies),

@@ -12,7 +12,7 @@ from structattn.data.batching.spelled_words import Spelt
 from structattn.models import SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
-from structattn.tasks.sequence_loss import nats_of, token_nats
+from structattn.tasks.sequence_loss import cross_entropy_sum, token_losses
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,22 @@ class Predictions:
     character_classes: Int[Tensor, "words characters"] | None = None
     spelt_rows: Int[Tensor, " words"] | None = None
 
-    def word_nats(self) -> Float[Tensor, ""]:
+    def word_loss(self) -> Float[Tensor, ""]:
         """-log p of the words, <unk> being one."""
-        return nats_of(self.logits, self.classes)
+        return cross_entropy_sum(self.logits, self.classes)
 
-    def character_nats(self) -> Float[Tensor, ""]:
+    def character_loss(self) -> Float[Tensor, ""]:
         """-log p of the spellings of those that are <unk>; 0 where none is spelt."""
         if self.character_logits is None or self.character_classes is None:
             return self.logits.new_zeros(())
-        return nats_of(self.character_logits, self.character_classes)
+        return cross_entropy_sum(self.character_logits, self.character_classes)
 
-    def nats_of_rows(self) -> Float64[Tensor, " batch"]:
+    def row_losses(self) -> Float64[Tensor, " batch"]:
         """-log p of each target, its words and their spellings; terms in the logits' precision, sums in float64."""
-        nats = token_nats(self.logits, self.classes).double().sum(1)
+        nats = token_losses(self.logits, self.classes).double().sum(1)
         if self.character_logits is None or self.character_classes is None or self.spelt_rows is None:
             return nats
-        characters = token_nats(self.character_logits, self.character_classes).double().sum(1)
+        characters = token_losses(self.character_logits, self.character_classes).double().sum(1)
         return nats.index_add(0, self.spelt_rows, characters)
 
 

@@ -19,14 +19,14 @@ def pair_scores(
     """The scores of a model over pairs, dropout off; the model is left in the mode in which it was."""
     was_training = model.training
     model.eval()
-    nats, symbols = 0.0, 0
+    loss_sum, num_tokens = 0.0, 0
     try:
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)
             with torch.no_grad():
-                nats += predictions(model, batch).nats_of_rows().sum().item()
-            symbols += int(batch.lengths.sum())
+                loss_sum += predictions(model, batch).row_losses().sum().item()
+            num_tokens += int(batch.lengths.sum())
             after_batch()
     finally:
         model.train(was_training)
-    return Scores(len(examples.pairs), symbols, nats / symbols, perplexity(nats / symbols))
+    return Scores(len(examples.pairs), num_tokens, loss_sum / num_tokens, perplexity(loss_sum / num_tokens))

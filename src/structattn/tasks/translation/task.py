@@ -19,7 +19,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
-from structattn.tasks.smoothing import smoothed_nats
+from structattn.tasks.smoothing import label_smoothed_cross_entropy
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, pairs_to_score, pairs_to_train_on
 from structattn.tasks.translation.greedy_bleu import greedy_bleu
@@ -55,21 +55,23 @@ class TranslationTask:
         """The training pairs of these numbers."""
         return self.train.batch(indices)
 
-    def nats(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
+    def loss_sum(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
         """-log p(targets given their sources), words smoothed where that is asked for: J_word + α J_characters."""
         found = predictions(model, batch)
-        return self._word_nats(found) + self.spelling_weight * found.character_nats()
+        return self._word_loss(found) + self.spelling_weight * found.character_loss()
 
-    def _word_nats(self, found: Predictions) -> Float[Tensor, ""]:
+    def _word_loss(self, found: Predictions) -> Float[Tensor, ""]:
         if self.label_smoothing is None:
-            return found.word_nats()
-        return smoothed_nats(found.logits.flatten(0, 1), found.classes.flatten(), self.label_smoothing, PADDING_CLASS)
+            return found.word_loss()
+        return label_smoothed_cross_entropy(
+            found.logits.flatten(0, 1), found.classes.flatten(), self.label_smoothing, PADDING_CLASS
+        )
 
-    def divisor(self, batch: PairBatch) -> int:
+    def loss_denominator(self, batch: PairBatch) -> int:
         """The batch's pairs or target tokens."""
-        return self.symbols(batch) if self.loss == "token_mean" else len(batch.lengths)
+        return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
-    def symbols(self, batch: PairBatch) -> int:
+    def num_tokens(self, batch: PairBatch) -> int:
         """The batch's target tokens, ``<eos>`` counted."""
         return int(batch.lengths.sum())
 
