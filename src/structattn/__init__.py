@@ -4,4 +4,4 @@ The parts are imported by name (``structattn.operators``, ``structattn.attention
 torch, such as the command line's ``--help``, does not pay for importing it.
 """
 
-__version__ = "0.1.0"
+from structattn.support.version import __version__ as __version__

@@ -37,8 +37,8 @@ def environment() -> dict[str, str]:
 
     import torch
 
-    from structattn import __version__
     from structattn.operators.common.kernels import compiled_kernels
+    from structattn.support.version import __version__
 
     kernels = compiled_kernels()
     try:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from structattn import __version__
 from structattn.cli import (
     compare,
     contrast,
@@ -30,6 +29,7 @@ from structattn.cli import (
 )
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.memory import memory_ran_out
+from structattn.support.version import __version__
 
 
 class _Told(logging.Handler):

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from structattn import __version__
 from structattn.runs.checkpoint import Identity
 from structattn.settings.run import RunSettings
+from structattn.support.version import __version__
 
 FORMAT_VERSION = 1
 PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pydantic")

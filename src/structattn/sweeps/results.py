@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import structattn
 from structattn.reporting.figures import write_files
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
+from structattn.support.version import __version__
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.figures import sweep_figures
 from structattn.sweeps.sweep import SweepFolder, read_results
@@ -70,7 +70,7 @@ def write_sweep_results(path: Path, recipe: Path, sweep: SweepSettings, results:
         write_files(figure, path.parent)
     content = {
         "recipe": str(recipe),
-        "version": structattn.__version__,
+        "version": __version__,
         "trials_ended": len(results.ended),
         "trials": results.trials,
         "rows": rows_to_json(results.rows),
