@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.cli.demo import MODELS, demo_settings, prepared_data
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.training.train import train
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from structattn.evaluation.translation import translator_of
+from structattn.evaluation.translation import make_translator
 from structattn.inference.runs import open_run
 from structattn.inference.translator import Translation, Translator
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     run = open_run(arguments.run)
-    translator, lines = translator_of([run]), run.prepared.texts("test", "source")[: arguments.sentences]
+    translator, lines = make_translator([run]), run.prepared.texts("test", "source")[: arguments.sentences]
     as_it_stands = list(range(len(lines)))
     shuffled = random.Random(1).sample(as_it_stands, len(lines))
     alone = translated(translator, lines, 1, as_it_stands)

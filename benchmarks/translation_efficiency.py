@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.evaluation.translation import translator_of
+from structattn.evaluation.translation import make_translator
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.inference.translator import Translator
 from structattn.runs.folder import RunFolder
@@ -52,7 +52,7 @@ def seconds_to_translate(translator: Translator, lines: Sequence[str]) -> float:
 def speeds(runs: list[TrainedRun], count: int) -> list[dict[str, Any]]:
     """Sentences per second of each run."""
     lines = [run.prepared.texts("test", "source")[:count] for run in runs]
-    translators = [replace(translator_of([run]), batch_tokens=2**30) for run in runs]
+    translators = [replace(make_translator([run]), batch_tokens=2**30) for run in runs]
     taken: list[list[float]] = [[] for _ in runs]
     for _ in track(range(TIMED + 1), "Translating"):
         for times, translator, text in zip(taken, translators, lines, strict=True):

@@ -1,4 +1,4 @@
-"""BLEU in bins: what sacrebleu gives for the lines of each, with intervals that hold what they should."""
+"""BLEU by bin of sentences equals sacrebleu's on those sentences; intervals contain the difference."""
 
 import itertools
 import random
@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from structattn.evaluation.bins import equal_count_bins, equal_width_bins
-from structattn.evaluation.bleu_by_bin import differences_by_bin
+from structattn.evaluation.bleu_by_bin import differences_by_bin, equal_count_bins, equal_width_bins
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import corpus_scores
 
@@ -90,7 +89,7 @@ def test_differences_are_those_of_the_lines_in_each_bin():
         assert 0 < each.least < each.difference < each.most
 
 
-def test_equal_systems_do_not_differ_and_numbers_must_be_as_many():
+def test_equal_systems_do_not_differ_and_values_are_one_per_sentence():
     references = lines(30, 1)
     base = garbled(references, 5)
     assert {(each.least, each.difference, each.most) for each in differences_by_bin(base, base, references)} == {

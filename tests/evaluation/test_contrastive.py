@@ -1,4 +1,4 @@
-"""Contrastive pairs: nats are the model's own, the reference must be strictly better, bins are LingEval97's."""
+"""Contrastive pairs: losses equal the model's, a tie counts as wrong, distances are binned as by LingEval97."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.contrastive import Contrast
-from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores
+from structattn.evaluation.suites.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
@@ -44,9 +44,9 @@ def by_hand(run, source, text):
 
 @pytest.mark.parametrize("batch_tokens", [1, 12, 4096])
 @pytest.mark.parametrize("per_token", [False, True])
-def test_nats_are_those_of_whole_translations_and_their_end(translation_run, batch_tokens, per_token):
+def test_losses_are_those_of_whole_translations_with_eos(translation_run, batch_tokens, per_token):
     run = translation_run()
-    found = contrastive_nats(run, CONTRASTS, per_token=per_token, batch_tokens=batch_tokens)
+    found = contrastive_negative_log_likelihoods(run, CONTRASTS, per_token=per_token, batch_tokens=batch_tokens)
     expected = []
     for each in CONTRASTS:
         pairs = [by_hand(run, each.source, text) for text in (each.reference, each.contrastive)]
@@ -60,7 +60,7 @@ def test_the_sum_and_the_mean_can_disagree():
         assert contrastive_scores([contrast()], values).types["a"].right == right
 
 
-def test_equal_is_wrong_and_types_keep_their_order():
+def test_a_tie_is_wrong_and_types_keep_their_order():
     contrasts = [contrast(kind=kind) for kind in "baab"]
     scores = contrastive_scores(contrasts, np.array([[1.0, 2], [3, 3], [2, 1], [1, 5]]))
     assert [(kind, each.right, each.trials) for kind, each in scores.types.items()] == [("b", 2, 2), ("a", 0, 2)]
@@ -79,16 +79,16 @@ def test_distances_are_counted_one_by_one_up_to_15():
     assert scores.types["a"].trials == 7
 
 
-def test_what_cannot_be_scored_is_refused(translation_run):
+def test_invalid_pairs_and_models_are_refused(translation_run):
     with pytest.raises(DataError, match=r"pairs\.json:7: 'one <eos>': the word <eos> is the name"):
-        contrastive_nats(translation_run(), [contrast(contrastive="one <eos>", line=7)])
+        contrastive_negative_log_likelihoods(translation_run(), [contrast(contrastive="one <eos>", line=7)])
     run = translation_run()
     object.__setattr__(run, "model", torch.nn.Linear(1, 1))
-    with pytest.raises(UsageError, match="does not translate"):
-        contrastive_nats(run, CONTRASTS)
+    with pytest.raises(UsageError, match="cannot translate"):
+        contrastive_negative_log_likelihoods(run, CONTRASTS)
 
 
-def test_the_command_scores_runs_and_keeps_the_scores(parallel_data, tmp_path):
+def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
     model = {"kind": "encoder_decoder", "width": 8, "heads": 2, "feedforward_width": 8, "encoder": {"layers": 1}}
     training = {
         "batches": {"kind": "pairs", "tokens": 100},
@@ -111,24 +111,24 @@ def test_the_command_scores_runs_and_keeps_the_scores(parallel_data, tmp_path):
     assert (kept["kind"], kept["name"], kept["per_token"]) == ("contrastive", "my.pairs", True)
     assert kept["types"]["type one"] == kept["distances"]["type one"]["2"]
     assert kept["types"]["type one"]["trials"] == 5
-    nats = contrastive_nats(open_run(tmp_path / "run", "last-2"), CONTRASTS, per_token=True)
+    nats = contrastive_negative_log_likelihoods(open_run(tmp_path / "run", "last-2"), CONTRASTS, per_token=True)
     assert kept["types"]["type one"]["right"] == int((nats[:, 0] < nats[:, 1]).sum()), "the weights that the run names"
 
 
-def test_models_that_read_and_spell_rare_words_are_scored_as_they_were_trained(names, tmp_path):
+def test_models_of_spelled_words_are_scored_as_in_training(names, tmp_path):
     prepared = names.prepare(tmp_path, train=300, valid=10)
     settings = resolve_settings(names.tree(prepared.path))
     torch.manual_seed(2)
     run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
     lines = list(zip(prepared.texts("valid", "source"), prepared.texts("valid", "target"), strict=True))
     contrasts = [contrast(source, target, "one", line=n) for n, (source, target) in enumerate(lines)]
-    found = contrastive_nats(run, contrasts, batch_tokens=25)
+    found = contrastive_negative_log_likelihoods(run, contrasts, batch_tokens=25)
     examples = pairs_to_score(prepared, "valid", 10_000, "both")
     for row, nats in enumerate(found[:, 0]):
         alone = predictions(run.model, examples.batch(np.array([row])))
         assert nats == pytest.approx((alone.word_loss() + alone.character_loss()).item(), rel=1e-5)
     (other,), (same,) = (
-        contrastive_nats(run, [contrast("xabc", reference, contrastive)])
+        contrastive_negative_log_likelihoods(run, [contrast("xabc", reference, contrastive)])
         for reference, contrastive in (("XABC one", "XABB one"), ("XABC one", " XABC  one"))
     )
     assert other[0] != other[1], "only the spelling differs"

@@ -11,7 +11,7 @@ from structattn.analysis.analyze import analyze
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.formal_languages.registry import formal_language
 from structattn.evaluation.dependencies import dependency_scores, true_dependencies
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.training.train import train
@@ -31,7 +31,7 @@ def indices(text):
         ("4", ["#"]),
     ],
 )
-def test_a_prediction_needs_the_last_digit_and_what_followed(text, expected):
+def test_a_prediction_depends_on_the_last_digit_and_what_follows(text, expected):
     """Rows: predictions of the symbols; columns: <bos>, which is level 0 while no digit has come, and the symbols."""
     found = ["".join("#" if needed else "." for needed in row) for row in true_dependencies(indices(text))]
     assert found == expected
@@ -61,7 +61,7 @@ def run_folder(tmp_path):
     return tmp_path / "run"
 
 
-def test_scores_are_those_counted_by_hand(run_folder):
+def test_scores_agree_with_counting_by_hand(run_folder):
     run = open_run(run_folder, "best")
     weights = torch.zeros(9, 9)
     weights[torch.arange(1, 9), torch.arange(8)] = 1  # each position looks at the one before
@@ -73,14 +73,14 @@ def test_scores_are_those_counted_by_hand(run_folder):
     assert found.predictions == 8 * len(strings)
     assert found.precision == pytest.approx(both / (15 * len(strings)))
     assert found.recall == pytest.approx(both / sum(truth.sum() for truth in truths))
-    assert found.inputs == pytest.approx(15 / 8)
+    assert found.mean_field_size == pytest.approx(15 / 8)
     own = [(truth * field).sum(1) / truth.sum(1) for truth in truths]
     assert found.mean_recall == pytest.approx(np.mean(own))
     inner = sum((truth * field)[:, 1:].sum() for truth in truths)
     assert found.precision_of_symbols == pytest.approx(inner / (13 * len(strings)))
 
 
-def test_evaluation_writes_them_and_repeats_itself(run_folder):
+def test_evaluation_writes_dependency_scores_deterministically(run_folder):
     scores = evaluate(run_folder, "test")
     assert 0 < scores.dependencies.precision <= 1
     assert 0 < scores.dependencies.recall <= 1
@@ -89,7 +89,7 @@ def test_evaluation_writes_them_and_repeats_itself(run_folder):
     assert evaluate(run_folder, "test").dependencies == scores.dependencies
 
 
-def test_explaining_records_the_field_and_the_truth(run_folder):
+def test_records_have_the_receptive_field_and_the_truth(run_folder):
     analyze(run_folder, "test")
     record = json.loads((run_folder / "records/test-0-layer-2-receptive-field.json").read_text())
     field, truth = np.array(record["weights"]), np.array(record["truth"])

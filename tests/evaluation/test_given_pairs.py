@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
-from structattn.evaluation.evaluate import evaluate_run
-from structattn.evaluation.translation import pair_scorer_of, translator_of
+from structattn.evaluation.run_evaluation import evaluate_run
+from structattn.evaluation.translation import make_pair_scorer, make_translator
 from structattn.inference.runs import TrainedRun
 from structattn.inference.translator import Draws
 from structattn.settings.run import resolve_settings
@@ -30,7 +30,7 @@ def runs(translation_run):
 
 
 def scored(runs, lines=LINES, texts=TEXTS, batch_tokens=4096, names=("de", "en")):
-    scorer = replace(pair_scorer_of(runs), batch_tokens=batch_tokens)
+    scorer = replace(make_pair_scorer(runs), batch_tokens=batch_tokens)
     return scorer([scorer.coded(*pair, names, n) for n, pair in enumerate(zip(lines, texts, strict=True), start=1)])
 
 
@@ -104,14 +104,14 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
 
 
 def test_a_model_that_does_not_translate_scores_no_pairs(runs):
-    with pytest.raises(UsageError, match="does not translate"):
-        pair_scorer_of([replace(runs[0], model=torch.nn.Linear(1, 1))])
+    with pytest.raises(UsageError, match="cannot translate"):
+        make_pair_scorer([replace(runs[0], model=torch.nn.Linear(1, 1))])
 
 
 @pytest.mark.parametrize("draws", [None, Draws(Sampling(2.0), 3)])
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
 def test_translations_begin_as_they_are_told_to(runs, draws, batch_tokens):
-    translator = replace(translator_of(runs[:1]), draws=draws)
+    translator = replace(make_translator(runs[:1]), draws=draws)
     prefixes = ["two five", "", "three", "four", "one " * 70]
     free, found = translator(LINES), replace(translator, batch_tokens=batch_tokens)(LINES, prefixes=prefixes)
     for (best,), (unforced,), prefix in zip(found, free, prefixes, strict=True):
@@ -131,7 +131,7 @@ def test_translations_begin_as_they_are_told_to(runs, draws, batch_tokens):
 )
 def test_beginnings_that_do_not_fit_are_refused(runs, prefixes, message):
     with pytest.raises(DataError, match=message):
-        translator_of(runs)(LINES, prefixes=prefixes)
+        make_translator(runs)(LINES, prefixes=prefixes)
 
 
 def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
@@ -154,6 +154,6 @@ def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
 def test_a_beginning_that_learned_positions_do_not_reach_is_refused(translation_run):
     run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "maximum": 8})
     with pytest.raises(DataError, match="prefixes:1: 8 tokens and <eos> in a line; the model reads 8"):
-        translator_of([run])(["eins"], prefixes=["one " * 8])
-    ((found,),) = translator_of([run])(["eins"], prefixes=["one " * 7])
+        make_translator([run])(["eins"], prefixes=["one " * 8])
+    ((found,),) = make_translator([run])(["eins"], prefixes=["one " * 7])
     assert found.text.startswith("one one one one one one one")

@@ -18,7 +18,7 @@ from structattn.cli.main import app
 from structattn.data.batching.spelled_words import spelling_table
 from structattn.data.tokenization.spelling import speller_of
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
-from structattn.evaluation.translation import SEARCHES, translator_of
+from structattn.evaluation.translation import SEARCHES, make_translator
 from structattn.inference.runs import open_run
 from structattn.inference.translator import Draws, Translator
 from structattn.inference.unknown_words import Incomplete, Sources, attended
@@ -203,11 +203,11 @@ def test_the_command_translates_in_each_way(names, run):
 
 def test_several_models_spell_as_one(names, run):
     lines = [source for source, _ in names.pairs(10, 9)]
-    alone = translator_of([run])(lines)
+    alone = make_translator([run])(lines)
     for unknown in ("copy", "spell"):
-        twice = translator_of([run, run], EvaluationSettings(unknown=unknown))(lines)
+        twice = make_translator([run, run], EvaluationSettings(unknown=unknown))(lines)
         assert [best[0].text for best in twice] == [
-            best[0].text for best in translator_of([run], EvaluationSettings(unknown=unknown))(lines)
+            best[0].text for best in make_translator([run], EvaluationSettings(unknown=unknown))(lines)
         ]
     for (one, *_), (same, *_) in zip(alone, twice, strict=True):
         assert same.log_probability == pytest.approx(one.log_probability, rel=1e-4)
@@ -219,13 +219,13 @@ def test_scores_compare_the_three_ways(run):
     assert "<unk> kept" in shown.output
     stored = json.loads((run.folder / "scores/test.json").read_text())
     sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))
-    for way, scores in {"spell": stored["translation"], **stored["otherwise"]}.items():
-        found = [best[0].text for best in translator_of([run], EvaluationSettings(unknown=way))(sources)]
+    for way, scores in {"spell": stored["translation"], **stored["translation_alternatives"]}.items():
+        found = [best[0].text for best in make_translator([run], EvaluationSettings(unknown=way))(sources)]
         expected = corpus_scores(found, references)
         assert {name: score["value"] for name, score in scores.items()} == {
             name: score.value for name, score in expected.items()
         }
-    assert stored["translation"]["chrF2"]["value"] > stored["otherwise"]["keep"]["chrF2"]["value"]
+    assert stored["translation"]["chrF2"]["value"] > stored["translation_alternatives"]["keep"]["chrF2"]["value"]
 
 
 def test_what_cannot_be_is_refused(names, run, tmp_path):
@@ -233,8 +233,8 @@ def test_what_cannot_be_is_refused(names, run, tmp_path):
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")
     with pytest.raises(UsageError, match="needs a model that spells"):
-        translator_of([open_run(tmp_path / "plain")], EvaluationSettings(unknown="spell"))
-    assert translator_of([open_run(tmp_path / "plain"), run]).unknown == "keep"
+        make_translator([open_run(tmp_path / "plain")], EvaluationSettings(unknown="spell"))
+    assert make_translator([open_run(tmp_path / "plain"), run]).unknown == "keep"
     bytes_ = names.prepare(tmp_path, level="byte").path
     with pytest.raises(SettingsError, match="do not say how words are spelt"):
         train(resolve_settings(names.tree(bytes_)), tmp_path / "bytes")
@@ -250,7 +250,7 @@ def test_rare_words_are_explained_as_they_are_read(run):
 
 
 def test_drawn_hypotheses_keep_their_order_and_are_scored_by_their_probability(run):
-    drawn = replace(translator_of([run]), draws=Draws(Sampling(2.0), 3))
+    drawn = replace(make_translator([run]), draws=Draws(Sampling(2.0), 3))
     kept = replace(drawn, unknown="keep")
     for found, words in zip(drawn(LINES, 6), kept(LINES, 6), strict=True):
         assert all(each.score == pytest.approx(each.log_probability) for each in found)

@@ -73,7 +73,7 @@ def test_equals_the_definition(prepared, order):
     assert model.perplexity(prepared.split("test")) == pytest.approx(math.exp(-expected.mean()), rel=1e-12)
 
 
-def test_weights_are_the_likeliest(prepared):
+def test_weights_maximise_the_likelihood(prepared):
     stream = prepared.kind == "stream"
     train = events(rows_of(prepared.split("train")), stream)
     valid = np.array([estimates(train, *event) for event in events(rows_of(prepared.split("valid")), stream)])
@@ -110,7 +110,7 @@ def test_weights_recover_a_known_mixture():
     np.testing.assert_allclose(fitted_weights(estimate.T[drawn]), true, atol=0.02)
 
 
-def test_a_symbol_that_nothing_foresaw_has_a_probability(prepared):
+def test_an_unseen_symbol_has_a_positive_probability(prepared):
     row = Sequences(np.array([8], dtype=np.int32), np.array([0, 1]))
     for order in (1, 3):
         assert math.isfinite(fit_ngrams(prepared, order).perplexity(row))

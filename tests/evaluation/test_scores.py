@@ -1,4 +1,4 @@
-"""Cross-entropies, bounds and their sums, with a model whose probabilities are known."""
+"""Cross-entropies and lower bounds of a model with known probabilities."""
 
 import json
 import math
@@ -10,9 +10,9 @@ import torch
 from structattn.data.folders.prepared import open_prepared, write_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.tokenization.vocabulary import Vocabulary
-from structattn.evaluation.cross_entropy import sequence_nats, stream_nats
+from structattn.evaluation.cross_entropy import sequence_negative_log_likelihoods, window_negative_log_likelihoods
 from structattn.evaluation.description import describe_data, describe_model
-from structattn.evaluation.scores import scores_of, scores_to_json
+from structattn.evaluation.scores import make_split_scores, scores_to_json
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.special_tokens import BOS, EOS
@@ -52,9 +52,9 @@ def prepared(tmp_path):
     return make
 
 
-def test_nats_are_those_of_the_model(prepared):
+def test_losses_are_those_of_the_model(prepared):
     sequences, model = prepared().split("test"), Bigrams()
-    nats = sequence_nats(model, sequences, batch_tokens=16, what="")
+    nats = sequence_negative_log_likelihoods(model, sequences, batch_tokens=16, what="")
     expected = [model.nats([BOS, *row], [*row, EOS]) for row in sequences]
     np.testing.assert_allclose(nats, expected, rtol=1e-6)
     assert model.training, "the model's mode is given back"
@@ -63,14 +63,14 @@ def test_nats_are_those_of_the_model(prepared):
 @pytest.mark.parametrize("batch_tokens", [1, 5, 30, 1000])
 def test_the_batch_size_changes_nothing(prepared, batch_tokens):
     sequences, model = prepared().split("test"), Bigrams()
-    nats = sequence_nats(model, sequences, batch_tokens, what="")
-    np.testing.assert_array_equal(nats, sequence_nats(model, sequences, 17, what=""))
+    nats = sequence_negative_log_likelihoods(model, sequences, batch_tokens, what="")
+    np.testing.assert_array_equal(nats, sequence_negative_log_likelihoods(model, sequences, 17, what=""))
 
 
 @pytest.mark.parametrize(("length", "batch_tokens"), [(1, 1), (5, 5), (5, 100), (1000, 1)])
 def test_a_stream_counts_every_symbol_once(prepared, length, batch_tokens):
     sequences, model = prepared("stream").split("test"), Bigrams()
-    nats = stream_nats(model, sequences, length, batch_tokens, what="")
+    nats = window_negative_log_likelihoods(model, sequences, length, batch_tokens, what="")
     stream = sequences.stream(0, sequences.target_count + 1).tolist()
     assert nats.sum() == pytest.approx(model.nats(stream[:-1], stream[1:]), rel=1e-6)
     assert len(nats) == math.ceil(sequences.target_count / length)
@@ -79,7 +79,7 @@ def test_a_stream_counts_every_symbol_once(prepared, length, batch_tokens):
 def test_scores_are_means_over_symbols(prepared):
     data = prepared()
     nats = np.arange(1.0, 10.0)
-    scores = scores_of(data, "test", nats)
+    scores = make_split_scores(data, "test", nats)
     assert (scores.num_sequences, scores.num_tokens) == (9, 44 + 9)
     assert scores.cross_entropy == pytest.approx(45 / 53)
     assert scores.perplexity == pytest.approx(math.exp(45 / 53))
@@ -93,7 +93,7 @@ def test_scores_are_means_over_symbols(prepared):
 
 
 def test_a_stream_has_no_lengths(prepared):
-    assert scores_of(prepared("stream"), "test", np.ones(3)).by_length == ()
+    assert make_split_scores(prepared("stream"), "test", np.ones(3)).by_length == ()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_bounds_of_marked_reversal_have_their_closed_form(language):
     for split, number in (("valid", 4), ("test", 6)):
         sequences = language.split(split)
         true_nats = np.array([(n - 1) / 2 * math.log(2) + math.log(number) for n in sequences.lengths])
-        scores = scores_of(language, split, true_nats)
+        scores = make_split_scores(language, split, true_nats)
         assert scores.lower_bound == pytest.approx(true_nats.sum() / (sequences.lengths + 1).sum())
         assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-12)
         for row in scores.by_length:
@@ -117,11 +117,11 @@ def test_bounds_of_marked_reversal_have_their_closed_form(language):
 
 
 def test_a_split_without_probabilities_has_no_bound(language):
-    assert scores_of(language, "train", np.ones(20)).lower_bound is None
+    assert make_split_scores(language, "train", np.ones(20)).lower_bound is None
 
 
 def test_scores_survive_json_even_where_they_overflow(language):
-    scores = scores_of(language, "valid", np.full(30, 1e6))
+    scores = make_split_scores(language, "valid", np.full(30, 1e6))
     content = json.loads(scores_to_json(scores, update=3))
     assert content["perplexity"] is None
     assert content["update"] == 3

@@ -15,9 +15,9 @@ from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.folders.prepared import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
-from structattn.evaluation.comparing import compared_runs
-from structattn.evaluation.evaluate import evaluate, evaluate_run
-from structattn.evaluation.translation import pair_scorer_of, translation_scores, translator_of
+from structattn.evaluation.comparison import compare_runs
+from structattn.evaluation.run_evaluation import evaluate, evaluate_run
+from structattn.evaluation.translation import make_pair_scorer, make_translator, translation_scores
 from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import open_run
 from structattn.inference.translator import Draws
@@ -99,8 +99,8 @@ def test_cross_entropy_is_that_of_the_texts(place, run):
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
 def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_tokens):
     lines = [*lines_of(place, "test.de"), "", "  ", "unbekannt eins"]
-    whole = translator_of([run])(lines)
-    translator = replace(translator_of([run]), batch_tokens=batch_tokens)
+    whole = make_translator([run])(lines)
+    translator = replace(make_translator([run]), batch_tokens=batch_tokens)
     order = list(range(len(lines)))
     random.Random(1).shuffle(order)
     found = translator([lines[index] for index in order])
@@ -110,7 +110,7 @@ def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_toke
 
 def test_what_is_drawn_for_a_line_depends_on_it_and_the_seed_alone(place, run):
     lines = [*lines_of(place, "test.de"), ""]
-    drawn = replace(translator_of([run]), draws=Draws(Sampling(3.0), 7))
+    drawn = replace(make_translator([run]), draws=Draws(Sampling(3.0), 7))
     whole = drawn(lines, 3)
     narrow = replace(drawn, batch_tokens=1)(list(reversed(lines)), 3)
     assert [[each.text for each in found] for found in reversed(narrow)] == [[e.text for e in found] for found in whole]
@@ -138,10 +138,10 @@ def test_the_command_draws(place):
 
 
 def test_what_the_search_finds_is_as_likely_as_it_says(place, run):
-    lines, scorer = lines_of(place, "test.de"), pair_scorer_of([run])
-    found = [best for (best,) in translator_of([run])(lines)]
+    lines, scorer = lines_of(place, "test.de"), make_pair_scorer([run])
+    found = [best for (best,) in make_translator([run])(lines)]
     prefixes = [" ".join(each.text.split()[:2]) for each in found]
-    forced = [best for (best,) in translator_of([run])(lines, prefixes=prefixes)]
+    forced = [best for (best,) in make_translator([run])(lines, prefixes=prefixes)]
     # a beam that starts from a prefix prunes other hypotheses, so it may end in another text
     assert all(each.text.split()[:2] == prefix.split() for each, prefix in zip(forced, prefixes, strict=True))
     for translations in (found, forced):
@@ -152,7 +152,7 @@ def test_what_the_search_finds_is_as_likely_as_it_says(place, run):
 
 def test_several_runs_translate_as_one(place, run):
     line = "eins zwei drei"
-    alone, twice = translator_of([run])([line])[0][0], translator_of([run, run])([line])[0][0]
+    alone, twice = make_translator([run])([line])[0][0], make_translator([run, run])([line])[0][0]
     assert alone.text == twice.text
     assert alone.log_probability == pytest.approx(twice.log_probability, rel=1e-4)
 
@@ -161,7 +161,7 @@ def test_the_commands_translate_and_compare(place):
     runner, run = CliRunner(), str(place / "run")
     found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
     assert found.exit_code == 0, found.output
-    translator = translator_of([open_run(place / "run")], EvaluationSettings(beam=2))
+    translator = make_translator([open_run(place / "run")], EvaluationSettings(beam=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
     several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
@@ -217,7 +217,7 @@ def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_p
         stored = json.loads((folder / "scores/test.json").read_text())["translation"]["BLEU"]
         assert row.splits["test"]["BLEU"] == stored["value"]
         assert row.splits["test"]["BLEU ±"] == stored["interval"]
-        lines = [best[0].text for best in translator_of([open_run(folder, "last-2")], EvaluationSettings(beam=2))(
+        lines = [best[0].text for best in make_translator([open_run(folder, "last-2")], EvaluationSettings(beam=2))(
             lines_of(place, "test.de"))]  # fmt: skip
         assert lines_of(folder, "scores/test.translations.txt") == lines
 
@@ -234,7 +234,7 @@ def test_a_run_may_be_selected_by_bleu(place, tmp_path):
     ranked = sorted(scores, key=lambda update: (-scores[update], update))
     assert [int(path.name) for path in checkpoints_of(tmp_path / "run", "best-2")] == sorted(ranked[:2], reverse=True)
     run = open_run(tmp_path / "run", "last")
-    greedy = translator_of([run], EvaluationSettings(beam=1))(lines_of(place, "valid.de"))
+    greedy = make_translator([run], EvaluationSettings(beam=1))(lines_of(place, "valid.de"))
     texts = [best[0].text for best in greedy]
     found = corpus_scores(texts, lines_of(place, "valid.en"), tokenizer="char")["BLEU"]
     assert found.value == pytest.approx(scores[60], abs=1e-9)
@@ -253,12 +253,12 @@ def test_limits_are_those_of_the_settings(run):
         (EvaluationSettings(length_ratio=0, length_extra=256), [256, 256, 256]),
         (EvaluationSettings(length_ratio=1.5, length_extra=2, length_most=20), [3, 12, 20]),
     ):
-        assert translator_of([run], how).limits(lengths).tolist() == expected
+        assert make_translator([run], how).limits(lengths).tolist() == expected
 
 
 def test_the_length_penalty_is_that_of_the_settings(place, run):
     def penalty(**settings):
-        return translator_of([run], EvaluationSettings(**settings)).search.length_penalty
+        return make_translator([run], EvaluationSettings(**settings)).search.length_penalty
 
     assert penalty(search="fairseq") == PowerPenalty(1.0)
     assert penalty(search="fairseq", length_exponent=0.6) == PowerPenalty(0.6)
@@ -283,7 +283,7 @@ def test_bleu_parts_words_as_the_settings_say(place, tmp_path, monkeypatch):
     assert scores.translation == corpus_scores(kept, references, tokenizer="char")
     assert "tok:char" in scores.translation["BLEU"].signature
     assert scores.translation["BLEU"].value != corpus_scores(kept, references)["BLEU"].value
-    assert "tok:char" in compared_runs(tmp_path / "run", tmp_path / "run", "test", 10)["BLEU"].signature
+    assert "tok:char" in compare_runs(tmp_path / "run", tmp_path / "run", "test", 10)["BLEU"].signature
     longest = max(len(line.replace(" ", "")) for line in references)
     assert max(bleu_statistics(kept, references, "char").reference_words) == longest
     settings.write_text(settings.read_text().replace("bleu_tokenizer: char", "bleu_tokenizer: ja-mecab"))
@@ -325,7 +325,7 @@ def test_other_models_and_data_are_refused(place, run, tmp_path):
     with pytest.raises(SettingsError, match="the task 'translation' trains 'encoder_decoder'"):
         train(resolve_settings({**tree(place / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
     with pytest.raises(StructattnError, match="structattn evaluate"):
-        compared_runs(place / "run", place / "run", "valid")
+        compare_runs(place / "run", place / "run", "valid")
 
 
 def test_a_line_that_cannot_be_read_is_named(place):
@@ -337,7 +337,7 @@ def test_a_line_that_cannot_be_read_is_named(place):
 def test_learned_positions_end_translations_and_refuse_longer_sources(translation_run):
     positions = {"kind": "learned", "maximum": 8}
     run = translation_run(kind="encoder_decoder", positions=positions)
-    translator = replace(translator_of([run]), limits=lambda lengths: lengths + 50)
+    translator = replace(make_translator([run]), limits=lambda lengths: lengths + 50)
     found = translator(["eins zwei", "eins " * 7])
     assert all(len(best.text.split()) <= 8 for (best,) in found)
     with pytest.raises(DataError, match="source:2: 8 tokens and <eos> in a line; the model reads 8"):

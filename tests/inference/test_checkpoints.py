@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.inference.runs import open_run
 from structattn.runs.events import events_of

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-PACKAGES = ["sweeps"]
+PACKAGES = ["evaluation", "sweeps"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

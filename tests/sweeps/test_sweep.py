@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine

@@ -8,7 +8,7 @@ from structattn.analysis.analyze import analyze
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.description import describe_model
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 from structattn.training.train import train

@@ -48,7 +48,7 @@ def task(prepared, **training):
 
 
 def by_hand(model, prepared):
-    """Nats of words, and of characters, of each pair by itself; <unk> is read where a word has no number."""
+    """Return the losses of words and of characters, computed for each pair separately."""
     source_side, target_side = prepared.sides.source, prepared.sides.target
     words, characters = [], []
     for source_line, target_line in zip(SOURCE, TARGET, strict=True):

@@ -8,7 +8,7 @@ import torch
 from structattn.building.models import build_model_for
 from structattn.data.folders.prepared import open_prepared
 from structattn.data.text.prepare import prepare_language_modeling
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError

@@ -20,7 +20,7 @@ from structattn.data.transductions.prepare import (
     prepare_transduction,
     symbols_of,
 )
-from structattn.evaluation.evaluate import evaluate
+from structattn.evaluation.run_evaluation import evaluate
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.tasks.registry import TASKS

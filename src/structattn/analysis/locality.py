@@ -14,7 +14,7 @@ from structattn.analysis.pairs import BATCH_TOKENS, explained_pairs
 from structattn.analysis.records import ACTION_NAMES
 from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
-from structattn.evaluation.analyses import write_analysis
+from structattn.evaluation.run_files import write_analysis
 from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 

@@ -4,7 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from structattn.analysis.records import Record
-from structattn.evaluation.dependencies import fields_of, has_dependencies, true_dependencies
+from structattn.evaluation.dependencies import has_dependencies, receptive_fields, true_dependencies
 from structattn.inference.runs import TrainedRun
 from structattn.support.special_tokens import FIRST_SYMBOL
 
@@ -23,7 +23,7 @@ def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, .
     Returns:
         None where a layer hands out no weights, as stacks do.
     """
-    field = fields_of(run.model, inputs)
+    field = receptive_fields(run.model, inputs)
     if field is None:
         return None
     return Record(

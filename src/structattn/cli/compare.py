@@ -23,11 +23,11 @@ def compare(
     The difference of BLEU is shown by reference length, and by how far from the diagonal the base attends; a report on
     the runs shows it again.
     """
-    from structattn.evaluation.comparing import compared_runs, runs_compared_by_bin, write_comparison
+    from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
 
     for other in others:
-        whole = compared_runs(base, other, split, samples, data)
-        bins = runs_compared_by_bin(base, other, split, samples, data)
+        whole = compare_runs(base, other, split, samples, data)
+        bins = compare_runs_by_bin(base, other, split, samples, data)
         _print_whole(base, other, whole)
         _print_bins(base, other, bins)
         write_comparison(base, other, split, whole, bins)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from structattn.evaluation.contrastive import ContrastiveScores
+    from structattn.evaluation.suites.contrastive import ContrastiveScores
 
 
 def contrast(
@@ -28,14 +28,18 @@ def contrast(
     """
     from structattn.data.contrastive import read_contrasts
     from structattn.data.text.reading import Notices
-    from structattn.evaluation.contrastive import contrastive_nats, contrastive_scores, write_contrastive
+    from structattn.evaluation.suites.contrastive import (
+        contrastive_negative_log_likelihoods,
+        contrastive_scores,
+        write_contrastive,
+    )
     from structattn.inference.runs import open_run
 
     contrasts = read_contrasts(pairs, Notices())
     results = []
     for folder in runs:
         run = open_run(folder, checkpoint, data=data)
-        nats = contrastive_nats(run, contrasts, per_token=per_token)
+        nats = contrastive_negative_log_likelihoods(run, contrasts, per_token=per_token)
         scores = contrastive_scores(contrasts, nats, per_token=per_token)
         write_contrastive(run, pairs.resolve().name.split(".json")[0], scores)
         results.append((folder, scores))

@@ -28,7 +28,7 @@ def demo(
     """
     from structattn.analysis.analyze import analyze_run
     from structattn.cli.scores_table import print_scores
-    from structattn.evaluation.evaluate import evaluate_run
+    from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.inference.runs import open_run
     from structattn.reporting import write_report
     from structattn.training.train import train

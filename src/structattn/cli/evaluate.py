@@ -22,7 +22,7 @@ def evaluate(
     from structattn.analysis.analyze import analyze_run, first_examples
     from structattn.analysis.locality import write_locality
     from structattn.cli.scores_table import print_scores
-    from structattn.evaluation.evaluate import evaluate_run
+    from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.inference.runs import open_run
 
     results = []

@@ -24,11 +24,11 @@ def score(
 
     The end of the translation is a token. Words without a number are spelt by models that spell, if all of them do.
     """
-    from structattn.evaluation.translation import pair_scorer_of
+    from structattn.evaluation.translation import make_pair_scorer
     from structattn.inference.runs import open_run
     from structattn.support.progress import progress
 
-    scorer = pair_scorer_of([open_run(run, checkpoint, data=data) for run in runs])
+    scorer = make_pair_scorer([open_run(run, checkpoint, data=data) for run in runs])
     pairs = (scorer.coded(*texts, (source, target), number) for number, texts in _lines(source, target))
     with progress("Scoring translations", None, "pairs") as advance:
         while chunk := list(islice(pairs, PAIRS_AT_ONCE)):

@@ -55,6 +55,6 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
             )
         name = folder.name if short else str(folder)
         table.add_row(Text(name), scores.split, *cells, *_metrics(scores.translation or {}, metrics))
-        for way, found in (scores.otherwise or {}).items():
+        for way, found in (scores.translation_alternatives or {}).items():
             table.add_row(Text(name), f"{scores.split}, {_WAYS[way]}", *["—"] * len(cells), *_metrics(found, metrics))
     Console().print(table)

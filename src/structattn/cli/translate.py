@@ -81,7 +81,7 @@ def translate(
     from dataclasses import replace
 
     from structattn.data.text.reading import Notices, lines_of, read_lines
-    from structattn.evaluation.translation import translator_of
+    from structattn.evaluation.translation import make_translator
     from structattn.inference.runs import open_run
     from structattn.inference.translator import Translation
     from structattn.support.errors import DataError, UsageError
@@ -96,7 +96,7 @@ def translate(
         "unknown": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
-    translator = translator_of(opened, how)
+    translator = make_translator(opened, how)
     draws = _draws(temperature, top_k, top_p, seed)
     if draws is not None:
         if any(given is not None for given in (search, beam, length_exponent)):

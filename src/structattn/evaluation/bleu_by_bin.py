@@ -1,35 +1,74 @@
-"""How much better or worse one system's BLEU is than another's, in bins of sentences (You et al. 2020, section 6.2)."""
+"""Difference in BLEU between two systems for bins of sentences, with bootstrap intervals (You et al. 2020, 6.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int64
+from numpy.typing import NDArray
 
-from structattn.evaluation.bins import CUTS, Bin, Values
 from structattn.metrics.bleu_statistics import BleuStatistics, bleu_statistics
 from structattn.support.seeds import numpy_generator
 
 REFERENCE_LENGTH = "reference length"
 _SEED = 12345
+Values = Float[np.ndarray, " sentences"]
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A bin of sentences.
+
+    Args:
+        low: the minimum of their values.
+        high: the maximum of their values.
+        members: the indices of the sentences.
+    """
+
+    low: float
+    high: float
+    members: NDArray[np.int64]
+
+
+def equal_count_bins(values: Values, count: int = 5) -> list[Bin]:
+    """Bins of equal size, split at quantiles; equal values share a bin, and empty bins are dropped."""
+    return _split_at(values, np.quantile(values, np.arange(1, count) / count) if len(values) else values)
+
+
+def equal_width_bins(values: Values, count: int = 5) -> list[Bin]:
+    """Bins of equal width between the minimum and the maximum; empty bins are dropped."""
+    return _split_at(values, np.linspace(values.min(), values.max(), count + 1)[1:-1] if len(values) else values)
+
+
+BINNINGS: Mapping[str, Callable[[Values], list[Bin]]] = MappingProxyType(
+    {"equal count": equal_count_bins, "equal width": equal_width_bins}
+)
+"""Name -> function that puts sentences into bins."""
+
+
+def _split_at(values: Values, edges: NDArray[np.float64]) -> list[Bin]:
+    """Split at edges; a value equal to an edge belongs to the bin below it."""
+    indices = np.searchsorted(edges, values, side="left")
+    found = [np.flatnonzero(indices == index) for index in np.unique(indices)]
+    return [Bin(float(values[members].min()), float(values[members].max()), members) for members in found]
 
 
 @dataclass(frozen=True)
 class BinDifference:
-    """Two systems' BLEU on the sentences of one bin.
+    """BLEU of two systems on the sentences of one bin.
 
     Args:
-        by: the number by which sentences were put into bins: ``reference length``, in words as sacrebleu parts them,
-            or another that was given.
+        by: the sentence attribute that defines the bins: ``reference length``, in sacrebleu's words, or another.
         cut: ``equal count`` or ``equal width``.
-        low: the least number in the bin.
-        high: the greatest.
-        sentences: how many there are.
-        base: BLEU of the one system.
-        other: of the other.
+        low: the minimum of the attribute in the bin.
+        high: the maximum of the attribute in the bin.
+        sentences: the number of sentences.
+        base: BLEU of the base system.
+        other: BLEU of the other system.
         difference: other - base.
-        least: where the difference's 95 % interval begins, by paired bootstrap resampling of the bin's sentences.
-        most: where it ends.
+        least: lower end of the difference's 95 % interval, by paired bootstrap resampling of the bin's sentences.
+        most: upper end of that interval.
     """
 
     by: str
@@ -52,43 +91,43 @@ def differences_by_bin(
     samples: int = 1000,
     tokenizer: str = "13a",
 ) -> list[BinDifference]:
-    """The differences by reference length, in quintiles, and by other numbers, in five bins cut in both ways.
+    """Return the differences by reference length, in quintiles, and by other attributes, in five bins of either kind.
 
     Args:
-        base: one system's translations.
-        other: the other's.
-        references: one for each line.
-        numbers: name -> a number for each sentence.
-        samples: resampled corpora for the intervals, drawn from a fixed seed.
-        tokenizer: sacrebleu's name of how words are parted.
+        base: the translations of the base system.
+        other: the translations of the other system.
+        references: one reference per line.
+        numbers: attribute -> its value for each sentence.
+        samples: the number of bootstrap samples, drawn with a fixed seed.
+        tokenizer: the name of sacrebleu's tokenizer.
 
-    Cost: each sentence's n-grams are counted once; then samples * sentences for each way of cutting.
+    Cost: each sentence's n-grams are counted once; then samples * sentences for each binning.
 
     Raises:
         UsageError: sacrebleu is not installed.
-        ValueError: there are not as many of each.
+        ValueError: the numbers of lines differ.
     """
     one, two = (bleu_statistics(lines, references, tokenizer) for lines in (base, other))
     wanted = [(REFERENCE_LENGTH, "equal count", one.reference_words.astype(np.float64))]
-    wanted += [(name, cut, values) for name, values in (numbers or {}).items() for cut in CUTS]
+    wanted += [(name, cut, values) for name, values in (numbers or {}).items() for cut in BINNINGS]
     return [
         _difference(one, two, by, cut, found, samples)
         for by, cut, values in wanted
-        for found in CUTS[cut](_as_many(values, len(references), by))
+        for found in BINNINGS[cut](_require_one_per_sentence(values, len(references), by))
     ]
 
 
-def _as_many(values: Values, sentences: int, by: str) -> Values:
+def _require_one_per_sentence(values: Values, sentences: int, by: str) -> Values:
     if len(values) != sentences:
-        raise ValueError(f"{by}: {len(values)} numbers for {sentences} sentences; expected as many")
+        raise ValueError(f"{by}: {len(values)} numbers for {sentences} sentences; expected one per sentence")
     return values
 
 
 def _difference(one: BleuStatistics, two: BleuStatistics, by: str, cut: str, found: Bin, samples: int) -> BinDifference:
     base, other = (BleuStatistics(each.counts[found.members]) for each in (one, two))
     every = np.ones(len(found.members), dtype=np.int64)
-    drawn = _drawn(len(found.members), samples)
-    spread: Float[np.ndarray, " samples"] = other.resampled(drawn) - base.resampled(drawn)
+    counts = _bootstrap_counts(len(found.members), samples)
+    spread: Float[np.ndarray, " samples"] = other.resampled(counts) - base.resampled(counts)
     least, most = np.quantile(spread, (0.025, 0.975)).tolist()
     values = base.bleu(every), other.bleu(every)
     return BinDifference(
@@ -96,7 +135,7 @@ def _difference(one: BleuStatistics, two: BleuStatistics, by: str, cut: str, fou
     )
 
 
-def _drawn(sentences: int, samples: int) -> Int64[np.ndarray, "samples sentences"]:
-    """How often each sentence occurs in each resampled corpus."""
+def _bootstrap_counts(sentences: int, samples: int) -> Int64[np.ndarray, "samples sentences"]:
+    """Return how often each sentence occurs in each bootstrap sample."""
     shares = np.full(sentences, 1 / sentences)
     return numpy_generator(_SEED, "bootstrap").multinomial(sentences, shares, size=samples)

@@ -1,8 +1,7 @@
-"""How well receptive fields agree with what symbols of the stack language depend on (Discrete Transformer, 7.1)."""
+"""Agreement of receptive fields with the true dependencies of the stack language (Discrete Transformer, 7.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +12,8 @@ from structattn.data.batching.sequences import make_batch
 from structattn.data.folders.prepared import PreparedFolder, Sequences
 from structattn.data.formal_languages.stack_language import DEEPEST, StackLanguage, dependencies
 from structattn.inference.runs import TrainedRun
+from structattn.models.mode import evaluating
+from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field
 from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -24,18 +25,18 @@ Matrix = Float[np.ndarray, "prediction input"]
 class DependencyScores:
     """Precision Σ s d / Σ s and recall Σ s d / Σ d of receptive fields s against the true dependencies d.
 
-    Predictions are those of the symbols, not of the end. With choices s is 0 or 1; with weights it lies between, by the
-    relaxed recursion. The input <bos> is level 0 where no digit has come yet, and depends on nothing elsewhere.
+    The prediction of ``<eos>`` does not count. s is 0 or 1 for hard attention, and between 0 and 1 for weights, by the
+    relaxed recursion. A prediction depends on the input ``<bos>`` (level 0) until the first digit.
 
     Args:
-        predictions: how many there are.
+        predictions: the number of predictions.
         precision: over all predictions.
         recall: over all predictions.
-        precision_of_symbols: the same without <bos> as an input, and without the first prediction.
-        recall_of_symbols: likewise.
-        mean_precision: the mean of the predictions' own.
-        mean_recall: the mean of the predictions' own.
-        inputs: the mean size of a receptive field.
+        precision_of_symbols: precision without the input ``<bos>`` and without the first prediction.
+        recall_of_symbols: recall without the input ``<bos>`` and without the first prediction.
+        mean_precision: the mean of the precisions of single predictions.
+        mean_recall: the mean of the recalls of single predictions.
+        mean_field_size: the mean size of a receptive field.
     """
 
     predictions: int
@@ -45,16 +46,16 @@ class DependencyScores:
     recall_of_symbols: float
     mean_precision: float
     mean_recall: float
-    inputs: float
+    mean_field_size: float
 
 
 def has_dependencies(prepared: PreparedFolder) -> bool:
-    """Whether the data are of the one language whose dependencies are known."""
+    """Return whether the data are of the stack language, whose dependencies are known."""
     return prepared.header.extra.get("language") == StackLanguage.name
 
 
 def true_dependencies(string: np.ndarray) -> Matrix:
-    """Which inputs <bos>, w_1..T-1 the prediction of each of w_1..T needs, (T, T), for a string of symbol indices."""
+    """Return the (T, T) matrix of which inputs <bos>, w_1..w_{T-1} the prediction of each of w_1..w_T depends on."""
     time = len(string)
     truth = np.zeros((time, time))
     truth[1:, 1:] = dependencies(string)[: time - 1, : time - 1]
@@ -63,23 +64,18 @@ def true_dependencies(string: np.ndarray) -> Matrix:
     return truth
 
 
-def fields_of(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | None = None) -> Tensor | None:
-    """The receptive field of every position, (B, T, T); None where a layer hands out no weights."""
-    attend: Any = getattr(model, "attend", None)
-    if attend is None:
+def receptive_fields(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | None = None) -> Tensor | None:
+    """Return the receptive field of every position, (B, T, T); None if a layer has no attention weights."""
+    if not isinstance(model, AttendingModel):
         return None
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            weights = attend(tokens, lengths)[1]
-            return None if any(of_layer is None for of_layer in weights) else receptive_field(weights, lengths=lengths)
-    finally:
-        model.train(was_training)
+    with evaluating(model), torch.no_grad():
+        weights = model.attend(tokens, lengths)[1]
+        known = [of_layer for of_layer in weights if of_layer is not None]
+        return receptive_field(known, lengths=lengths) if len(known) == len(weights) else None
 
 
 def dependency_scores(run: TrainedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
-    """The scores of a run on a split of the stack language; None where its layers hand out no weights."""
+    """Return the scores of a run on a split of the stack language; None if a layer has no attention weights."""
     sequences = run.prepared.split(split)
     tallies: list[np.ndarray] = []
     with progress(f"Comparing dependencies of {split}", len(sequences), "strings") as advance:
@@ -94,10 +90,10 @@ def dependency_scores(run: TrainedRun, split: str, batch_size: int = 100) -> Dep
 
 
 def _tallies(run: TrainedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
-    """For each string, the rows of sums that the scores are made of, one for each prediction."""
+    """For each string, the sums that the scores are computed from, one row per prediction."""
     batch = make_batch(sequences, chosen)
     device = next(run.model.parameters()).device
-    fields = fields_of(run.model, batch.inputs.to(device), batch.lengths.to(device))
+    fields = receptive_fields(run.model, batch.inputs.to(device), batch.lengths.to(device))
     if fields is None:
         return None
     strings = [np.asarray(sequences[index]) - FIRST_SYMBOL for index in chosen]
@@ -108,7 +104,7 @@ def _tallies(run: TrainedRun, sequences: Sequences, chosen: Sequence[int]) -> li
 
 
 def _rows(field: Matrix, string: np.ndarray) -> np.ndarray:
-    """Σ s d, Σ s, Σ d over all inputs, then over the symbols, (T, 6)."""
+    """Σ s d, Σ s, Σ d over all inputs, then the same without ``<bos>``, (T, 6)."""
     truth = true_dependencies(string)
     sums = [(x[:, start:].sum(1)) for start in (0, 1) for x in (field * truth, field, truth)]
     return np.stack(sums, axis=1)
@@ -124,5 +120,5 @@ def _scores(rows: np.ndarray) -> DependencyScores:
         recall_of_symbols=float(symbols_both / symbols_truth),
         mean_precision=float((rows[:, 0] / rows[:, 1]).mean()),
         mean_recall=float((rows[:, 0] / rows[:, 2]).mean()),
-        inputs=float(field / len(rows)),
+        mean_field_size=float(field / len(rows)),
     )

@@ -1,13 +1,13 @@
-"""Interpolated n-gram language models over a prepared folder: the baselines that a neural model has to beat.
+"""Interpolated n-gram language models as baselines.
 
-They number symbols and count ``<eos>`` exactly as the neural model does, so their perplexities compare: each sequence
-of n tokens has n + 1 targets. In sentence mode the history of a sentence begins with ``<bos> <bos>``; in a stream it is
-whatever stood before, earlier lines included, and the stream begins with ``<eos> <eos>``.
+They use the vocabulary of the prepared folder and predict ``<eos>`` as neural models do, so perplexities are
+comparable: each sequence of n tokens has n + 1 targets. In sentence mode the history of a sentence begins with
+``<bos> <bos>``; in a stream it includes earlier lines, and the stream begins with ``<eos> <eos>``.
 
     p(w | u, v) = λ₀ / |V| + λ₁ f(w) + λ₂ f(w | v) + λ₃ f(w | u, v)
 
-with relative frequencies f of the training split (Jelinek & Mercer 1980). Where a history never occurred, f is that of
-the next shorter history, so p sums to 1 over V, the symbols that a model predicts: all but ``<pad>`` and ``<bos>``.
+with relative frequencies f of the training split (Jelinek & Mercer 1980). For an unseen history, f is that of the
+next shorter history, so p sums to 1 over V, the predictable symbols: all but ``<pad>`` and ``<bos>``.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Ids = Int64[np.ndarray, " targets"]
 
 @dataclass(frozen=True)
 class _Targets:
-    """Every predicted symbol of a split, and the two symbols before each, the nearest first."""
+    """All targets of a split with the two symbols before each, the nearest first."""
 
     symbols: Ids
     history: tuple[Ids, Ids]
@@ -36,7 +36,7 @@ class _Targets:
     def of(cls, sequences: Sequences, stream: bool) -> "_Targets":
         symbols = sequences.stream(0, sequences.target_count + 1).astype(np.int64)
         previous, before = symbols[:-1], np.concatenate(([EOS], symbols[:-2]))
-        if not stream:  # an <eos> ended another sentence, of which this one knows nothing
+        if not stream:  # the history stops at the previous sentence
             previous = np.where(previous == EOS, BOS, previous)
             before = np.where((previous == BOS) | (before == EOS), BOS, before)
         return cls(symbols[1:], (previous, before))
@@ -44,7 +44,7 @@ class _Targets:
 
 @dataclass(frozen=True)
 class _Table:
-    """How often each key occurred; ``keys`` rises."""
+    """Counts of keys; ``keys`` is sorted."""
 
     keys: Int64[np.ndarray, " kinds"]
     counts: Int64[np.ndarray, " kinds"]
@@ -54,21 +54,21 @@ class _Table:
         return cls(*np.unique(keys, return_counts=True))
 
     def index(self, keys: Ids) -> Ids:
-        """Where each key stands in the table, -1 for those that never occurred."""
+        """Return the index of each key in the table, -1 for unseen keys."""
         found = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
         return np.where(self.keys[found] == keys, found, -1)
 
 
 @dataclass(frozen=True)
 class _Order:
-    """The counts of the histories of one length, and of those histories with the symbol that followed."""
+    """The counts of all histories of one length, and of those histories with the next symbol."""
 
     histories: _Table
     grams: _Table
 
 
 def _keys(left: Ids, right: Ids, size: int) -> Ids:
-    """One number for each pair of an index and a symbol; index -1, never seen, gives a key that no table holds.
+    """Encode pairs of a history index and a symbol as one integer; index -1 (unseen) gives -1, which no table holds.
 
     An index is less than the number of targets, so a key fits into 64 bits for any order.
     """
@@ -88,7 +88,7 @@ def _count(targets: _Targets, size: int, order: int) -> tuple[_Order, ...]:
 
 
 def _frequencies(targets: _Targets, orders: tuple[_Order, ...], size: int) -> Float64[np.ndarray, "targets estimates"]:
-    """1 / |V|, f(w), f(w | v), ... of every target, a column each."""
+    """Return 1 / |V|, f(w), f(w | v), ... of every target, one column each."""
     columns = [np.full(len(targets.symbols), 1 / (size - CLASS_OFFSET))]
     keys = np.zeros_like(targets.symbols)
     for length, order in enumerate(orders):
@@ -104,14 +104,14 @@ def _frequencies(targets: _Targets, orders: tuple[_Order, ...], size: int) -> Fl
 def fitted_weights(
     probabilities: Float64[np.ndarray, "targets estimates"],
 ) -> Float64[np.ndarray, " estimates"]:
-    """The weights of a mixture under which the targets are likeliest, by EM.
+    """Return the mixture weights that maximise the likelihood of the targets, by EM.
 
         λₖ ← (1 + Σᵢ λₖ pᵢₖ / Σⱼ λⱼ pᵢⱼ) / (targets + estimates)
 
-    The 1 (a uniform Dirichlet prior) keeps every weight above 0, so that no symbol of another split gets probability 0.
+    The 1 (a uniform Dirichlet prior) keeps every weight above 0, so no symbol of another split gets probability 0.
 
     Args:
-        probabilities: what each estimate gives to each target; every row has an entry above 0.
+        probabilities: the probability of each target under each estimate; every row has an entry above 0.
     """
     targets, estimates = probabilities.shape
     weights = np.full(estimates, 1 / estimates)
@@ -129,10 +129,10 @@ class NgramModel:
     """A linear interpolation of relative frequencies.
 
     Args:
-        weights: of the uniform distribution, the unigram, the bigram, ...; they sum to 1.
+        weights: weights of the uniform distribution, the unigram, the bigram, ...; they sum to 1.
         size: the size of the vocabulary, special symbols included.
-        stream: whether histories reach across lines.
-        orders: the counts, from the unigram up.
+        stream: whether histories cross line boundaries.
+        orders: the counts for each order, from the unigram.
     """
 
     weights: tuple[float, ...]
@@ -141,13 +141,13 @@ class NgramModel:
     orders: tuple[_Order, ...]
 
     def log_probabilities(self, sequences: Sequences) -> Float64[np.ndarray, " targets"]:
-        """The log-probability of every target of a split in nats, each sequence's ``<eos>`` after its tokens."""
+        """Return the log-probability in nats of every target of a split, ``<eos>`` included."""
         targets = _Targets.of(sequences, self.stream)
         mixed = _frequencies(targets, self.orders, self.size) @ np.array(self.weights)
         return np.asarray(np.log(mixed), dtype=np.float64)
 
     def perplexity(self, sequences: Sequences) -> float:
-        """Of a split: exp of the mean of -log p over all its targets, ``<eos>`` counted.
+        """Return the perplexity of a split: exp of the mean of -log p over all targets, ``<eos>`` included.
 
         Raises:
             ValueError: there are no sequences.
@@ -160,7 +160,7 @@ class NgramModel:
 def fit_ngrams(prepared: PreparedFolder, order: int = 3) -> NgramModel:
     """Count n-grams up to ``order`` (1 to 3) in the training split, and fit the weights on the validation split.
 
-    Cost: sorting the targets twice for each order; memory about 100 bytes a target of the training split.
+    Cost: sorts the targets twice for each order; about 100 bytes of memory per training target.
 
     Raises:
         DataError: the folder has no split ``train`` or ``valid``.
@@ -178,7 +178,7 @@ def fit_ngrams(prepared: PreparedFolder, order: int = 3) -> NgramModel:
 
 
 def ngram_baselines(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]]:
-    """The perplexity of a split under the unigram and the trigram model, and the weights of each, as JSON."""
+    """Return the perplexity of a split under the unigram and the trigram model, with their mixture weights, as JSON."""
     models = {"unigram": fit_ngrams(prepared, 1), "trigram": fit_ngrams(prepared, 3)}
     sequences = prepared.split(split)
     return {

@@ -1,4 +1,4 @@
-"""The scores of one split, and the JSON that a run folder keeps of them."""
+"""The scores of one split, and their JSON form in a run folder."""
 
 import json
 import math
@@ -6,34 +6,59 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from structattn.data.folders.prepared import PreparedFolder, Sequences
 from structattn.data.formal_languages.bound import lower_bound
-from structattn.evaluation.by_length import LengthScore, scores_by_length
-from structattn.evaluation.cross_entropy import Nats
+from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.next_token.scores import perplexity
 
 
 @dataclass(frozen=True)
-class SplitScores:
-    """What a model reaches on a split, in nats per symbol, every ``<eos>`` counted as a symbol.
+class LengthScore:
+    """Scores of the sequences of one length, in nats per token, ``<eos>`` included.
 
     Args:
-        split: its name.
-        num_sequences: how many sequences it has.
-        num_tokens: how many tokens were predicted.
+        length: the number of tokens of each sequence; of the input, for transductions.
+        num_sequences: the number of sequences.
+        cross_entropy: -log p / (num_sequences · (length + 1)).
+        lower_bound: the entropy of the true distribution given the length (N = 1); None if unknown.
+        cross_entropy_difference: cross_entropy - lower_bound.
+        accuracy: the fraction of output symbols that are right under teacher forcing, for transductions.
+        accuracy_greedy: the same with greedy decoding; None if all symbols are predicted at once.
+    """
+
+    length: int
+    num_sequences: int
+    cross_entropy: float
+    lower_bound: float | None
+    cross_entropy_difference: float | None
+    accuracy: float | None = None
+    accuracy_greedy: float | None = None
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """The scores of a model on a split, in nats per token, with every ``<eos>`` counted as a token.
+
+    Args:
+        split: the name of the split.
+        num_sequences: the number of sequences.
+        num_tokens: the number of predicted tokens.
         cross_entropy: -log p(split) / num_tokens.
         perplexity: exp(cross_entropy).
-        lower_bound: the cross-entropy of the distribution that the strings were drawn from, where it is known.
-        cross_entropy_difference: what the model needs more than that.
-        by_length: the same for each length; empty for a stream, whose lines are not read one by one.
-        accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
-        accuracy_greedy: the same if the model reads its own answers; None where it answers all at once.
-        translation: BLEU, chrF2 and TER, where lines are translated.
-        otherwise: the same with ``<unk>`` kept ("keep"), and with attended source words copied ("copy"), where a model
-            spells.
-        dependencies: how well receptive fields agree with what each symbol depends on, where that is known.
+        lower_bound: the entropy of the distribution that the strings were sampled from; None if unknown.
+        cross_entropy_difference: cross_entropy - lower_bound.
+        by_length: scores for each length; empty for a stream.
+        accuracy: mean over lengths of the fraction of output symbols that are right under teacher forcing, for
+            transductions.
+        accuracy_greedy: the same with greedy decoding; None if all symbols are predicted at once.
+        dependencies: agreement of receptive fields with the true dependencies, if these are known.
+        translation: BLEU, chrF2 and TER, for translation.
+        translation_alternatives: for a model that spells unknown words, the same metrics with ``<unk>`` kept ("keep")
+            and with attended source words copied ("copy").
     """
 
     split: str
@@ -48,22 +73,44 @@ class SplitScores:
     accuracy_greedy: float | None = None
     dependencies: DependencyScores | None = None
     translation: dict[str, MetricScore] | None = None
-    otherwise: dict[str, dict[str, MetricScore]] | None = None
+    translation_alternatives: dict[str, dict[str, MetricScore]] | None = None
 
 
-def _bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:
+def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:
+    """Return the scores of each length that occurs, in increasing order.
+
+    The bound is conditioned on the length, which the model has to predict: a perfect model of strings with N equally
+    probable lengths stays log N / (length + 1) above it (DuSell & Chiang 2024, section 6).
+    """
+    lengths = sequences.lengths
+    return [_length_score(int(length), negative_log_likelihoods, sequences) for length in np.unique(lengths)]
+
+
+def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> LengthScore:
+    chosen = sequences.lengths == length
+    count = int(chosen.sum())
+    cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
+    if sequences.log_probabilities is None:
+        return LengthScore(length, count, cross_entropy, None, None)
+    bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], number_of_lengths=1)
+    return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
+
+
+def _split_lower_bound(prepared: PreparedFolder, split: str, sequences: Sequences) -> float | None:
     number = prepared.header.extra.get("number_of_lengths", {}).get(split)
     if sequences.log_probabilities is None or number is None or not len(sequences):
         return None
     return lower_bound(sequences.log_probabilities, sequences.lengths, number)
 
 
-def scores_of(prepared: PreparedFolder, split: str, nats: Nats) -> SplitScores:
-    """The scores of a split from -log p of its sequences, or of the windows of a stream."""
+def make_split_scores(
+    prepared: PreparedFolder, split: str, negative_log_likelihoods: NegativeLogLikelihoods
+) -> SplitScores:
+    """Return the scores of a split, given -log p of its sequences, or of the windows of a stream."""
     sequences = prepared.split(split)
     num_tokens = sequences.target_count
-    cross_entropy = float(nats.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
-    bound = _bound(prepared, split, sequences)
+    cross_entropy = float(negative_log_likelihoods.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
+    bound = _split_lower_bound(prepared, split, sequences)
     return SplitScores(
         split=split,
         num_sequences=len(sequences),
@@ -72,12 +119,12 @@ def scores_of(prepared: PreparedFolder, split: str, nats: Nats) -> SplitScores:
         perplexity=perplexity(cross_entropy),
         lower_bound=bound,
         cross_entropy_difference=None if bound is None else cross_entropy - bound,
-        by_length=() if prepared.kind == "stream" else tuple(scores_by_length(nats, sequences)),
+        by_length=() if prepared.kind == "stream" else tuple(scores_by_length(negative_log_likelihoods, sequences)),
     )
 
 
 def _finite(value: Any) -> Any:
-    """The same tree with null for numbers that JSON cannot hold: an overflowed perplexity, or NaN."""
+    """Replace numbers that JSON cannot hold, such as an overflowed perplexity or NaN, by None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -86,5 +133,5 @@ def _finite(value: Any) -> Any:
 
 
 def scores_to_json(scores: SplitScores, **rest: Any) -> str:
-    """The scores and ``rest`` as one JSON object."""
+    """Return the scores and ``rest`` as one JSON object."""
     return json.dumps(_finite({**asdict(scores), **rest}), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

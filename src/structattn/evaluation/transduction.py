@@ -1,11 +1,10 @@
-"""Scores of a model that answers: cross-entropy and accuracy, for each length."""
+"""Scores of a transduction model: cross-entropy and accuracy for each input length."""
 
 from statistics import fmean
 
 import numpy as np
 
-from structattn.evaluation.by_length import LengthScore
-from structattn.evaluation.scores import SplitScores
+from structattn.evaluation.scores import LengthScore, SplitScores
 from structattn.inference.runs import TrainedRun
 from structattn.support.progress import progress
 from structattn.tasks.next_token.scores import perplexity
@@ -14,23 +13,23 @@ from structattn.tasks.transduction.scores import right_when_greedy, tally
 
 
 def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run on a split of its pairs.
+    """Score a run of a transduction task on a split.
 
     Args:
-        run: of a transduction task.
-        split: of its prepared folder.
-        batch_tokens: about how many tokens are scored at once.
+        run: the trained run.
+        split: the name of the split.
+        batch_tokens: the approximate number of tokens of a batch.
     """
     form = FORMS[run.settings.task]
     pairs = list(stored_pairs(run.prepared, split))
     with progress(f"Scoring {split}", len(pairs), "lengths") as advance:
-        found = []
+        results = []
         for _, x, y in pairs:
-            found.append(_of_length(run, x, y, form, batch_tokens))
+            results.append(_length_score(run, x, y, form, batch_tokens))
             advance()
-    by_length = [score for score, _ in found]
-    num_tokens = sum(count for _, count in found)
-    cross_entropy = sum(score.cross_entropy * count for score, count in found) / num_tokens
+    by_length = [score for score, _ in results]
+    num_tokens = sum(count for _, count in results)
+    cross_entropy = sum(score.cross_entropy * count for score, count in results) / num_tokens
     greedy = [score.accuracy_greedy for score in by_length if score.accuracy_greedy is not None]
     return SplitScores(
         split=split,
@@ -46,8 +45,10 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
     )
 
 
-def _of_length(run: TrainedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int) -> tuple[LengthScore, int]:
-    """The score of the pairs of one length, and how many symbols they ask for."""
+def _length_score(
+    run: TrainedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int
+) -> tuple[LengthScore, int]:
+    """Return the score of the pairs of one length, and their number of output symbols."""
     data = transduction_data(run.prepared, run.settings.seed)
     rows = max(1, batch_tokens // (2 + x.shape[1] + y.shape[1]))
     pieces = [(x[i : i + rows], y[i : i + rows]) for i in range(0, len(x), rows)]

@@ -1,4 +1,4 @@
-"""Scores of a translation run: perplexity, and BLEU, chrF and TER of what its beam search finds."""
+"""Scores of a translation run: perplexity, and BLEU, chrF and TER of its beam search translations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from functools import partial
 
 from structattn.data.parallel.parallel_side import Sides
 from structattn.decoding import max_target_lengths
-from structattn.evaluation.analyses import hypotheses_path
+from structattn.evaluation.run_files import hypotheses_path
 from structattn.evaluation.scores import SplitScores
 from structattn.inference.pair_scorer import PairScorer
 from structattn.inference.runs import TrainedRun
@@ -22,31 +22,31 @@ from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.scores import pair_scores
 
 
-def translator_of(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:
-    """What translates with the model of a run, or with those of several as one.
+def make_translator(runs: list[TrainedRun], how: EvaluationSettings | None = None) -> Translator:
+    """Return a translator with the model of a run, or with an ensemble of the models of several runs.
 
     Args:
-        runs: of translation.
-        how: beam search, limits, unknown words; what the settings of the first run say, if left out.
+        runs: translation runs.
+        how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
 
     Raises:
-        UsageError: a run is no translation run, or was trained on other subwords than the first; or unknown words
-            cannot be treated as is asked.
+        UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
+            do not support the treatment of unknown words.
     """
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(max_target_lengths, ratio=how.length_ratio, extra=how.length_extra, maximum=how.length_most)
-    unknown = _chosen(how.unknown, models, sides)
+    unknown = _unknown_word_method(how.unknown, models, sides)
     exponent = () if how.length_exponent is None else (how.length_exponent,)
     search = SEARCHES[how.search](how.beam, *exponent)
     return Translator(models, sides, search, limits, unknown=unknown)
 
 
-def pair_scorer_of(runs: Sequence[TrainedRun]) -> PairScorer:
-    """What scores translations with the model of a run, or with those of several as one.
+def make_pair_scorer(runs: Sequence[TrainedRun]) -> PairScorer:
+    """Return a scorer of given translations with the model of a run, or with an ensemble of several.
 
     Raises:
-        UsageError: a run is no translation run, or was trained on other subwords than the first.
+        UsageError: a run is not a translation run, or was trained with another tokenizer than the first.
     """
     return PairScorer(_models(runs), runs[0].prepared.sides)
 
@@ -55,32 +55,32 @@ def _models(runs: Sequence[TrainedRun]) -> tuple[EncoderDecoder, ...]:
     models, sides = [], runs[0].prepared.sides
     for run in runs:
         if not isinstance(run.model, EncoderDecoder):
-            raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} does not translate")
+            raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} cannot translate")
         if run.prepared.sides.digests() != sides.digests():
-            raise UsageError(f"{run.folder}: was trained on other subwords than {runs[0].folder}")
+            raise UsageError(f"{run.folder}: was trained with another tokenizer than {runs[0].folder}")
         models.append(run.model)
     return tuple(models)
 
 
-def _chosen(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: Sides) -> Unknown:
+def _unknown_word_method(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: Sides) -> Unknown:
     spell = all(model.spelling is not None for model in models)
     if unknown == "copy" and sides.level != "word":
-        raise UsageError(f"unknown 'copy' needs words to copy; the symbols of the data are of level {sides.level!r}")
+        raise UsageError(f"unknown 'copy' needs data of level 'word'; the level of the data is {sides.level!r}")
     if unknown == "spell" and not spell:
-        raise UsageError("unknown 'spell' needs a model that spells, one with model.decoder.spelling")
+        raise UsageError("unknown 'spell' needs a model with model.decoder.spelling")
     return unknown or ("spell" if spell else "keep")
 
 
 def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run on a split, translate the split, and keep the translations beside the scores.
+    """Score a run on a split, translate the split, and write the translations to the run folder.
 
-    Those of a model that spells are scored, besides, with ``<unk>`` kept, and with attended source words copied.
+    If the model spells unknown words, the scores with ``<unk>`` kept and with attended source words copied are added.
     """
     tokenizer = run.settings.evaluation.bleu_tokenizer
-    bleu_metric(tokenizer)  # what is missing is said before the work
-    translator, sources, references = translator_of([run]), *_texts(run, split)
+    bleu_metric(tokenizer)  # raise early if a library is missing
+    translator, sources, references = make_translator([run]), *_texts(run, split)
     scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
-    hypotheses = _translated(translator, sources, split)
+    hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.folder, split)
     target.parent.mkdir(exist_ok=True)
@@ -95,9 +95,9 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
         cross_entropy_difference=None,
         by_length=(),
         translation=corpus_scores(hypotheses, references, tokenizer=tokenizer),
-        otherwise={
+        translation_alternatives={
             way: corpus_scores(
-                _translated(replace(translator, unknown=way), sources, f"{split} ({way})"),
+                _translate(replace(translator, unknown=way), sources, f"{split} ({way})"),
                 references,
                 tokenizer=tokenizer,
             )
@@ -109,12 +109,12 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
 
 def _texts(run: TrainedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
     if split == "train":
-        raise UsageError("the text of the training pairs is not kept: translations of other splits can be scored")
+        raise UsageError("the training text is not stored in the prepared folder; translate another split")
     return run.prepared.texts(split, "source"), run.prepared.texts(split, "target")
 
 
-def _translated(translator: Translator, sources: Sequence[str], what: str) -> list[str]:
-    """The best translation of each line."""
+def _translate(translator: Translator, sources: Sequence[str], what: str) -> list[str]:
+    """Return the best translation of each line."""
     with progress(f"Translating {what}", len(sources), "lines") as advance:
         found = translator(sources, advance=advance)
     return [best[0].text if best else "" for best in found]

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.evaluation.analyses import hypotheses_path
+from structattn.evaluation.run_files import hypotheses_path
 from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
 from structattn.reporting.labels import MISSING
 from structattn.reporting.markup import Markup, joined, table, tag

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from structattn.evaluation.evaluate import is_scored
+from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from structattn.evaluation.evaluate import evaluate, is_scored
+from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.support.errors import Interrupted, LockedError, StructattnError
 from structattn.support.locks import exclusive_lock
 from structattn.support.memory import memory_ran_out

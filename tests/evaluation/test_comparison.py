@@ -1,4 +1,4 @@
-"""Runs against a base: what is kept for reports is what sacrebleu says of the kept translations."""
+"""Comparison of runs with a base: the stored results equal sacrebleu's."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from structattn.cli.main import app
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import Coding
-from structattn.evaluation.comparing import runs_compared_by_bin
+from structattn.evaluation.comparison import compare_runs_by_bin
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
@@ -43,7 +43,7 @@ def attended(place, **content):
     (place / "base/analyses/test-attention.json").write_text(json.dumps({"split": "test", **content}))
 
 
-def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
+def test_several_runs_are_compared_with_a_base_and_the_results_written(place):
     attended(place, off_diagonality=OFF_DIAGONALITY)
     arguments = [str(place / name) for name in ("base", "better", "worse")]
     shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "50"])
@@ -68,32 +68,32 @@ def test_several_runs_are_compared_with_a_base_and_the_results_kept(place):
         assert sign * everything["difference"] > 0
 
 
-def test_without_its_attention_a_base_is_compared_with_by_length_alone(place):
-    bins = runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
+def test_without_attention_analysis_runs_are_compared_by_length_only(place):
+    bins = compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
     assert {each.by for each in bins} == {"reference length"}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\xff\n", "is damaged; run evaluate again"), (b"a cat\n", "holds 1 translations of 10 lines")],
+    [(b"\xff\n", "is damaged, run `structattn evaluate` again"), (b"a cat\n", "holds 1 translations of 10 lines")],
 )
 def test_translations_that_are_damaged_are_refused_by_file(place, content, message):
     path = place / "better/scores/test.translations.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{path}.*{message}"):
-        runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
+        compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"off_diagonality": {"encoder": [0.5]}}, "1 numbers for 10 sentences; run evaluate again"),
-        ({}, "does not hold the off-diagonality"),
-        ({"off_diagonality": {"encoder": ["x"]}}, "does not hold the off-diagonality"),
-        ({"off_diagonality": [1]}, "does not hold the off-diagonality"),
+        ({"off_diagonality": {"encoder": [0.5]}}, "1 values for 10 sentences; run `structattn evaluate` again"),
+        ({}, "expected the off-diagonality"),
+        ({"off_diagonality": {"encoder": ["x"]}}, "expected the off-diagonality"),
+        ({"off_diagonality": [1]}, "expected the off-diagonality"),
     ],
 )
-def test_what_is_kept_of_attention_must_fit(place, content, message):
+def test_a_damaged_attention_analysis_is_refused(place, content, message):
     attended(place, **content)
     with pytest.raises(DataError, match=message):
-        runs_compared_by_bin(place / "base", place / "better", "test", samples=2)
+        compare_runs_by_bin(place / "base", place / "better", "test", samples=2)

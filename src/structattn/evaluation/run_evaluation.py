@@ -1,4 +1,4 @@
-"""Scores a run's model on a split of its data, and keeps the scores in the run folder."""
+"""Evaluate a trained run on a split and write the scores to its run folder."""
 
 import json
 import math
@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from structattn.data.folders.prepared import PreparedFolder
-from structattn.evaluation.cross_entropy import Nats, sequence_nats, stream_nats
+from structattn.evaluation.cross_entropy import (
+    NegativeLogLikelihoods,
+    sequence_negative_log_likelihoods,
+    window_negative_log_likelihoods,
+)
 from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.ngrams import ngram_baselines
-from structattn.evaluation.scores import SplitScores, scores_of, scores_to_json
+from structattn.evaluation.scores import SplitScores, make_split_scores, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.translation import translation_scores
 from structattn.inference.checkpoints import checkpoints_of
@@ -26,19 +30,21 @@ from structattn.training.position_limits import require_positions_that_reach
 BATCH_TOKENS = 8192
 
 
-def nats_of_split(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> Nats:
-    """-log p of every sequence of a split; of every window, where the data are a stream."""
+def split_negative_log_likelihoods(
+    run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS
+) -> NegativeLogLikelihoods:
+    """Return -log p of every sequence of a split; of every window, if the data are a stream."""
     sequences = run.prepared.split(split)
     if not len(sequences):
-        raise DataError(run.prepared.path / split, "holds no sequences to score")
+        raise DataError(run.prepared.path / split, "has no sequences to score")
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return stream_nats(run.model, sequences, batches.length, batch_tokens, split)
-    return sequence_nats(run.model, sequences, batch_tokens, split)
+        return window_negative_log_likelihoods(run.model, sequences, batches.length, batch_tokens, split)
+    return sequence_negative_log_likelihoods(run.model, sequences, batch_tokens, split)
 
 
-def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
-    """What n-gram models reach on a split of text; None elsewhere."""
+def text_baselines(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
+    """Return the scores of n-gram models on a split of text; None for other data."""
     if prepared.kind in ("formal_language", "transduction", "parallel"):
         return None
     found = ngram_baselines(prepared, split)
@@ -46,39 +52,47 @@ def baselines_of(prepared: PreparedFolder, split: str) -> dict[str, dict[str, An
 
 
 def evaluate(
-    folder: Path, split: str, checkpoint: str | None = None, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
+    run_dir: Path,
+    split: str = "test",
+    checkpoint: str | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    baselines: bool = True,
 ) -> SplitScores:
-    """Score a run on a split and write ``scores/SPLIT.json`` into its folder, whole or not at all.
+    """Evaluate a trained run on a split and write ``scores/SPLIT.json`` to its folder, atomically.
 
-    The scores do not depend on ``batch_tokens`` beyond the rounding of single terms: all sums are in float64.
+    All sums are in float64, so the scores depend on ``batch_tokens`` only through the rounding of single terms.
 
     Args:
-        folder: a run folder.
+        run_dir: a run folder.
         split: a split of its prepared folder.
-        checkpoint: ``best`` (by what the run is selected by), ``last``, or ``best-K`` or ``last-K`` for the mean of the
-            weights of K of them; what the run's settings say, if left out.
-        batch_tokens: the largest padded size of a batch.
-        baselines: whether n-gram models are counted beside it, for text.
+        checkpoint: ``best`` (by the run's selection metric), ``last``, or ``best-K`` or ``last-K`` for the average of
+            the weights of K checkpoints; by default the checkpoint in the run's evaluation settings.
+        batch_tokens: the maximal padded size of a batch.
+        baselines: for text, whether to add the scores of n-gram models.
+
+    Returns:
+        The scores: cross-entropy and perplexity, and others depending on the task.
 
     Raises:
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    return evaluate_run(open_run(folder, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
+    return evaluate_run(open_run(run_dir, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
 
 
-def is_scored(folder: Path, split: str) -> bool:
-    """Whether the scores of a split are there, of the checkpoints that the run's settings mean.
+def is_scored(run_dir: Path, split: str) -> bool:
+    """Return whether a split has scores of the checkpoints that the run's evaluation settings name.
 
-    Where these are gone, whatever scores are there count.
+    If those checkpoints are gone, any scores count.
     """
-    path = folder / "scores" / f"{split}.json"
+    path = run_dir / "scores" / f"{split}.json"
     if not path.exists():
         return False
     try:
-        meant = checkpoints_of(folder, load_settings(RunFolder(folder).settings).evaluation.checkpoint)
+        wanted = checkpoints_of(run_dir, load_settings(RunFolder(run_dir).settings).evaluation.checkpoint)
     except CheckpointError:
         return True
-    return bool(json.loads(path.read_bytes()).get("checkpoints") == [int(each.name) for each in meant])
+    return bool(json.loads(path.read_bytes()).get("checkpoints") == [int(each.name) for each in wanted])
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -86,14 +100,14 @@ def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores
         return transduction_scores(run, split, batch_tokens)
     if run.prepared.kind == "parallel":
         return translation_scores(run, split, batch_tokens)
-    scores = scores_of(run.prepared, split, nats_of_split(run, split, batch_tokens))
+    scores = make_split_scores(run.prepared, split, split_negative_log_likelihoods(run, split, batch_tokens))
     return replace(scores, dependencies=dependency_scores(run, split)) if has_dependencies(run.prepared) else scores
 
 
 def evaluate_run(
     run: TrainedRun, split: str, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
-    """Do what `evaluate` does for a run that is open already."""
+    """Evaluate a run that is already open; see ``evaluate``."""
     require_positions_that_reach(run.settings, run.prepared, [split])
     scores = _split_scores(run, split, batch_tokens)
     content = scores_to_json(
@@ -103,7 +117,7 @@ def evaluate_run(
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         model=describe_model(run.settings.model),
         data=describe_data(run.prepared),
-        baselines=baselines_of(run.prepared, split) if baselines else None,
+        baselines=text_baselines(run.prepared, split) if baselines else None,
         prepared_digest=run.prepared.digest,
     )
     target = run.folder / "scores"

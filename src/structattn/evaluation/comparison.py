@@ -1,4 +1,4 @@
-"""Two evaluated translation runs against each other."""
+"""Compare two evaluated translation runs: paired bootstrap on the whole split and by bins of sentences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from structattn.data.folders.prepared import PreparedFolder, open_prepared
-from structattn.evaluation.analyses import analysis_path, hypotheses_path, write_analysis
-from structattn.evaluation.bins import Values
-from structattn.evaluation.bleu_by_bin import BinDifference, differences_by_bin
+from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences_by_bin
+from structattn.evaluation.run_files import analysis_path, hypotheses_path, write_analysis
 from structattn.metrics.translation import Difference, compared
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
@@ -26,36 +25,39 @@ class _Lines(NamedTuple):
     tokenizer: str
 
 
-def compared_runs(
+def compare_runs(
     first: Path, second: Path, split: str, samples: int = 1000, data: Path | None = None
 ) -> Mapping[str, Difference]:
-    """How the kept translations of two runs differ; words are parted as the first run's settings say.
+    """Compare the translations that evaluation wrote for two runs, with the BLEU tokenizer of the first run.
 
     Args:
         first: a run folder.
-        second: another one.
-        split: whose translations.
-        samples: resampled corpora; for 95 % intervals 40 at least.
-        data: where the prepared folder is, if it was moved.
+        second: another run folder.
+        split: the translated split.
+        samples: the number of bootstrap samples; at least 40 for 95 % intervals.
+        data: the prepared folder, if it was moved.
+
+    Returns:
+        Metric -> difference.
 
     Raises:
-        StructattnError: a folder is no run folder, or holds no translations of the split.
-        DataError: the translations that are kept are damaged.
-        UsageError: the runs translate different lines into different ones.
+        StructattnError: a folder is not a run folder, or holds no translations of the split.
+        DataError: a file of translations is damaged.
+        UsageError: the runs translate different lines.
     """
     lines = _lines(first, second, split, data)
     return compared(lines.first, lines.second, lines.references, samples, lines.tokenizer)
 
 
-def runs_compared_by_bin(
+def compare_runs_by_bin(
     base: Path, other: Path, split: str, samples: int = 1000, data: Path | None = None
 ) -> list[BinDifference]:
-    """The differences of BLEU by reference length, and by the base's off-diagonality where that was evaluated.
+    """Return differences in BLEU by reference length, and by the base's off-diagonality if that was evaluated.
 
-    Arguments and errors are those of ``compared_runs``.
+    See ``compare_runs`` for the arguments and other errors.
 
     Raises:
-        DataError: what is kept of the base's attention is damaged, or of another split.
+        DataError: the file with the base's off-diagonality is damaged or belongs to other sentences.
     """
     lines = _lines(base, other, split, data)
     return differences_by_bin(
@@ -71,7 +73,7 @@ def runs_compared_by_bin(
 def write_comparison(
     base: Path, other: Path, split: str, whole: Mapping[str, Difference], bins: Sequence[BinDifference]
 ) -> Path:
-    """Keep how a run differs from a base as ``analyses/SPLIT-against-BASE.json`` in the run's folder."""
+    """Write the comparison of a run with a base to ``analyses/SPLIT-against-BASE.json`` in the run folder."""
     name = base.resolve().name
     content = {
         "split": split,
@@ -90,14 +92,14 @@ def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
     sources = [_prepared(folder, data).texts(split, "source") for folder in (first, second)]
     references = [_prepared(folder, data).texts(split, "target") for folder in (first, second)]
     if sources[0] != sources[1] or references[0] != references[1]:
-        raise UsageError(f"{first} and {second} do not translate the same lines of {split!r}")
+        raise UsageError(f"{first} and {second} have different lines in {split!r}; expected runs on the same data")
     tokenizer = load_settings(RunFolder(first).settings).evaluation.bleu_tokenizer
     count = len(references[0])
     return _Lines(_translations(first, split, count), _translations(second, split, count), references[0], tokenizer)
 
 
 def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Values]:
-    """Of each sentence, by the name of the attention; nothing where the run was not evaluated for it."""
+    """Attribute name -> off-diagonality of each sentence; empty if it was not evaluated."""
     path = analysis_path(folder, f"{split}-attention")
     if not path.exists():
         return {}
@@ -105,10 +107,12 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
         kept = json.loads(path.read_bytes())["off_diagonality"]
         found = {f"off-diagonality, {place}": np.array(values, np.float64) for place, values in kept.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(path, f"does not hold the off-diagonality of sentences: {error!r}") from None
+        raise DataError(path, f"expected the off-diagonality of each sentence: {error!r}") from None
     for values in found.values():
         if values.shape != (sentences,):
-            raise DataError(path, f"has {values.size} numbers for {sentences} sentences; run evaluate again")
+            raise DataError(
+                path, f"has {values.size} values for {sentences} sentences; run `structattn evaluate` again"
+            )
     return found
 
 
@@ -123,9 +127,9 @@ def _translations(folder: Path, split: str, count: int) -> list[str]:
     if not path.exists():
         raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
     try:
-        lines = path.read_bytes().decode().split("\n")[:-1]  # a CR is a character like others
+        lines = path.read_bytes().decode().split("\n")[:-1]  # a CR is an ordinary character
     except UnicodeDecodeError as error:
-        raise DataError(path, f"is damaged; run evaluate again: {error}") from None
+        raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
     if len(lines) != count:
-        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run evaluate again")
+        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run `structattn evaluate` again")
     return lines

@@ -1,0 +1,29 @@
+"""Files that evaluation writes into a run folder: translations, and analyses as JSON for reports."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from structattn.support.files import write_atomically
+
+FORMAT_VERSION = 1
+
+
+def analysis_path(run_dir: Path, name: str) -> Path:
+    """Return the path of an analysis in a run folder."""
+    return run_dir / "analyses" / f"{name}.json"
+
+
+def hypotheses_path(run_dir: Path, split: str) -> Path:
+    """Return the path of the translations of a split, one per line."""
+    return run_dir / "scores" / f"{split}.translations.txt"
+
+
+def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write ``analyses/NAME.json`` into a run folder atomically; ``kind`` names the type of its content."""
+    path = analysis_path(run_dir, name)
+    path.parent.mkdir(exist_ok=True)
+    found = {"format_version": FORMAT_VERSION, "kind": kind, **content}
+    write_atomically(path, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return path

@@ -1,0 +1,1 @@
+"""Test suites of targeted examples, such as contrastive pairs."""
