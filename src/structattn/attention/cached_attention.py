@@ -9,10 +9,10 @@ from structattn.attention.cross_attention_cache import StoredMemory
 from structattn.attention.key_value_cache import StoredPast
 from structattn.attention.positions.contract import ScorePositions, placed
 from structattn.operators import gaussian_attention, softmax_attention
-from structattn.operators.common.stored import can_read_stored
+from structattn.operators.common.row_indices import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.gaussian_attention.stored import gaussian_attention_stored
-from structattn.operators.softmax_attention.stored import softmax_attention_stored
+from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
+from structattn.operators.softmax_attention.indexed import softmax_attention_indexed
 
 Stored = StoredPast | StoredMemory
 
@@ -32,8 +32,8 @@ def read_softly(
         positions: what acts on the scores; the query then stands where the last of the rows does.
     """
     keys, values = state.rows[:2]
-    if positions is None and dropout == 0 and can_read_stored(query, keys, values):
-        return softmax_attention_stored(query, keys, values, state.slots, memory_lengths=state.lengths)
+    if positions is None and dropout == 0 and can_index_rows(query, keys, values):
+        return softmax_attention_indexed(query, keys, values, state.slots, memory_lengths=state.lengths)
     keys, values = state.parts[:2]
     query, keys, bias = placed(positions, query, keys, keys.shape[2] - 1)
     return softmax_attention(query, keys, values, memory_lengths=state.lengths, mask=bias, dropout=dropout)
@@ -45,7 +45,7 @@ def read_hard_coded(gaussians: Gaussians, state: Stored, first: int) -> Float[Te
     The first part is the values.
     """
     values = state.rows[0]
-    if can_read_stored(values):
-        return gaussian_attention_stored(values, state.slots, gaussians, first=first, memory_lengths=state.lengths)
+    if can_index_rows(values):
+        return gaussian_attention_indexed(values, state.slots, gaussians, first=first, memory_lengths=state.lengths)
     place: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": state.lengths}
     return gaussian_attention(state.parts[0], **vars(gaussians), **place)

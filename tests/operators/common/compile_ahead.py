@@ -40,29 +40,29 @@ def compile_instead(kernel: JITFunction, *arguments: object, grid: object, warmu
 
 def superposition_stack() -> Iterator[Callable[[], object]]:
     """With and without an initial row, narrow and wide."""
-    from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
+    from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
     for width, full, dtype in ((64, False, torch.float32), (64, True, torch.float32), (1, True, torch.float64)):
         actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
         lengths = torch.tensor([65, 3])
-        yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu_op(*a, n, i).sum()
+        yield lambda a=leaves, n=lengths, i=initial: superposition_stack_gpu(*a, n, i).sum()
 
 
 def stack_pointer() -> Iterator[Callable[[], object]]:
     """Short and long."""
-    from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map_op
+    from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 
     for time, dtype in ((1, torch.float32), (100, torch.float32), (100, torch.float64)):
         actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
         lengths = torch.tensor([time, 1])
-        yield lambda a=actions, n=lengths: stack_pointer_gpu_map_op(a, n).sum()
+        yield lambda a=actions, n=lengths: stack_pointer_gpu_map(a, n).sum()
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
     """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
-    from structattn.operators.nondeterministic_stack import gpu
+    from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 
     for states, symbols, time, dtype in (
         (1, 1, 1, torch.float32),
@@ -73,7 +73,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
         logits = [torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape, shape[:-1])]
         vectors = (torch.randn(2, time, 5), torch.randn(5)) if dtype == torch.float32 else (None, None)
         lengths = torch.tensor([time, 1])
-        yield lambda x=logits, v=vectors, n=lengths: gpu.forward(*x, *v, n, None)[0].sum()
+        yield lambda x=logits, v=vectors, n=lengths: nondeterministic_stack_gpu(*x, *v, n, None)[0].sum()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from structattn.operators import hard_attention
-from structattn.operators.hard_attention.noise import gumbel_noise
+from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise
 
 SHAPES = [(2, 3, 1, 4, 4), (2, 1, 2, 7, 1), (1, 2, 7, 1, 9), (1, 1, 63, 63, 8), (1, 1, 63, 2, 5)]  # B, H, T, S, d
 MODES = {

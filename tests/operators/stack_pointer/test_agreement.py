@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.operators import stack_pointer, stack_pointer_step, stack_pointer_weights, superposition_stack
-from structattn.operators.stack_pointer.readings import map_is_cheaper, readings_by_map, readings_by_stack
+from structattn.operators.stack_pointer.cpu import map_is_cheaper, readings_by_map, readings_by_stack
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 IMPLEMENTATIONS = ["reference", "cpu"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from structattn.operators import stack_pointer, stack_pointer_weights
-from structattn.operators.stack_pointer.readings import readings_by_map, readings_by_stack
+from structattn.operators.stack_pointer.cpu import readings_by_map, readings_by_stack
 from structattn.support.errors import ImplementationUnavailableError
 
 

@@ -1,13 +1,14 @@
-"""Finds the compiled kernels for this processor."""
+"""The compiled kernels for this processor, and how they are called."""
 
 import functools
 import importlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
+from torch import Tensor
 
 _INSTRUCTION_SETS = {
     "avx512": {"avx512f", "avx512vl", "avx512dq", "fma"},
@@ -17,7 +18,7 @@ _INSTRUCTION_SETS = {
 
 
 def _processor_flags() -> set[str]:
-    """The processor's feature flags as Linux names them; empty elsewhere, where the baseline is used."""
+    """Return the processor's feature flags as named by Linux; empty elsewhere, where the baseline is used."""
     information = Path("/proc/cpuinfo")
     if platform.machine() not in {"x86_64", "AMD64"} or not information.exists():
         return set()
@@ -29,7 +30,7 @@ def _processor_flags() -> set[str]:
 
 @functools.cache
 def compiled_kernels() -> tuple[str, ModuleType] | None:
-    """The instruction set in use and the module built for it; None where the extension was not built."""
+    """Return the instruction set in use and the module built for it; None if the extension was not built."""
     flags = _processor_flags()
     for name, needed in _INSTRUCTION_SETS.items():
         if needed <= flags:
@@ -40,13 +41,45 @@ def compiled_kernels() -> tuple[str, ModuleType] | None:
     return None
 
 
-def kernel_for(name: str, dtype: torch.dtype) -> tuple[ModuleType, Callable[..., None]]:
-    """The module, and its function of that name for numbers of that dtype.
+def kernel_module() -> ModuleType:
+    """Return the compiled extension.
+
+    Raises:
+        RuntimeError: it was not built; the public functions check this first.
+    """
+    extension = compiled_kernels()
+    if extension is None:
+        raise RuntimeError("the compiled extension is not installed")
+    return extension[1]
+
+
+def kernel_for(name: str, dtype: torch.dtype) -> Callable[..., None]:
+    """Return the compiled function of this name for float32 or float64.
 
     Raises:
         RuntimeError: the extension was not built, or has no function for the dtype.
     """
-    extension = compiled_kernels()
-    if extension is None or dtype not in (torch.float32, torch.float64):
-        raise RuntimeError(f"{name}: got {dtype}; expected float32 or float64, and the compiled extension")
-    return extension[1], getattr(extension[1], f"{name}_{str(dtype).removeprefix('torch.')}")
+    if dtype not in (torch.float32, torch.float64):
+        raise RuntimeError(f"{name}: got {dtype}; expected float32 or float64")
+    function: Callable[..., None] = getattr(kernel_module(), f"{name}_{str(dtype).removeprefix('torch.')}")
+    return function
+
+
+def run_kernel(name: str, dtype: torch.dtype, tensors: Sequence[Tensor | None], *sizes: int) -> None:
+    """Call a compiled kernel with the addresses of contiguous tensors (0 for None), sizes and the number of threads.
+
+    Inputs that are not contiguous are copied; outputs must be contiguous.
+    """
+    contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in contiguous]
+    kernel_for(name, dtype)(*addresses, *sizes, torch.get_num_threads())
+
+
+def contiguous_rows(tensor: Tensor) -> Tensor:
+    """Return the tensor with a contiguous last axis, copied only where it has none."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 else tensor.contiguous()
+
+
+def strided_view(tensor: Tensor) -> tuple[int, ...]:
+    """Address and the first three strides of a tensor of four axes, as strided kernels take them."""
+    return (tensor.data_ptr(), *tensor.stride()[:3])

@@ -10,10 +10,9 @@ from structattn.operators.common.checks import checked_two_lengths, inside, requ
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
 from structattn.operators.gaussian_attention.band import band
+from structattn.operators.gaussian_attention.cpu import gaussian_attention_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel
-from structattn.operators.gaussian_attention.gradient import gaussian_attention_op
-from structattn.operators.gaussian_attention.reference import dense_weights, gaussian_attention_reference
-from structattn.operators.gaussian_attention.weights import Rows
+from structattn.operators.gaussian_attention.reference import Rows, dense_weights, gaussian_attention_reference
 
 __all__ = ["Gaussians", "Kernel", "gaussian_attention", "gaussian_weights"]
 
@@ -93,7 +92,7 @@ def gaussian_attention(
     rows = Rows(queries, keys, first, first_key, ends, values.dtype, values.device)
     with torch.autocast(values.device.type, enabled=False):
         if choice == "cpu":
-            return gaussian_attention_op(values, *band(heads, rows), query_ends, ends).to(dtype)
+            return gaussian_attention_cpu(values, *band(heads, rows), query_ends, ends).to(dtype)
         return gaussian_attention_reference(values, heads, rows, query_ends).to(dtype)
 
 

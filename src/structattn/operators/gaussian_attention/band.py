@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.gaussian_attention.gaussians import Gaussians
-from structattn.operators.gaussian_attention.weights import Rows, weights_of
+from structattn.operators.gaussian_attention.reference import Rows, weights_of
 
 Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch heads queries"]]
 

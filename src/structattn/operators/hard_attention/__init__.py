@@ -10,9 +10,7 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_two_lengths, inside, require_shape
 from structattn.operators.common.precision import computing_precision
 from structattn.operators.common.weighted_sum import weighted_sum
-from structattn.operators.hard_attention.gradient import gumbel_softmax
-from structattn.operators.hard_attention.noise import gumbel_noise
-from structattn.operators.hard_attention.readings import chosen, gathered
+from structattn.operators.hard_attention.gumbel_softmax import gumbel_noise, gumbel_softmax
 from structattn.operators.hard_attention.reference import hard_weights
 
 __all__ = ["hard_attention"]
@@ -106,14 +104,14 @@ def hard_attention(
     with torch.autocast(scores.device.type, enabled=False):
         scores, values = _without_hidden(scores, values, causal, lengths, memory_lengths)
         scores = gumbel_noise(scores).add_(scores) if sample else scores
-        best, choices = chosen(scores)
+        best, choices = _argmax(scores)
         if sample and temperature >= _COLDEST:
             weights = _drawn_weights(scores, best, temperature, straight_through)
             readings = weighted_sum(weights, scores != -torch.inf, values)
             weights = torch.where(scores == -torch.inf, 0, weights) if return_weights else weights  # and its gradient
         else:
             weights = hard_weights(scores.detach()) if return_weights else scores
-            readings = gathered(values, best, choices)
+            readings = _gather(values, best, choices)
         readings = torch.where((choices < 0)[..., None], 0, readings)
     return (readings.to(dtype), choices, weights.to(dtype)) if return_weights else (readings.to(dtype), choices)
 
@@ -136,3 +134,30 @@ def _without_hidden(
 def _drawn_weights(scores: Tensor, best: Tensor, temperature: float, straight_through: bool) -> Tensor:
     weights = gumbel_softmax(scores, best, temperature)
     return hard_weights(scores.detach()) + (weights - weights.detach()) if straight_through else weights
+
+
+def _argmax(
+    scores: Float[Tensor, "batch heads queries keys"],
+) -> tuple[Float[Tensor, "batch heads queries"], Int[Tensor, "batch heads queries"]]:
+    """Return each query's largest score and its lowest index; -inf and -1 where every key is hidden.
+
+    A NaN counts as the largest.
+    """
+    if scores.shape[-1] == 0:
+        return scores.new_full(scores.shape[:-1], -torch.inf), scores.new_full(scores.shape[:-1], -1, dtype=torch.int64)
+    best, choices = scores.detach().max(-1)
+    return best, torch.where(best == -torch.inf, -1, choices)
+
+
+def _gather(
+    values: Float[Tensor, "batch heads keys size"],
+    best: Float[Tensor, "batch heads queries"],
+    choices: Int[Tensor, "batch heads queries"],
+) -> Float[Tensor, "batch heads queries size"]:
+    """Return the chosen rows of the values: any row where the choice is -1, NaN where its score is NaN."""
+    batch, heads, keys, size = values.shape
+    if keys == 0:
+        return values.new_zeros(*choices.shape, keys) @ values
+    first = torch.arange(batch * heads, device=values.device).view(batch, heads, 1) * keys
+    rows = values.reshape(batch * heads * keys, size).index_select(0, (first + choices.clamp(min=0)).flatten())
+    return rows.view(*choices.shape, size).masked_fill(best.isnan()[..., None], torch.nan)

@@ -8,10 +8,13 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.nondeterministic_stack import gpu, gradient
-from structattn.operators.nondeterministic_stack.actions import StackAction
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.reference_batches import reference_best_run, reference_readings
+from structattn.operators.nondeterministic_stack.cpu import (
+    nondeterministic_stack_best_run_cpu,
+    nondeterministic_stack_cpu,
+)
+from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
+from structattn.operators.nondeterministic_stack.reference import StackAction, reference_best_run, reference_readings
 from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
 from structattn.operators.nondeterministic_stack.steps import (
     nondeterministic_stack_initial_state,
@@ -187,7 +190,9 @@ def nondeterministic_stack_best_run(
     """
     arguments = checked_arguments(push.detach(), replace.detach(), pop.detach(), None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
-        actions, states, symbols, log_weight = gradient.best_run(*arguments[:3], arguments.lengths, window)
+        actions, states, symbols, log_weight = nondeterministic_stack_best_run_cpu(
+            *arguments[:3], arguments.lengths, window
+        )
     else:
         actions, states, symbols, log_weight = reference_best_run(arguments)
     return BestRun(actions, states, symbols, log_weight.to(push.dtype))
@@ -206,9 +211,9 @@ def _readings(
     arguments = checked_arguments(push, replace, pop, values, bottom, lengths, window)
     choice = chosen_implementation(_NAME, implementation, push.device, gpu_kernel=True)
     if choice == "cpu":
-        readings, log_weight, _ = gradient.forward(*arguments, wide=False)
+        readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
     elif choice == "gpu":
-        readings, log_weight, *_ = gpu.forward(*arguments)
+        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments)
     else:
         readings, log_weight = reference_readings(arguments)
     if torch.is_autocast_enabled(push.device.type):

@@ -1,11 +1,13 @@
 """The arguments of the nondeterministic stack, checked and brought to one dtype."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Arguments(NamedTuple):
@@ -72,3 +74,10 @@ def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
     if values is not None and bottom is not None:
         require_shape("values", values, (B, T, None), "(B, T, m)")
         require_shape("bottom", bottom, (values.shape[2],), "(m,)")
+
+
+def empty_gradients(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Gradients:
+    """Allocate the gradients of push, replace, pop, values and, for each sequence, bottom."""
+    grad_values = push.new_empty(0, 0, 0) if values is None else torch.empty_like(values)
+    grad_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
+    return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), grad_values, grad_bottom

@@ -1,4 +1,4 @@
-"""The nondeterministic stack's Triton kernels as torch operators, and the way out where doubles do not reach."""
+"""The nondeterministic stack by Triton kernels, with the CPU for sequences beyond the range of doubles."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ from torch import Tensor
 
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
+from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.nondeterministic_stack.arguments import Gradients, empty_gradients
 from structattn.operators.nondeterministic_stack.unlimited import (
     Logits,
     unlimited_gradients,
@@ -14,7 +16,6 @@ from structattn.operators.nondeterministic_stack.unlimited import (
 )
 
 Readings = tuple[Tensor, Tensor, Tensor, Tensor]
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
@@ -58,64 +59,13 @@ def _unusable(logits: tuple[Tensor, ...], lengths: Tensor) -> Tensor:
     return torch.stack(bad).any(0).any(-1)
 
 
-@torch.library.custom_op("structattn::nondeterministic_stack_gpu", mutates_args=())
-def forward(
-    push: Tensor,
-    replace: Tensor,
-    pop: Tensor,
-    values: Tensor | None,
-    bottom: Tensor | None,
-    lengths: Tensor,
-    window: int | None,
-) -> Readings:
-    """Readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) are not in them.
-
-    Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
-    weights over positions, and m = T + 1. Sequences that doubles may not do justice to are computed again, one by one,
-    in numbers of unlimited range: where the compiled extension is installed on the CPU, otherwise by the definition.
-    """
-    require_addressable("nondeterministic_stack", max(_sizes(push, _columns(push, values))))
-    outputs = _outputs(push, replace, pop, values, bottom, lengths, window)
-    readings, log_weight, tables, failed = (x.zero_() if x is not outputs[2] else x for x in outputs)
-    batch, time, Q, S = push.shape[:4]
-    columns = readings.shape[-1]
-    unusable = _unusable((push, replace, pop), lengths)
-    room = tables.new_empty(batch * Q * S * Q * (time + 3))
-    vectors = _vectors(push, values, bottom)
-    launch(
-        gpu_kernels("nondeterministic_stack").forward,
-        (batch,),
-        (push, replace, pop, *vectors, lengths.where(~unusable, 0), readings, log_weight, failed, tables, room),
-        *(time, columns, _reach(push, window), tables.shape[1]),
-        **_constants(push, columns),
-    )
-    failed |= unusable
-    chosen = failed.nonzero()[:, 0]
-    if len(chosen):
-        again = unlimited_readings(Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen))
-        readings[chosen], log_weight[chosen] = (x.to(log_weight) for x in again)
-    return readings, log_weight, tables, failed
-
-
-@forward.register_fake
-def _outputs(
-    push: Tensor,
-    replace: Tensor,
-    pop: Tensor,
-    values: Tensor | None,
-    bottom: Tensor | None,
-    lengths: Tensor,
-    window: int | None,
-) -> Readings:
-    B, T, Q, S = push.shape[:4]
-    columns = _columns(push, values)
-    tables = push.new_empty(B, _sizes(push, columns)[0], dtype=torch.float64)
-    failed = push.new_empty(B, dtype=torch.int32)
-    return push.new_empty(B, T, Q, S, columns), push.new_empty(B, T), tables, failed
-
-
-@torch.library.custom_op("structattn::nondeterministic_stack_gpu_backward", mutates_args=())
-def backward(
+@register(
+    "nondeterministic_stack_gpu_backward",
+    devices=("cpu", "cuda"),
+    fake=empty_gradients,
+    gradient=refuse_double_backward("nondeterministic_stack", "GPU"),
+)
+def nondeterministic_stack_gpu_backward(
     push: Tensor,
     replace: Tensor,
     pop: Tensor,
@@ -157,8 +107,24 @@ def backward(
     return tuple(gradients)  # type: ignore[return-value]
 
 
-@backward.register_fake
-def _gradients(
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Readings) -> None:
+    *tensors, ctx.window = inputs
+    ctx.mark_non_differentiable(output[2], output[3])
+    ctx.save_for_backward(*tensors, output[2], output[3])
+
+
+def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, tables, failed = ctx.saved_tensors
+    cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
+    *logits, grad_values, grad_bottom = nondeterministic_stack_gpu_backward(
+        *tensors, ctx.window, tables, failed, *cotangents
+    )
+    if tensors[3] is None:
+        return (*logits, None, None, None, None)
+    return (*logits, grad_values, grad_bottom.sum(0), None, None)
+
+
+def _empty_readings(
     push: Tensor,
     replace: Tensor,
     pop: Tensor,
@@ -166,41 +132,48 @@ def _gradients(
     bottom: Tensor | None,
     lengths: Tensor,
     window: int | None,
-    tables: Tensor,
-    failed: Tensor,
-    grad_readings: Tensor,
-    grad_log_weight: Tensor,
-) -> Gradients:
-    of_values = push.new_empty(0, 0, 0) if values is None else torch.empty_like(values)
-    of_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
-    return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), of_values, of_bottom
+) -> Readings:
+    B, T, Q, S = push.shape[:4]
+    columns = _columns(push, values)
+    tables = push.new_empty(B, _sizes(push, columns)[0], dtype=torch.float64)
+    failed = push.new_empty(B, dtype=torch.int32)
+    return push.new_empty(B, T, Q, S, columns), push.new_empty(B, T), tables, failed
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Readings) -> None:
-    push, replace, pop, values, bottom, lengths, ctx.window = inputs
-    ctx.mark_non_differentiable(output[2], output[3])
-    ctx.has_values = values is not None
-    optional = (values, bottom) if ctx.has_values else ()
-    ctx.save_for_backward(push, replace, pop, lengths, output[2], output[3], *optional)
+@register("nondeterministic_stack_gpu", devices=("cpu", "cuda"), fake=_empty_readings, gradient=_gradient, save=_save)
+def nondeterministic_stack_gpu(
+    push: Tensor,
+    replace: Tensor,
+    pop: Tensor,
+    values: Tensor | None,
+    bottom: Tensor | None,
+    lengths: Tensor,
+    window: int | None,
+) -> Readings:
+    """Readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) are not in them.
 
-
-def _back(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    push, replace, pop, lengths, tables, failed, *optional = ctx.saved_tensors
-    values, bottom = optional if ctx.has_values else (None, None)
-    given = push, replace, pop, values, bottom, lengths, ctx.window
-    *logits, grad_values, grad_bottom = backward(
-        *given, tables, failed, grad_readings.contiguous(), grad_log_weight.contiguous()
+    Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
+    weights over positions, and m = T + 1. Sequences that doubles may not do justice to are computed again, one by one,
+    in numbers of unlimited range: where the compiled extension is installed on the CPU, otherwise by the definition.
+    """
+    require_addressable("nondeterministic_stack", max(_sizes(push, _columns(push, values))))
+    outputs = _empty_readings(push, replace, pop, values, bottom, lengths, window)
+    readings, log_weight, tables, failed = (x.zero_() if x is not outputs[2] else x for x in outputs)
+    batch, time, Q, S = push.shape[:4]
+    columns = readings.shape[-1]
+    unusable = _unusable((push, replace, pop), lengths)
+    room = tables.new_empty(batch * Q * S * Q * (time + 3))
+    vectors = _vectors(push, values, bottom)
+    launch(
+        gpu_kernels("nondeterministic_stack").forward,
+        (batch,),
+        (push, replace, pop, *vectors, lengths.where(~unusable, 0), readings, log_weight, failed, tables, room),
+        *(time, columns, _reach(push, window), tables.shape[1]),
+        **_constants(push, columns),
     )
-    if not ctx.has_values:
-        return (*logits, None, None, None, None)
-    return (*logits, grad_values, grad_bottom.sum(0), None, None)
-
-
-def _refuse(ctx: Any, *_: Tensor) -> None:
-    raise NotImplementedError(
-        "nondeterministic_stack has no second derivative in its kernel; implementation='reference' has one"
-    )
-
-
-forward.register_autograd(_back, setup_context=_save)
-backward.register_autograd(_refuse)
+    failed |= unusable
+    chosen = failed.nonzero()[:, 0]
+    if len(chosen):
+        again = unlimited_readings(Logits.chosen(push, replace, pop, values, bottom, lengths, window, chosen))
+        readings[chosen], log_weight[chosen] = (x.to(log_weight) for x in again)
+    return readings, log_weight, tables, failed

@@ -7,7 +7,7 @@ from torch import Tensor
 from structattn.operators.common.checks import require_alike, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window
-from structattn.operators.nondeterministic_stack.kernel_steps import KernelState
+from structattn.operators.nondeterministic_stack.cpu_steps import KernelState
 from structattn.operators.nondeterministic_stack.reference_steps import ReferenceState
 from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
 

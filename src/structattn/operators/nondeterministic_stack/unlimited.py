@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.kernels import compiled_kernels
-from structattn.operators.nondeterministic_stack import gradient
 from structattn.operators.nondeterministic_stack.arguments import Arguments
-from structattn.operators.nondeterministic_stack.reference_batches import reference_readings
+from structattn.operators.nondeterministic_stack.cpu import (
+    nondeterministic_stack_backward,
+    nondeterministic_stack_cpu,
+)
+from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 
 class Logits(NamedTuple):
@@ -53,7 +56,7 @@ class Logits(NamedTuple):
 def unlimited_readings(logits: Logits) -> tuple[Tensor, Tensor]:
     """Readings and log-weights, wherever and in whatever precision they were computed."""
     if compiled_kernels():
-        readings, log_weight, _ = gradient.forward(*logits, wide=True)
+        readings, log_weight, _ = nondeterministic_stack_cpu(*logits, True)
         return readings, log_weight
     return reference_readings(_doubled(logits))
 
@@ -61,9 +64,9 @@ def unlimited_readings(logits: Logits) -> tuple[Tensor, Tensor]:
 def unlimited_gradients(logits: Logits, grad_readings: Tensor, grad_log_weight: Tensor) -> list[Tensor]:
     """Of push, replace, pop, and where there are values, of these and of the bottom for each sequence."""
     if compiled_kernels():
-        tables = gradient.forward(*logits, wide=True)[2]
+        tables = nondeterministic_stack_cpu(*logits, True)[2]
         cotangents = grad_readings.to(tables.device), grad_log_weight.to(tables.device)
-        return list(gradient.backward(*logits, tables, *cotangents))
+        return list(nondeterministic_stack_backward(*logits, tables, *cotangents))
     # The body of an operator is run below autograd; a thread of its own begins above it.
     with ThreadPoolExecutor(1) as above:
         given = repeat(logits), range(len(logits.push)), repeat(grad_readings), repeat(grad_log_weight)

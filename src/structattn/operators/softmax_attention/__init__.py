@@ -10,8 +10,8 @@ from torch import Tensor
 from structattn.operators.common.checks import require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
-from structattn.operators.softmax_attention.fused import softmax_attention_fused
-from structattn.operators.softmax_attention.gradient import softmax_attention_op
+from structattn.operators.softmax_attention.cpu import Options, softmax_attention_cpu
+from structattn.operators.softmax_attention.gpu import softmax_attention_fused
 from structattn.operators.softmax_attention.reference import softmax_attention_reference, softmax_weights
 from structattn.operators.softmax_attention.visibility import Visibility, visibility
 from structattn.support.errors import ImplementationUnavailableError
@@ -143,7 +143,8 @@ def _by_kernel(
     ends = None
     if visible.lengths is not None and visible.memory_lengths is not None:
         ends = torch.stack((visible.lengths, visible.memory_lengths))
-    return softmax_attention_op(inputs, bias, ends, seed, scale, dropout, visible.causal, return_weights)
+    options = Options(scale, dropout, float(visible.causal), float(return_weights))
+    return softmax_attention_cpu(*inputs, bias, ends, seed, [*options])
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,9 +6,13 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
-from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map_op
-from structattn.operators.stack_pointer.gradient import stack_pointer_map_op
-from structattn.operators.stack_pointer.readings import map_is_cheaper, readings_by_map, readings_by_stack
+from structattn.operators.stack_pointer.cpu import (
+    map_is_cheaper,
+    readings_by_map,
+    readings_by_stack,
+    stack_pointer_map,
+)
+from structattn.operators.stack_pointer.gpu import readings_on_gpu, stack_pointer_gpu_map
 from structattn.operators.stack_pointer.reference import stack_pointer_reference, stack_pointer_weights_reference
 from structattn.operators.superposition_stack.reference import endless_superposition_step
 
@@ -85,10 +89,10 @@ def stack_pointer_weights(
     (actions,), dtype = computing_precision(actions=actions)
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, actions.device)
-        return stack_pointer_map_op(actions, checked).to(dtype)
+        return stack_pointer_map(actions, checked).to(dtype)
     checked = checked_lengths(lengths, batch, time, actions.device)
     if choice == "gpu":
-        return stack_pointer_gpu_map_op(actions, checked).to(dtype)
+        return stack_pointer_gpu_map(actions, checked).to(dtype)
     return stack_pointer_weights_reference(actions, checked).to(dtype)
 
 

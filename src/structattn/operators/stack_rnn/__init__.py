@@ -7,7 +7,7 @@ from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
 from structattn.operators.stack_rnn.cells import Cell, gate_factor
-from structattn.operators.stack_rnn.gradient import stack_rnn_op
+from structattn.operators.stack_rnn.cpu import encoded, stack_rnn_cpu
 from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_reference
 from structattn.operators.stack_rnn.reference import initial_state as stack_rnn_initial_state
 from structattn.operators.stack_rnn.reference import step as stack_rnn_step
@@ -79,6 +79,6 @@ def stack_rnn(
     ready, dtype = computing_precision(inputs=inputs, recurrent=recurrent, heads=heads, bias=bias, bottom=bottom)
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, inputs.device)
-        return stack_rnn_op(cell, stack, checked, *ready).to(dtype)
+        return stack_rnn_cpu(*ready, checked, encoded(cell, stack))[0].to(dtype)
     checked = checked_lengths(lengths, batch, time, inputs.device)
     return stack_rnn_reference(cell, stack, checked, *ready).to(dtype)

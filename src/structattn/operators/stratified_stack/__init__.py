@@ -7,9 +7,9 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
-from structattn.operators.stratified_stack.actions import StratifiedAction
-from structattn.operators.stratified_stack.gradient import stratified_stack_op
+from structattn.operators.stratified_stack.cpu import stratified_stack_cpu
 from structattn.operators.stratified_stack.reference import (
+    StratifiedAction,
     stratified_shares,
     stratified_stack_reference,
     stratified_step,
@@ -65,7 +65,7 @@ def stratified_stack(
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
-        return stratified_stack_op(actions, values, checked).to(dtype)
+        return stratified_stack_cpu(actions, values, checked).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     return stratified_stack_reference(actions, values, checked).to(dtype)
 

@@ -4,11 +4,20 @@ Legend: d the strength of a push, u that of a pop; s_t[i] the strength that the 
 t; r the reading. Shapes: B batch, T time, I items, m size of a vector. Item I is the top.
 """
 
+from enum import IntEnum
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
+
+
+class StratifiedAction(IntEnum):
+    """Index of each strength on the last axis of ``actions``."""
+
+    PUSH = 0
+    POP = 1
 
 
 def _room(first: Tensor | float, strengths: Tensor) -> Tensor:

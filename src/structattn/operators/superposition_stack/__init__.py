@@ -7,10 +7,13 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.common.precision import computing_precision
-from structattn.operators.superposition_stack.actions import SuperpositionAction
-from structattn.operators.superposition_stack.gpu import superposition_stack_gpu_op
-from structattn.operators.superposition_stack.gradient import superposition_stack_op
-from structattn.operators.superposition_stack.reference import superposition_stack_reference, superposition_step
+from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
+from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
+from structattn.operators.superposition_stack.reference import (
+    SuperpositionAction,
+    superposition_stack_reference,
+    superposition_step,
+)
 
 __all__ = ["SuperpositionAction", "superposition_stack", "superposition_stack_weights", "superposition_step"]
 
@@ -61,10 +64,10 @@ def superposition_stack(
     row = rest[0] if rest else None
     if choice == "cpu":
         checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
-        return superposition_stack_op(actions, values, checked, row).to(dtype)
+        return superposition_stack_cpu(actions, values, checked, row).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
-        return superposition_stack_gpu_op(actions, values, checked, row).to(dtype)
+        return superposition_stack_gpu(actions, values, checked, row).to(dtype)
     return superposition_stack_reference(actions, values, checked, row).to(dtype)
 
 

@@ -1,4 +1,4 @@
-"""The superposition stack's Triton kernels as a torch operator with its gradient."""
+"""The superposition stack by Triton kernels."""
 
 import math
 from typing import Any
@@ -7,55 +7,30 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
-from structattn.operators.superposition_stack import gradient
+from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+from structattn.operators.superposition_stack.cpu import empty_gradients, empty_readings
 
-_FORWARD = "structattn::superposition_stack_gpu"
-_BACKWARD = "structattn::superposition_stack_gpu_backward"
 _LANES = 1024  # numbers of a tile: the rows and columns that a program works on at once
-
-torch.library.define(_FORWARD, "(Tensor actions, Tensor values, Tensor lengths, Tensor? initial) -> Tensor")
-torch.library.define(
-    _BACKWARD,
-    "(Tensor cotangent, Tensor actions, Tensor values, Tensor lengths, Tensor? initial) -> (Tensor, Tensor, Tensor)",
-)
-
-
-def superposition_stack_gpu_op(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None) -> Tensor:
-    """Readings by the Triton kernel; arguments as for the public function, checked, float32 or float64."""
-    readings: Tensor = torch.ops.structattn.superposition_stack_gpu(actions, values, lengths, initial)
-    return readings
 
 
 def _tiles(values: Tensor, initial: Tensor | None) -> tuple[int, dict[str, int]]:
-    """How many tiles the columns make, and the kernel's constants."""
+    """Return the number of tiles of the columns, and the kernel's constants."""
     _, time, columns = values.shape
     width = power_of_two(columns, 16)
     rows = power_of_two((time + 1) // 2, _LANES // width)
     return -(-columns // width), {"W": width, "ROWS": rows, "FULL": initial is not None}
 
 
-@torch.library.impl(_FORWARD, ("cpu", "cuda"))
-def _forward(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None) -> Tensor:
-    batch, time, columns = values.shape
-    readings = values.new_zeros(values.shape)
-    tiles, constants = _tiles(values, initial)
-    size = ((time + 1) // 2 + 1) * constants["W"]
-    scratch = values.new_empty(batch * tiles * 2 * size, dtype=torch.float64)
-    given = (
-        actions.contiguous(),
-        values.contiguous(),
-        lengths.contiguous(),
-        values if initial is None else initial.contiguous(),
-    )
-    kernel = gpu_kernels("superposition_stack").forward
-    launch(kernel, (batch, tiles), (*given, readings, scratch), time, columns, **constants)
-    return readings
-
-
-@torch.library.impl(_BACKWARD, ("cpu", "cuda"))
-def _backward(
+@register(
+    "superposition_stack_gpu_backward",
+    devices=("cpu", "cuda"),
+    fake=empty_gradients,
+    gradient=refuse_double_backward("superposition_stack", "GPU"),
+)
+def superposition_stack_gpu_backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of actions, values and initial."""
     batch, time, columns = values.shape
     tiles, constants = _tiles(values, initial)
     block = max(math.isqrt(time), 1)  # steps whose stacks are kept at once, beside those at each block's start
@@ -78,23 +53,26 @@ def _backward(
     return products.sum(1).to(actions.dtype), grad_values, grad_initial
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
     saved = ctx.saved_tensors
-    gradients = torch.ops.structattn.superposition_stack_gpu_backward(cotangent, *saved)
-    return *gradients[:2], None, None if saved[3] is None else gradients[2]
+    grad_actions, grad_values, grad_initial = superposition_stack_gpu_backward(cotangent, *saved)
+    return grad_actions, grad_values, None, None if saved[3] is None else grad_initial
 
 
-def _refuse_second_gradient(ctx: Any, *cotangents: Tensor) -> None:
-    raise NotImplementedError(
-        "superposition_stack: the Triton kernel has no second derivative; implementation='reference' has"
+@register("superposition_stack_gpu", devices=("cpu", "cuda"), fake=empty_readings, gradient=_gradient, save=save_inputs)
+def superposition_stack_gpu(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None) -> Tensor:
+    """Readings; arguments as for the public function, checked, float32 or float64."""
+    batch, time, columns = values.shape
+    readings = values.new_zeros(values.shape)
+    tiles, constants = _tiles(values, initial)
+    size = ((time + 1) // 2 + 1) * constants["W"]
+    scratch = values.new_empty(batch * tiles * 2 * size, dtype=torch.float64)
+    given = (
+        actions.contiguous(),
+        values.contiguous(),
+        lengths.contiguous(),
+        values if initial is None else initial.contiguous(),
     )
-
-
-torch.library.register_fake(_FORWARD, gradient.fake_forward)
-torch.library.register_fake(_BACKWARD, gradient.fake_backward)
-torch.library.register_autograd(_FORWARD, _gradient, setup_context=_save_inputs)
-torch.library.register_autograd(_BACKWARD, _refuse_second_gradient)
+    kernel = gpu_kernels("superposition_stack").forward
+    launch(kernel, (batch, tiles), (*given, readings, scratch), time, columns, **constants)
+    return readings

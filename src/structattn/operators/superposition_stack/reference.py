@@ -4,11 +4,21 @@ Legend: V the stack, a matrix whose row 1 is the top; a the probabilities of pus
 r the reading. Shapes: B batch, T time, R rows, m size of a vector.
 """
 
+from enum import IntEnum
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import inside
+
+
+class SuperpositionAction(IntEnum):
+    """Index of each action on the last axis of ``actions``."""
+
+    PUSH = 0
+    NO_OP = 1
+    POP = 2
 
 
 def superposition_step(

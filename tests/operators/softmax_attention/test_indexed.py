@@ -1,10 +1,10 @@
-"""Softmax attention to rows of a store: against the definition on copies of them."""
+"""Softmax attention to rows of a cache by index: equal to the definition on copies of the rows."""
 
 import pytest
 import torch
 
 from structattn.operators import softmax_attention
-from structattn.operators.softmax_attention.stored import softmax_attention_stored
+from structattn.operators.softmax_attention.indexed import softmax_attention_indexed
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 SIZES = [(1, 1, 1, 1), (3, 7, 8, 8), (5, 66, 9, 13), (4, 0, 3, 2)]  # B, S, D, E
@@ -12,18 +12,18 @@ HEADS, ROWS = 2, 50
 
 
 def stored(batch, keys, size, value_size, dtype=torch.float64):
-    """A query, keys and values, and slots, with rows that nobody reads full of NaN."""
+    """A query, keys and values, and row_indices, with rows that nobody reads full of NaN."""
     generator = torch.Generator().manual_seed(batch + keys)
     query = torch.randn(batch, HEADS, 1, size, generator=generator, dtype=torch.float64)
     rows = torch.randn(ROWS, HEADS, size + value_size, generator=generator, dtype=torch.float64)
-    slots = torch.randint(0, ROWS - 1, (batch, keys), generator=generator)
-    rows[~torch.isin(torch.arange(ROWS), slots)] = torch.nan
-    return query.to(dtype), *rows.to(dtype).split([size, value_size], dim=2), slots
+    row_indices = torch.randint(0, ROWS - 1, (batch, keys), generator=generator)
+    rows[~torch.isin(torch.arange(ROWS), row_indices)] = torch.nan
+    return query.to(dtype), *rows.to(dtype).split([size, value_size], dim=2), row_indices
 
 
-def on_copies(query, keys, values, slots, memory_lengths=None):
+def on_copies(query, keys, values, row_indices, memory_lengths=None):
     """The definition, in float64."""
-    key, value = (rows[slots].transpose(1, 2).double() for rows in (keys, values))
+    key, value = (rows[row_indices].transpose(1, 2).double() for rows in (keys, values))
     lengths = None if memory_lengths is None else torch.ones_like(memory_lengths)
     ends = {"lengths": lengths, "memory_lengths": memory_lengths}
     return softmax_attention(query.double(), key, value, implementation="reference", **ends)
@@ -35,7 +35,7 @@ def on_copies(query, keys, values, slots, memory_lengths=None):
 def test_equals_the_definition(dtype, sizes, ended):
     tensors = stored(*sizes, dtype)
     lengths = torch.arange(sizes[0]).clamp(max=sizes[1]) if ended else None
-    found = softmax_attention_stored(*tensors, memory_lengths=lengths)
+    found = softmax_attention_indexed(*tensors, memory_lengths=lengths)
     assert found.dtype == dtype
     torch.testing.assert_close(
         found.double(), on_copies(*tensors, memory_lengths=lengths), rtol=0, atol=TOLERANCE[dtype]
@@ -44,30 +44,30 @@ def test_equals_the_definition(dtype, sizes, ended):
 
 def test_threads_change_nothing(monkeypatch):
     tensors = stored(60, 300, 16, 16)  # more work than one thread is given
-    alone = softmax_attention_stored(*tensors)
+    alone = softmax_attention_indexed(*tensors)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(softmax_attention_stored(*tensors), alone)
+    assert torch.equal(softmax_attention_indexed(*tensors), alone)
 
 
-@pytest.mark.parametrize("slot", [-1, ROWS, 2**40])
-def test_rows_that_are_not_there(slot):
-    query, keys, values, slots = stored(3, 7, 8, 8)
-    slots[1, 3] = slot
+@pytest.mark.parametrize("index", [-1, ROWS, 2**40])
+def test_rows_that_are_not_there(index):
+    query, keys, values, row_indices = stored(3, 7, 8, 8)
+    row_indices[1, 3] = index
     with pytest.raises(IndexError, match="slots name rows that are not there"):
-        softmax_attention_stored(query, keys, values, slots)
+        softmax_attention_indexed(query, keys, values, row_indices)
 
 
 def test_what_does_not_fit():
-    query, keys, values, slots = stored(3, 7, 8, 8)
+    query, keys, values, row_indices = stored(3, 7, 8, 8)
     with pytest.raises(ValueError, match=r"query has shape \(3, 2, 2, 8\)"):
-        softmax_attention_stored(query.expand(3, 2, 2, 8), keys, values, slots)
+        softmax_attention_indexed(query.expand(3, 2, 2, 8), keys, values, row_indices)
     with pytest.raises(ValueError, match=r"keys has shape \(50, 2, 7\)"):
-        softmax_attention_stored(query, keys[..., 1:], values, slots)
-    with pytest.raises(ValueError, match=r"slots has shape \(2, 7\)"):
-        softmax_attention_stored(query, keys, values, slots[1:])
+        softmax_attention_indexed(query, keys[..., 1:], values, row_indices)
+    with pytest.raises(ValueError, match=r"row_indices has shape \(2, 7\)"):
+        softmax_attention_indexed(query, keys, values, row_indices[1:])
     with pytest.raises(ValueError, match=r"keys is torch\.float32"):
-        softmax_attention_stored(query, keys.float(), values, slots)
-    with pytest.raises(ValueError, match="slots has dtype"):
-        softmax_attention_stored(query, keys, values, slots.int())
+        softmax_attention_indexed(query, keys.float(), values, row_indices)
+    with pytest.raises(ValueError, match="row_indices has dtype"):
+        softmax_attention_indexed(query, keys, values, row_indices.int())
     with pytest.raises(RuntimeError, match="no gradient"):
-        softmax_attention_stored(query, keys.clone().requires_grad_(), values, slots)
+        softmax_attention_indexed(query, keys.clone().requires_grad_(), values, row_indices)

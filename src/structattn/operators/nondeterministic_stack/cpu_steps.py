@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.kernels import compiled_kernels
-from structattn.operators.nondeterministic_stack.gradient import reach_of
+from structattn.operators.common.kernels import kernel_module
+from structattn.operators.common.registration import refuse_double_backward
+from structattn.operators.nondeterministic_stack.cpu import kernel_window
 from structattn.operators.nondeterministic_stack.states import NondeterministicStackState
 
 _FIRST_ROOM = 64  # steps
@@ -26,11 +27,8 @@ _FIRST_ROOM = 64  # steps
 
 @functools.cache
 def _kernel(name: str, dtype: torch.dtype | None = None) -> Callable[..., Any]:
-    found = compiled_kernels()
-    if found is None:
-        raise RuntimeError("the compiled extension is not installed; the public functions check this first")
     suffix = "" if dtype is None else "_" + str(dtype).removeprefix("torch.")
-    function: Callable[..., Any] = getattr(found[1], f"nondeterministic_stack_{name}{suffix}")
+    function: Callable[..., Any] = getattr(kernel_module(), f"nondeterministic_stack_{name}{suffix}")
     return function
 
 
@@ -179,12 +177,7 @@ class _Once(torch.autograd.Function):
     def forward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         return gradients
 
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
-        raise NotImplementedError(
-            "nondeterministic_stack_step has no second derivative in its kernel; a state made with "
-            "implementation='reference' has one"
-        )
+    backward = staticmethod(refuse_double_backward("nondeterministic_stack_step", "CPU"))
 
 
 class KernelState(NondeterministicStackState):
@@ -198,7 +191,7 @@ class KernelState(NondeterministicStackState):
     def initial(bottom: Tensor, batch: int, states: int, symbols: int, window: int | None) -> "KernelState":
         """No steps yet."""
         bottom = bottom.contiguous()
-        records = Records(batch, _FIRST_ROOM, states, symbols, len(bottom), reach_of(window))
+        records = Records(batch, _FIRST_ROOM, states, symbols, len(bottom), kernel_window(window))
         others = states * symbols - 1
         reading = F.pad(bottom.expand(batch, 1, -1), (0, 0, 0, others)).view(batch, states, symbols, len(bottom))
         return KernelState(reading, records, 0, _Start.apply(bottom, records))  # type: ignore[no-untyped-call]

@@ -8,18 +8,18 @@ from structattn.operators.softmax_attention.visibility import Visibility, withou
 
 
 def softmax_attention_fused(inputs: list[Tensor], visible: Visibility, scale: float, dropout: float) -> Tensor:
-    """Outputs (B, H, T, E); arguments as for the definition.
+    """Return the outputs (B, H, T, E); arguments as for the definition.
 
-    Where one length serves queries and keys, keys past the end are later than every query that counts, so a causal mask
-    hides them already, and torch's quickest kernel, which takes no other mask, can serve.
+    If queries and keys have the same lengths, the causal mask already hides the keys past the end from every query that
+    counts, so no other mask is needed and torch can use its fastest kernel.
     """
     query, key, value = inputs
     query = without_end(query, visible.lengths)
     key, value = without_end(key, visible.memory_lengths), without_end(value, visible.memory_lengths)
-    told_by_order = visible.mask is None and (
+    causal_suffices = visible.mask is None and (
         visible.memory_lengths is None or (visible.causal and visible.memory_lengths is visible.lengths)
     )
-    if told_by_order:
+    if causal_suffices:
         outputs = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=visible.causal, scale=scale
         )

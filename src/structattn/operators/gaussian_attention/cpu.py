@@ -1,0 +1,128 @@
+"""Gaussian attention by the compiled CPU kernel: a banded product, linear in the values.
+
+Forward and backward are each the gradient of the other, so the second derivative exists.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
+from structattn.operators.common.registration import register
+
+
+def _empty(like: Tensor, time: int) -> Tensor:
+    """Allocate (B, H, time, d), laid out as (B, time, H, d) where ``like`` is, otherwise contiguous."""
+    batch, heads, _, size = like.shape
+    if like.stride(1) < like.stride(2):
+        return like.new_empty(batch, time, heads, size).transpose(1, 2)
+    return like.new_empty(batch, heads, time, size)
+
+
+def _run(
+    direction: str,
+    keys: int,
+    source: Tensor,
+    outputs: Tensor,
+    views: list[tuple[int, ...]],
+    band: tuple[Tensor | None, ...],
+    *rest: int,
+) -> None:
+    """Run a kernel from ``source`` to ``outputs``, (B, H, time, d), for a band of weights, starts and lengths."""
+    weights, starts, *ends = (None if tensor is None else tensor.contiguous() for tensor in band)
+    if weights is None or starts is None or weights.dtype != source.dtype:
+        raise RuntimeError("gaussian attention kernel: expected starts, and weights in the dtype of the values")
+    tables, heads, rows, taps = weights.shape
+    sizes = (outputs.shape[0], heads, starts.shape[2], keys, outputs.shape[3], taps, tables, rows)
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (weights, starts, *ends)]
+    call = kernel_module().GaussianAttentionCall(sizes, addresses)
+    kernel = kernel_for(f"gaussian_attention_{direction}", source.dtype)
+    kernel(call, *views, *rest, torch.get_num_threads())
+
+
+def _empty_outputs(values: Tensor, weights: Tensor, starts: Tensor, *_: Any) -> Tensor:
+    return _empty(values, starts.shape[2])
+
+
+def _empty_gradient(cotangent: Tensor, *rest: Any) -> Tensor:
+    return _empty(cotangent, rest[-1])
+
+
+def _save_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:5])
+    ctx.keys = inputs[0].shape[2]
+
+
+def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+    return gaussian_attention_backward(cotangent, *ctx.saved_tensors, ctx.keys), None, None, None, None
+
+
+def _second_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+    return gaussian_attention_cpu(cotangent, *ctx.saved_tensors), None, None, None, None, None
+
+
+@register("gaussian_attention", fake=_empty_outputs, gradient=_gradient, save=_save_band)
+def gaussian_attention_cpu(
+    values: Tensor, weights: Tensor, starts: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
+) -> Tensor:
+    """sum_k w_ik v_{s_i + k}, (B, H, T, d).
+
+    Args:
+        values: (B, H, S, d), float32 or float64.
+        weights: w, (B, H, T, K) in the same dtype, where B may be 1, and T as well if all queries have the same; only
+            the ends of a row may be zero. Not differentiable.
+        starts: s, (B, H, T) with the same B, int64; keys outside of 0 to S - 1 are left out.
+        lengths: of the queries, (B,) int64, or None.
+        memory_lengths: of the keys, (B,) int64, or None.
+    """
+    values = contiguous_rows(values)
+    outputs = _empty_outputs(values, weights, starts)
+    views = [strided_view(values), strided_view(outputs)]
+    _run("forward", values.shape[2], values, outputs, views, (weights, starts, lengths, memory_lengths))
+    return outputs
+
+
+@register("gaussian_attention_backward", fake=_empty_gradient, gradient=_second_gradient, save=_save_band)
+def gaussian_attention_backward(
+    cotangent: Tensor,
+    weights: Tensor,
+    starts: Tensor,
+    lengths: Tensor | None,
+    memory_lengths: Tensor | None,
+    keys: int,
+) -> Tensor:
+    """Gradient of the values (B, H, S, d)."""
+    cotangent = contiguous_rows(cotangent)
+    gradient = _empty(cotangent, keys)
+    views = [strided_view(cotangent), strided_view(gradient)]
+    _run("backward", keys, cotangent, gradient, views, (weights, starts, lengths, memory_lengths))
+    return gradient
+
+
+def _empty_indexed(values: Tensor, row_indices: Tensor, *_: Any) -> Tensor:
+    return values.new_empty(len(row_indices), 1, *values.shape[1:]).transpose(1, 2)
+
+
+@register("gaussian_attention_indexed", fake=_empty_indexed)
+def gaussian_attention_indexed_cpu(
+    values: Tensor, row_indices: Tensor, weights: Tensor, starts: Tensor, memory_lengths: Tensor | None
+) -> Tensor:
+    """sum_k w_k v_{row_indices[s + k]}, (B, H, 1, d), not differentiable.
+
+    Args:
+        values: (N, H, d), float32 or float64.
+        row_indices: (B, S) int64, the rows that are each sequence's values.
+        weights: as for ``gaussian_attention_cpu``, for one query.
+        starts: likewise.
+        memory_lengths: the number of rows that count, (B,) int64, or None.
+
+    Raises:
+        IndexError: a row index is not one of 0 to N - 1.
+    """
+    values, row_indices = contiguous_rows(values), row_indices.contiguous()
+    outputs = _empty_indexed(values, row_indices)
+    views = [(values.data_ptr(), 0, values.stride(1), values.stride(0)), strided_view(outputs)]
+    band = (weights, starts, None, memory_lengths)
+    _run("stored", row_indices.shape[1], values, outputs, views, band, row_indices.data_ptr(), len(values))
+    return outputs

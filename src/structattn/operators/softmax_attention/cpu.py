@@ -1,0 +1,183 @@
+"""Softmax attention by the compiled CPU kernel."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
+from structattn.operators.common.registration import refuse_double_backward, register
+
+_NO_VIEW = (0, 0, 0, 0)
+
+
+class Options(NamedTuple):
+    """Scale, dropout rate, and two flags as numbers: causal; whether the weights or the bias's gradient are wanted.
+
+    One argument of the operators for all of them: torch's cost of a call grows with the square of the number of
+    arguments.
+    """
+
+    scale: float
+    dropout: float
+    causal: float
+    wanted: float
+
+
+def _empty(like: Tensor, size: int) -> Tensor:
+    """Allocate (B, H, T, size), laid out as (B, T, H, size), because heads are merged or projected next."""
+    batch, heads, time, _ = like.shape
+    return like.new_empty(batch, time, heads, size).transpose(1, 2)
+
+
+def _pairs(query: Tensor, key: Tensor, wanted: float) -> Tensor:
+    """Allocate zeros (B, H, T, S), of which the kernel writes the visible pairs; an empty tensor if not wanted."""
+    return query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+
+
+def _optional_view(tensor: Tensor | None) -> tuple[int, ...]:
+    return _NO_VIEW if tensor is None or tensor.dim() < 4 else strided_view(tensor)
+
+
+def _expanded_bias(bias: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Expand the bias to (B, H, T, S); only a broadcast over the keys is copied."""
+    return contiguous_rows(bias.expand(*bias.shape[:3], shape[3])).expand(shape)
+
+
+def _run(
+    direction: str,
+    inputs: tuple[Tensor, ...],
+    bias: Tensor | None,
+    extras: tuple[Tensor | None, Tensor | None],
+    options: Options,
+    *views: list[tuple[int, ...]],
+) -> None:
+    query, key, value = inputs
+    scale, dropout, causal, _ = options
+    if dropout > 0 and extras[1] is None:
+        raise ValueError(f"dropout={dropout} needs a seed")
+    sizes = (*query.shape[:3], key.shape[2], query.shape[3], value.shape[3])
+    expanded = None if bias is None else _expanded_bias(bias, sizes[:4])  # may be a copy: alive while the kernel runs
+    kept = [None if tensor is None else tensor.contiguous() for tensor in extras]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in kept]
+    call = kernel_module().SoftmaxAttentionCall(
+        sizes, bool(causal), scale, dropout, *addresses, _optional_view(expanded)
+    )
+    kernel = kernel_for(f"softmax_attention_{direction}", query.dtype)
+    kernel(call, [strided_view(tensor) for tensor in inputs], *views, torch.get_num_threads())
+
+
+def _empty_gradients(
+    cotangent: Tensor, weights_cotangent: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_query, grad_key, grad_value = (_empty(tensor, tensor.shape[3]) for tensor in (query, key, value))
+    return grad_query, grad_key, grad_value, _pairs(query, key, Options(*rest[-1]).wanted)
+
+
+@register(
+    "softmax_attention_backward", fake=_empty_gradients, gradient=refuse_double_backward("softmax_attention", "CPU")
+)
+def softmax_attention_backward(
+    cotangent: Tensor,
+    weights_cotangent: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    ends: Tensor | None,
+    seed: Tensor | None,
+    options: list[float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value, and of the scores (B, H, T, S) if wanted."""
+    inputs = (contiguous_rows(query), contiguous_rows(key), contiguous_rows(value))
+    cotangent = contiguous_rows(cotangent)
+    weights_cotangent = None if weights_cotangent is None else contiguous_rows(weights_cotangent)
+    gradients = _empty_gradients(cotangent, weights_cotangent, query, key, value, options)
+    cotangents = [strided_view(cotangent), _optional_view(weights_cotangent)]
+    results = [_optional_view(tensor) for tensor in gradients]
+    _run("backward", inputs, bias, (ends, seed), Options(*options), cotangents, results)
+    return gradients
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:6])
+    ctx.options = inputs[6][:3]
+
+
+def _gradient(ctx: Any, cotangent: Tensor | None, weights_cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
+    query, key, value, bias, ends, seed = ctx.saved_tensors
+    bias_wanted = ctx.needs_input_grad[3]
+    if cotangent is None:
+        cotangent = value.new_zeros(*query.shape[:3], value.shape[3])
+    *gradients, pairs = softmax_attention_backward(
+        cotangent, weights_cotangent, query, key, value, bias, ends, seed, [*ctx.options, float(bias_wanted)]
+    )
+    return (*gradients, pairs.sum_to_size(bias.shape) if bias_wanted else None, None, None, None)
+
+
+def _empty_outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _empty(query, value.shape[3]), _pairs(query, key, Options(*rest[-1]).wanted)
+
+
+@register("softmax_attention", fake=_empty_outputs, gradient=_gradient, save=_save)
+def softmax_attention_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    ends: Tensor | None,
+    seed: Tensor | None,
+    options: list[float],
+) -> tuple[Tensor, Tensor]:
+    """Outputs (B, H, T, E) and weights (B, H, T, S), the latter empty unless wanted.
+
+    Args:
+        query: float32 or float64, checked, as key and value are.
+        key: (B, H, S, D).
+        value: (B, H, S, E).
+        bias: of the same dtype, with four axes, which broadcast to (B, H, T, S).
+        ends: (2, B) int64, the lengths of queries and of keys.
+        seed: (1,) int64, which decides which weights are dropped; required if the dropout rate is above 0.
+        options: see ``Options``.
+    """
+    outputs, weights = _empty_outputs(query, key, value, options)
+    inputs = (contiguous_rows(query), contiguous_rows(key), contiguous_rows(value))
+    _run("forward", inputs, bias, (ends, seed), Options(*options), [strided_view(outputs), _optional_view(weights)])
+    return outputs, weights
+
+
+def _empty_indexed(query: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> Tensor:
+    return _empty(query, values.shape[2])
+
+
+@register("softmax_attention_indexed", fake=_empty_indexed)
+def softmax_attention_indexed_cpu(
+    query: Tensor, keys: Tensor, values: Tensor, row_indices: Tensor, ends: Tensor | None, scale: float
+) -> Tensor:
+    """Outputs (B, H, 1, E), not differentiable.
+
+    Args:
+        query: (B, H, 1, D), float32 or float64, checked.
+        keys: (N, H, D).
+        values: (N, H, E).
+        row_indices: (B, S) int64, the rows that are each sequence's keys and values.
+        ends: (B,) int64, the number of rows that count; all where None.
+        scale: factor of the scores.
+
+    Raises:
+        IndexError: a row index is not one of 0 to N - 1.
+    """
+    outputs = _empty_indexed(query, keys, values)
+    query, keys, values = contiguous_rows(query), contiguous_rows(keys), contiguous_rows(values)
+    (batch, heads, _, size), value_size = query.shape, values.shape[2]
+    row_indices = row_indices.contiguous()
+    both_ends = None if ends is None else torch.stack((torch.ones_like(ends), ends))
+    sizes = (batch, heads, 1, row_indices.shape[1], size, value_size)
+    address = 0 if both_ends is None else both_ends.data_ptr()
+    call = kernel_module().SoftmaxAttentionCall(sizes, False, scale, 0.0, address, 0, _NO_VIEW)
+    rows = [(tensor.data_ptr(), 0, tensor.stride(1), tensor.stride(0)) for tensor in (keys, values)]
+    kernel = kernel_for("softmax_attention_stored", query.dtype)
+    views = [strided_view(query), *rows], strided_view(outputs)
+    kernel(call, *views, row_indices.data_ptr(), len(keys), torch.get_num_threads())
+    return outputs

@@ -1,0 +1,46 @@
+"""The stratified stack by the compiled CPU kernel."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.kernels import run_kernel
+from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+
+
+def _empty_readings(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)
+
+
+def _empty_gradients(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
+    return grad_actions, grad_values
+
+
+@register(
+    "stratified_stack_backward", fake=_empty_gradients, gradient=refuse_double_backward("stratified_stack", "CPU")
+)
+def stratified_stack_backward(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of actions and values."""
+    gradients = _empty_gradients(cotangent, actions, values, lengths)
+    tensors = (cotangent, actions, values, lengths, *gradients)
+    run_kernel("stratified_stack_backward", values.dtype, tensors, *values.shape)
+    return gradients
+
+
+def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
+    saved = ctx.saved_tensors  # read once: activation checkpointing recomputes them on every access
+    return *stratified_stack_backward(cotangent, *saved), None
+
+
+@register("stratified_stack", fake=_empty_readings, gradient=_gradient, save=save_inputs)
+def stratified_stack_cpu(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+    """Readings; arguments as for the public function, checked, float32 or float64."""
+    readings = _empty_readings(actions, values, lengths)
+    run_kernel("stratified_stack_forward", values.dtype, (actions, values, lengths, readings), *values.shape)
+    return readings

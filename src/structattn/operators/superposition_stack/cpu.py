@@ -1,0 +1,56 @@
+"""The superposition stack by the compiled CPU kernel."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structattn.operators.common.kernels import run_kernel
+from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+
+
+def empty_readings(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
+    """Allocate the readings."""
+    return torch.empty_like(values, memory_format=torch.contiguous_format)
+
+
+def empty_gradients(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate the gradients of actions, values and initial; the third is empty if there is no initial row."""
+    grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
+    return grad_actions, grad_values, values.new_empty((0,) if initial is None else initial.shape)
+
+
+@register(
+    "superposition_stack_backward",
+    fake=empty_gradients,
+    gradient=refuse_double_backward("superposition_stack", "CPU"),
+)
+def superposition_stack_backward(
+    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of actions, values and initial."""
+    gradients = empty_gradients(cotangent, actions, values, lengths, initial)
+    outputs = gradients if initial is not None else (*gradients[:2], None)
+    tensors = (cotangent, actions, values, lengths, initial, *outputs)
+    run_kernel("superposition_stack_backward", values.dtype, tensors, *values.shape)
+    return gradients
+
+
+def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
+    saved = ctx.saved_tensors  # read once: activation checkpointing recomputes them on every access
+    grad_actions, grad_values, grad_initial = superposition_stack_backward(cotangent, *saved)
+    return grad_actions, grad_values, None, None if saved[3] is None else grad_initial
+
+
+@register("superposition_stack", fake=empty_readings, gradient=_gradient, save=save_inputs)
+def superposition_stack_cpu(
+    actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
+) -> Tensor:
+    """Readings; arguments as for the public function, checked, float32 or float64."""
+    readings = empty_readings(actions, values, lengths, initial)
+    run_kernel(
+        "superposition_stack_forward", values.dtype, (actions, values, lengths, initial, readings), *values.shape
+    )
+    return readings
