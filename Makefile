@@ -1,5 +1,6 @@
 # make demo    from nothing to a report: install, make a language, train two models, compare them with the best possible score
-# make test    install and run the tests
+# make test    install and run the tests, without the slow ones
+# make test-all    the same with the slow ones
 # make check   format, lint, types, tests: what CI runs
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,17 +9,17 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test lint check bench clean
+.PHONY: install demo test test-all lint check bench clean
 
 install: $(VENV)/installed
 demo: $(VENV)/installed
 	$(BIN)/structattn demo
 
-# The second run holds the shapes in the signatures of layers and models to what passes through them; tracing cannot be watched
-# that way, so compilation stays out of it.
 test: $(VENV)/installed
-	$(PYTEST)
-	$(PYTEST) tests/contracts -k 'not compilation' -q --jaxtyping-packages=structattn.attention,structattn.models,beartype.beartype
+	$(PYTEST) -m "not slow" --durations=10
+
+test-all: $(VENV)/installed
+	$(PYTEST) --durations=10
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -1,6 +1,8 @@
-"""Translation runs that have learnt nothing, made without training."""
+"""The choice of the cases that `make test` runs, and translation runs of random weights, made without training."""
 
+import itertools
 import random
+from collections import defaultdict
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from structattn.settings.run import resolve_settings
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 SIZES = {"width": 8, "heads": 2, "feedforward_width": 8}
+SLOW_TESTS = pytest.StashKey[int]()
 SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 
 
@@ -48,3 +51,72 @@ def translation_run(parallel_data, tmp_path):
         return TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
 
     return make
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    functions = defaultdict(list)
+    for item in items:
+        functions[item.nodeid.split("[")[0]].append(item)
+    whole = not any("[" in argument for argument in config.args)
+    for name, cases in functions.items():
+        if mark := cases[0].get_closest_marker("covering"):
+            make_slow(cases, set(covering_cases([values_of(case) for case in cases], *mark.args)))
+        if mark := cases[0].get_closest_marker("quick"):
+            identifiers = [case.callspec.id for case in cases]
+            if whole and (unknown := set(mark.args) - set(identifiers)):
+                raise pytest.UsageError(f"{name}: quick names {sorted(unknown)}, which are no cases: {identifiers}")
+            make_slow(cases, {index for index, found in enumerate(identifiers) if found in mark.args})
+
+
+def make_slow(cases, kept):
+    for index, case in enumerate(cases):
+        if index not in kept:
+            case.add_marker(pytest.mark.slow)
+
+
+def values_of(case):
+    """Return the values of a case; parameters of one list count as one, and identity tells values apart."""
+    joined = {}
+    for mark in case.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        joined |= {name.strip(): tuple(names) for name in names}
+    values = defaultdict(list)
+    for name, value in sorted(case.callspec.params.items()):
+        values[joined.get(name, name)].append(id(value))
+    return tuple((names, *found) for names, found in values.items())
+
+
+def covering_cases(cases, strength):
+    """Greedily few indices of cases that hold all combinations of so many values that occur in any case."""
+    held = [set(itertools.combinations(case, min(strength, len(case)))) for case in cases]
+    missing, chosen = set().union(*held), []
+    while missing:
+        best = max(range(len(cases)), key=lambda index: len(held[index] & missing))
+        missing -= held[best]
+        chosen.append(best)
+    return chosen
+
+
+def pytest_deselected(items):
+    if items:
+        stash = items[0].config.stash
+        slow = sum(item.get_closest_marker("slow") is not None for item in items)
+        stash[SLOW_TESTS] = stash.get(SLOW_TESTS, 0) + slow
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """A worker hands the number on to the process that reports it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["slow_tests"] = session.config.stash.get(SLOW_TESTS, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[SLOW_TESTS] = getattr(node, "workeroutput", {}).get("slow_tests", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(SLOW_TESTS, 0):
+        terminalreporter.write_line(f"{count} slow tests were deselected; `make test-all` runs them")

@@ -115,6 +115,7 @@ def test_padding_on_either_side_does_not_leak(layer, poison):
         assert (result.masked_select(where) == 0).all()
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("which", ["both", "sequence", "memory"])
 def test_a_padded_batch_equals_its_members_alone(layer, which):
     x, memory = examples()
@@ -172,6 +173,7 @@ def taken_apart(state):
     return [] if state is None else [torch.as_tensor(state)]
 
 
+@pytest.mark.shapes
 @torch.no_grad()
 @pytest.mark.parametrize("memory_lengths", [None, MEMORY_LENGTHS])
 def test_a_state_is_a_value_and_can_be_selected(layer, memory_lengths):
@@ -204,6 +206,7 @@ def test_saved_and_loaded_is_the_same(layer):
     assert torch.equal(other(x, memory), layer(x, memory))
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 0, 3), (2, 3, 0), (2, 0, 0), (0, 3, 4)])
 def test_short_and_empty(layer, sizes):
     x, memory = examples(*sizes)
@@ -225,6 +228,7 @@ def test_without_a_memory_only_a_bias_is_left(layer, source):
     assert (grad_memory == 0).all()
 
 
+@pytest.mark.shapes
 def test_explanation_is_complete(layer):
     x, memory = examples()
     record = layer.explain(x, memory, LENGTHS, MEMORY_LENGTHS)
@@ -241,6 +245,7 @@ def test_explanation_is_complete(layer):
             torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
+@pytest.mark.shapes
 def test_autocast_keeps_the_result_close(layer):
     layer, (x, memory) = layer.float(), examples(dtype=torch.float32)
     expected, weights = layer.attend(x, memory)
@@ -253,6 +258,7 @@ def test_autocast_keeps_the_result_close(layer):
     assert (result - expected)[alike].norm() <= 0.05 * expected[alike].norm()
 
 
+@pytest.mark.shapes
 def test_attending_gives_the_output_and_its_weights(layer):
     x, memory = examples()
     y, weights = layer.attend(x, memory, LENGTHS, MEMORY_LENGTHS)
@@ -260,6 +266,7 @@ def test_attending_gives_the_output_and_its_weights(layer):
     torch.testing.assert_close(weights, layer.explain(x, memory, LENGTHS, MEMORY_LENGTHS).weights)
 
 
+@pytest.mark.quick("gaussian, learned head", "hard", "softmax")
 def test_survives_compilation(layer):
     x, memory = examples()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

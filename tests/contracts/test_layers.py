@@ -55,6 +55,11 @@ LAYERS = {
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }
+# Of each mechanism the variant that has the most in it: what compiles with these compiles with less.
+REPRESENTATIVES = (
+    *("gaussian, learned heads", "hard, relative", "softmax, rotary"),
+    *("superposition", "stack pointer", "nondeterministic"),
+)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 MECHANISM_DETAILS = {
     "gaussian": set(),
@@ -128,6 +133,7 @@ def test_padding_does_not_leak(layer, poison):
         assert torch.equal(result, expected)
 
 
+@pytest.mark.shapes
 def test_a_padded_batch_equals_its_members_alone(layer):
     lengths, x = torch.tensor([7, 1, 4]), examples()
     here = torch.arange(7) < lengths[:, None]
@@ -206,6 +212,7 @@ def test_branches_do_not_meet(layer):
     assert_close(z, layer(mixed)[:, -1], 1e-12)
 
 
+@pytest.mark.shapes
 def test_states_can_be_selected(layer):
     x, chosen = examples(), torch.tensor([2, 0, 0, 1])
     _, state = layer.step(x[:, 0], layer.initial_state(3))
@@ -236,6 +243,7 @@ def test_saved_and_loaded_is_the_same(layer):
     assert torch.equal(other(x), layer(x))
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("shape", [(2, 1), (2, 0), (0, 4), (0, 0)])
 def test_short_and_empty(layer, shape):
     x = examples(*shape)
@@ -246,6 +254,7 @@ def test_short_and_empty(layer, shape):
     assert (gradients(layer, x, torch.zeros(shape[0], dtype=torch.int64))[0] == 0).all()
 
 
+@pytest.mark.shapes
 def test_explanation_is_complete(layer):
     lengths, x = torch.tensor([7, 3, 0]), examples()
     record = layer.explain(x, lengths)
@@ -266,6 +275,7 @@ def test_explanation_is_complete(layer):
         torch.testing.assert_close(total, torch.ones_like(total))
 
 
+@pytest.mark.shapes
 def test_autocast_keeps_the_result_close(layer):
     layer, x = layer.float(), examples(dtype=torch.float32)
     expected = layer(x)
@@ -286,6 +296,7 @@ def _chosen_alike(layer, x):
     return alike
 
 
+@pytest.mark.quick(*REPRESENTATIVES)
 def test_survives_compilation(layer):
     x, lengths = examples(), torch.tensor([7, 3, 1])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -302,6 +313,7 @@ def test_xavier_matrices_are_views_of_the_parameters(layer):
         assert sum(matrix.numel() for matrix in matrices) == sum(p.numel() for p in layer.parameters() if p.dim() == 2)
 
 
+@pytest.mark.quick(*REPRESENTATIVES)
 @torch.no_grad()
 def test_a_step_can_be_exported(layer):
     """By torch.export, for a state of the length that it has; the kernel's state is no tensor, the definition's is."""
@@ -315,6 +327,7 @@ def test_a_step_can_be_exported(layer):
     assert_close(program.module()(x[:, 3], *tensors)[0], expected)
 
 
+@pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack pointer")
 @torch.no_grad()
 def test_steps_survive_compilation(layer):
     """Two of them, choosing between."""

@@ -51,6 +51,7 @@ def test_a_block_of_nothing_is_the_identity():
     assert empty.explain(x)[1] == []
 
 
+@pytest.mark.shapes
 @torch.no_grad()
 @pytest.mark.parametrize("absent", [{}, {"attention": None}, {"feedforward": None}, {"stack": None}])
 def test_step_by_step_equals_the_whole(absent):
@@ -79,6 +80,7 @@ def test_weights_come_out_of_the_pass_itself():
     assert stack_only.attend(x)[1] == (None, None)
 
 
+@pytest.mark.shapes
 def test_explanations_say_where_they_come_from():
     layers, x, lengths = Layers([block(), block(attention=None)]), examples(), torch.tensor([5, 2])
     records = layers.explain(x, lengths)

@@ -35,6 +35,7 @@ def close(result, expected):
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.shapes
 @torch.no_grad()
 @pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"tied": "two-way"}])
 def test_step_by_step_equals_the_whole(settings):
@@ -101,6 +102,7 @@ def test_the_encoder_sees_both_sides_and_its_stack_the_left_one():
     assert (stack.weights.triu(1) == 0).all()
 
 
+@pytest.mark.shapes
 def test_explanations_of_both_sides():
     source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6, TARGET_LENGTHS)
     records = model().explain(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)

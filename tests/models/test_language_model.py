@@ -27,6 +27,7 @@ def tokens(batch=3, time=6):
     return drawn
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("settings", [{}, {"tied": True}, {"norm": "post"}, {"positions": "none"}])
 def test_step_by_step_equals_the_whole(settings):
     lm, ids = model(**settings), tokens()
@@ -75,6 +76,7 @@ def test_embeddings_are_scaled_and_placed():
     )
 
 
+@pytest.mark.shapes
 def test_explanations_one_for_each_layer():
     records = model().explain(tokens(), torch.tensor([6, 2, 4]))
     assert [record.mechanism for record in records] == ["softmax", "superposition", "nondeterministic", "softmax"]

@@ -28,6 +28,7 @@ def tokens():
     return torch.randint(3, VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("tied", [False, True])
 def test_only_the_positions_asked_for_are_predicted(tied):
     lm, ids = model(tied), tokens()
@@ -63,6 +64,7 @@ def test_the_mask_has_a_row_and_no_class():
     assert torch.equal(lm.embedding.class_rows()[0], lm.embedding.table.weight[2])
 
 
+@pytest.mark.shapes
 def test_explanations():
     records = model().explain(tokens(), torch.tensor([6, 2, 4]))
     assert [(record.layer, record.sublayer) for record in records] == [(0, "attention"), (1, "attention"), (1, "stack")]

@@ -63,6 +63,7 @@ def test_sublayers_are_residual_in_each_stream(norm):
     torch.testing.assert_close(together(made(x, LENGTHS, memory, MEMORY_LENGTHS)), together(y))
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("cross", [False, True])
 def test_step_by_step_equals_the_whole(norm, cross):
@@ -161,6 +162,7 @@ def test_dropout_acts_in_training_only():
     assert not torch.equal(made(x).syntactic, made(x).syntactic)
 
 
+@pytest.mark.shapes
 def test_explanation_is_the_attentions_own():
     made, x = block(norm="pre"), streams()
     expected = made.attention.layer.explain(made.attention.norm(x), LENGTHS)

@@ -123,6 +123,7 @@ SOURCE, LENGTHS = torch.tensor([[4, 8, 9, 2], [6, 2, 0, 0]]), torch.tensor([4, 2
 TARGET = torch.tensor([[1, 3, 4, 7, 3], [1, 5, 5, 6, 4]])
 
 
+@pytest.mark.shapes
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_by_step_equals_the_whole(kind):

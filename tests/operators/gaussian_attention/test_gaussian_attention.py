@@ -81,6 +81,7 @@ def table_by_hand(offsets, queries, keys, dtype, options):
     return torch.tensor(rows, dtype=torch.float64).view(len(offsets), queries, keys)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_equal_the_formula(form, dtype, shape):
@@ -94,6 +95,7 @@ def test_weights_equal_the_formula(form, dtype, shape):
     assert (found - wanted).norm() <= TOLERANCE[dtype] * max(wanted.norm(), 1e-30)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -244,6 +246,7 @@ def test_centres_far_outside(implementation):
     torch.testing.assert_close(nearest, expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("time", [1, 2, 7])
 def test_gradcheck(form, implementation, time):
@@ -355,6 +358,7 @@ def test_operator_is_well_registered(tables, rows):
         torch.library.opcheck(backward, (cotangent, weights, starts, *lengths, 6))
 
 
+@pytest.mark.quick("self-cpu", "window-reference", "normalized cross-cpu", "index-reference")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_survives_compilation(form, implementation):
     values, lengths = make(2, 6, 3), torch.tensor([6, 2])

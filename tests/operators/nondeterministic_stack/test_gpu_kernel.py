@@ -67,9 +67,11 @@ def assert_equals_definition(given, device, tolerance, *, lengths=None, window=N
         (3, 1, 2, 3, 1, torch.float64),
         (3, 2, 1, 2, 5, torch.float32),
         (1, 4, 2, 3, 5, torch.float64),
-        (1, 4, 3, 2, 1, torch.float32),
-        (1, 7, 1, 2, 33, torch.float32),
-        (1, 33, 1, 1, 1, torch.float64),
+        (1, 3, 3, 2, 1, torch.float32),
+        (1, 3, 1, 2, 33, torch.float32),
+        pytest.param(1, 4, 3, 2, 1, torch.float32, marks=pytest.mark.slow),
+        pytest.param(1, 7, 1, 2, 33, torch.float32, marks=pytest.mark.slow),
+        pytest.param(1, 33, 1, 1, 1, torch.float64, marks=pytest.mark.slow),
     ],
 )
 def test_kernel_equals_definition(random_inputs, gpu, batch, time, states, symbols, vector, dtype):
@@ -79,12 +81,15 @@ def test_kernel_equals_definition(random_inputs, gpu, batch, time, states, symbo
     assert_equals_definition(inputs.all, gpu, tolerance, lengths=lengths, dtype=dtype)
 
 
-@pytest.mark.parametrize("window", [1, 3])
-def test_window(random_inputs, gpu, window):
-    assert_equals_definition(random_inputs(1, 7, 1, 2, 1).all, gpu, 1e-10, window=window)
+@pytest.mark.parametrize(
+    ("time", "window"),
+    [(4, 1), (5, 3), *(pytest.param(7, window, marks=pytest.mark.slow) for window in (1, 3))],
+)
+def test_window(random_inputs, gpu, time, window):
+    assert_equals_definition(random_inputs(1, time, 1, 2, 1).all, gpu, 1e-10, window=window)
 
 
-@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 3])
 def test_sums_over_several_tiles(random_inputs, gpu, monkeypatch, window):
     constants = gpu_operators._constants
     monkeypatch.setattr(gpu_operators, "_constants", lambda *given: constants(*given) | {"K": 2, "J": 2, "MB": 2})
@@ -131,7 +136,7 @@ def test_forbidden_transitions_and_steps(random_inputs, gpu):
     assert (results[2][1, 2:] == 0).all()
 
 
-@pytest.mark.parametrize("extension", [True, False])
+@pytest.mark.parametrize("extension", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_doubles_lose_is_computed_again(random_inputs, gpu, monkeypatch, extension):
     """A push of weight e^-800 that a later pop raises again, beside a sequence that doubles hold."""
     if not extension:
@@ -144,7 +149,7 @@ def test_what_doubles_lose_is_computed_again(random_inputs, gpu, monkeypatch, ex
     assert_equals_definition(inputs.logits, gpu, 1e-5, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("scale", [30, 300, 1e4])
+@pytest.mark.parametrize("scale", [pytest.param(30, marks=pytest.mark.slow), 300, 1e4])
 def test_wild_logits(random_inputs, gpu, scale):
     assert_equals_definition(random_inputs(1, 4, 2, 1, 2, scale=scale).all, gpu, 1e-10)
 

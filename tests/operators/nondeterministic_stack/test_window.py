@@ -38,6 +38,7 @@ def assert_same(found, wanted, tolerance):
             assert float((x - r).norm()) <= tolerance * max(float(r.norm()), 1.0)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("time", "states", "symbols"), [(7, 1, 1), (5, 1, 2), (4, 2, 1), (4, 2, 2)])
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -69,6 +70,7 @@ def test_only_runs_without_far_pops_count(random_inputs, all_runs, time, states,
     assert steps.tolist() == [list(step) for step in best.steps]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("states", "symbols"), [*itertools.product((1, 2, 3), repeat=2), (4, 2)])
 @pytest.mark.parametrize("window", [1, 2, 5, 8])
 def test_kernel_equals_definition(random_inputs, states, symbols, window):
@@ -102,6 +104,7 @@ def test_wild_logits_keep_to_the_window(random_inputs, scale):
     assert_same(everything(inputs, window=4, implementation="cpu"), wanted, 1e-10)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("window", [19, 20, 1000])
 def test_a_window_as_long_as_the_sequence_changes_no_bit(random_inputs, implementation, window):

@@ -44,8 +44,9 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (3, 2, 5, torch.float32),
         (3, 7, 5, torch.float64),
         (3, 7, 1, torch.float32),  # so narrow that the stack of values is taken
-        (2, 33, 33, torch.float32),
-        (2, 33, 11, torch.float64),
+        (1, 33, 33, torch.float32),
+        pytest.param(2, 33, 33, torch.float32, marks=pytest.mark.slow),
+        pytest.param(2, 33, 11, torch.float64, marks=pytest.mark.slow),
     ],
 )
 def test_kernel_equals_definition(gpu, batch, time, width, dtype):
@@ -57,6 +58,7 @@ def test_kernel_equals_definition(gpu, batch, time, width, dtype):
         assert_equals_definition(given[:1], cotangent, lengths, TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 def test_sums_over_several_tiles(gpu):
     given = leaves(1, 70, 1, torch.float64, gpu)[:1]
     assert_equals_definition(given, torch.randn(1, 70, 71, dtype=torch.float64), None, 1e-12)

@@ -51,7 +51,7 @@ def assert_equals_definition(given, cotangent, lengths, tolerance):
         (3, 2, 5, torch.float32),
         (3, 7, 5, torch.float64),
         (3, 8, 3, torch.float32),
-        (1, 33, 1, torch.float32),
+        pytest.param(1, 33, 1, torch.float32, marks=pytest.mark.slow),
         (1, 5, 33, torch.float64),
     ],
 )
