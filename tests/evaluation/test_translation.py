@@ -293,7 +293,7 @@ def test_bleu_parts_words_as_the_settings_say(place, tmp_path, monkeypatch):
 
 
 def test_the_training_pairs_cannot_be_scored_as_text(place):
-    with pytest.raises(UsageError, match="the text of the training pairs is not kept"):
+    with pytest.raises(UsageError, match="the training text is not stored"):
         evaluate(place / "run", "train")
 
 
