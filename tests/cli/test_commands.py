@@ -18,7 +18,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_list_shows_what_the_registries_hold():
+def test_list_shows_all_registered_names():
     result = run("list")
     assert result.exit_code == 0
     names = {
@@ -34,7 +34,7 @@ def test_list_shows_what_the_registries_hold():
     assert [name for name in names if name not in result.output] == []
 
 
-def test_every_choice_has_a_line_of_its_own():
+def test_every_choice_has_a_description():
     entries = choices()
     mechanisms = {"softmax", "superposition", "nondeterministic", "stack_pointer", "gaussian", "hard", "none"}
     assert set(entries["mechanisms (model.layers)"]) == mechanisms
@@ -73,7 +73,7 @@ def test_doctor_fails_where_an_implementation_is_wrong(monkeypatch, error):
     assert "WRONG" in result.output
 
 
-def test_the_self_check_sees_a_wrong_implementation():
+def test_the_self_check_detects_a_wrong_implementation():
     def call(given, choice):
         return given[0] * (1.001 if choice == "cpu" else 1.0)
 
@@ -118,7 +118,7 @@ def test_prepare_text(tmp_path):
 
 
 def pairs(folder, count=6):
-    """So many pairs as two files and as a table."""
+    """Write pairs as two files and as a TSV file."""
     rows = [(f"das {number}. haus", f"the {number}th house") for number in range(count)]
     for name, text in (
         ("a.de", "".join(f"{row[0]}\n" for row in rows)),
@@ -134,8 +134,8 @@ def test_prepare_parallel(tmp_path):
     arguments = ["prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word"]
     result = run(*arguments, "-o", tmp_path / "data", "--no-joint")
     assert result.exit_code == 0, result.output
-    told = "parallel, 12 source and 12 target symbols; train 6 pairs of 18 and 18 tokens, valid 6 pairs"
-    assert told in result.output
+    summary = "parallel, 12 source and 12 target symbols; train 6 pairs of 18 and 18 tokens, valid 6 pairs"
+    assert summary in result.output
     result = run(*arguments, "-o", tmp_path / "joint", "--max-characters", 200, "--max-ratio", 4, "--drop-full-stops")
     assert result.exit_code == 0, result.output
     assert "parallel, 20 symbols" in result.output
@@ -145,18 +145,18 @@ def test_prepare_parallel(tmp_path):
     assert prepared.header.tokenizer["nfkc"] is True
 
 
-def test_prepare_parallel_of_two_files_alone(tmp_path):
+def test_prepare_parallel_from_training_files_only(tmp_path):
     two, table = pairs(tmp_path, 60)
     arguments = ["prepare", "parallel", "--train", *two, "--level", "word", "-o", tmp_path / "data"]
     refused = run(*arguments)
     assert refused.exit_code == 2
-    assert "--hold-out 0.02 takes some of the training pairs" in " ".join(refused.output.split())
+    assert "--hold-out 0.02 to hold out some of the training pairs" in " ".join(refused.output.split())
     result = run(*arguments, "--hold-out", 0.3)
     assert result.exit_code == 0, result.output
     assert set(open_prepared(tmp_path / "data").splits) == {"train", "valid", "test"}
     refused = run(*arguments, "--hold-out", 0.3, "--valid-tsv", table, "--test-tsv", table)
     assert refused.exit_code == 2
-    assert "--hold-out has nothing to do" in refused.output
+    assert "--hold-out has no effect" in refused.output
 
 
 def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
@@ -184,7 +184,7 @@ def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
     assert described.items() <= prepared.header.tokenizer.items()
 
 
-def test_refused_parallel_text_is_told_with_its_place(tmp_path):
+def test_invalid_parallel_text_is_reported_with_file_and_line(tmp_path):
     two, table = pairs(tmp_path)
     two[1].write_text(two[1].read_text() + "one more\n")
     result = run(
@@ -195,11 +195,11 @@ def test_refused_parallel_text_is_told_with_its_place(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_where_the_pairs_are_is_asked_once(tmp_path):
+def test_missing_and_contradicting_inputs_are_reported(tmp_path):
     two, table = pairs(tmp_path)
     for arguments, reason in (
-        (["--train", *two], "neither --valid nor --valid-tsv"),
-        (["--valid", *two], "neither --train nor --train-tsv"),
+        (["--train", *two], "neither --valid nor --valid-tsv is given"),
+        (["--valid", *two], "neither --train nor --train-tsv is given"),
         (["--train", *two, "--train-tsv", table, "--valid", *two], "--train and --train-tsv are both given"),
     ):
         result = run("prepare", "parallel", *arguments, "-o", tmp_path / "data")

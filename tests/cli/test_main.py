@@ -1,4 +1,4 @@
-"""Help is fast, errors become messages and exit codes."""
+"""Help imports nothing heavy; errors become messages and exit codes."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ def test_commands_without_models_do_not_import_torch(arguments):
     assert not re.search(r"\|\s+torch$", imported, re.MULTILINE)
 
 
-def test_all_commands_are_listed_in_the_order_of_their_use():
+def test_commands_are_listed_in_the_order_of_a_workflow():
     output = run("--help").output
     places = [output.index(f"│ {command[0]} ") for command in COMMANDS if len(command) == 1]
     assert places == sorted(places)
@@ -63,7 +63,11 @@ def test_all_commands_are_listed_in_the_order_of_their_use():
         (Interrupted("stopped; resume"), 75, "structattn: stopped; resume\n"),
         (KeyboardInterrupt(), 75, "structattn: interrupted; run the same command again\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "structattn: /x: Permission denied\n"),
-        (OSError(errno.ENOSPC, "No space left on device", "/x"), 1, "/x: No space left on device; free some space"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/x"),
+            1,
+            "/x: No space left on device; free some disk space",
+        ),
         (BrokenPipeError(), 1, ""),
     ],
 )
@@ -78,7 +82,7 @@ def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, cod
     assert "Traceback" not in result.output
 
 
-def test_an_error_of_the_program_keeps_its_traceback(monkeypatch, tmp_path):
+def test_a_bug_keeps_its_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr("structattn.reporting.write_report", lambda *_: 1 / 0)
     assert isinstance(run("report", tmp_path, "-o", tmp_path).exception, ZeroDivisionError)
     assert report.report
@@ -113,7 +117,7 @@ def test_a_misspelt_override_is_refused_with_its_path(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["report", "evaluate"])
-def test_what_is_no_run_folder_is_named(tmp_path, command):
+def test_a_folder_that_is_not_a_run_is_reported(tmp_path, command):
     result = run(command, tmp_path / "nowhere", *(["-o", tmp_path / "out"] if command == "report" else []))
     assert result.exit_code == 1
     assert "nowhere is not a run folder" in result.stderr

@@ -1,4 +1,4 @@
-"""From nothing to a report, through the commands alone; what a user would do first."""
+"""The whole workflow through the commands: prepare, train, evaluate, report."""
 
 import json
 
@@ -55,11 +55,11 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_training_again_is_refused_and_resuming_finds_it_done(place):
+def test_training_again_is_refused_and_resuming_finds_it_ended(place):
     refused = run("train", place / "settings.yaml", "-o", place / "run")
     assert refused.exit_code == 1
     assert "resume" in refused.stderr
-    assert "had ended before" in succeed("train", place / "settings.yaml", "-o", place / "run", "--resume").output
+    assert "had already ended" in succeed("train", place / "settings.yaml", "-o", place / "run", "--resume").output
 
 
 def test_resuming_under_other_settings_is_refused(place):
@@ -131,7 +131,7 @@ def test_the_report_of_both_runs(place):
     assert "trigram baseline" in page
 
 
-def test_examples_that_nobody_chose_are_of_a_length_to_look_at(place):
+def test_examples_chosen_by_default_have_a_suitable_length(place):
     run, stream = open_run(place / "run"), open_run(place / "text-run")
     lengths = run.prepared.split("test").lengths
     assert [lengths[index] for index in first_examples(run, "test", 5)] == [11, 11, 13, 13, 3]
@@ -142,7 +142,7 @@ def test_examples_that_nobody_chose_are_of_a_length_to_look_at(place):
 @pytest.mark.parametrize(
     ("example", "split", "error"), [(99, "test", UsageError), (-1, "test", UsageError), (0, "no", DataError)]
 )
-def test_what_is_not_there_cannot_be_explained(place, example, split, error):
+def test_missing_examples_and_splits_are_refused(place, example, split, error):
     with pytest.raises(error):
         analyze(place / "run", split, [example])
 
@@ -177,7 +177,7 @@ def test_damaged_weights_are_refused(place, tmp_path):
     assert "model.safetensors" in result.stderr
 
 
-def test_demo_runs_twice_and_tells_other_seeds_apart(tmp_path):
+def test_demo_runs_twice_and_refuses_another_seed(tmp_path):
     folder = tmp_path / "demo"
     for _ in range(2):
         output = succeed("demo", "-o", folder, "--strings", 20).output

@@ -98,7 +98,7 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
     en.write_text("one\n" * 4)
     shown = CliRunner().invoke(app, arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert f"{en}:5: there is no such line" in shown.output.replace("\n", "")
+    assert f"{en}:5: line is missing" in shown.output.replace("\n", "")
     en.write_text("one\n" * 4 + "<eos>\n")
     assert f"{en}:5: '<eos>': the word <eos>" in CliRunner().invoke(app, arguments).output.replace("\n", "")
 
@@ -143,7 +143,7 @@ def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.split("\n")[0].split(" ")[0] == "two"
     for text, message in (
-        (b"eins\n", f"{path}:2: goes on after the 1 lines"),
+        (b"eins\n", f"{path}:2: has more lines than the 1 lines"),
         (b"eins\n" * 3, f"{path}:3: there is no"),
     ):
         refused = CliRunner().invoke(app, arguments, input=text)

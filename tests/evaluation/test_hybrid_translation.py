@@ -232,7 +232,7 @@ def test_what_cannot_be_is_refused(names, run, tmp_path):
     tree = names.tree(run.prepared.path, max_updates=1)
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")
-    with pytest.raises(UsageError, match="needs a model with model.decoder.spelling"):
+    with pytest.raises(UsageError, match=r"needs a model with model\.decoder\.spelling"):
         make_translator([open_run(tmp_path / "plain")], EvaluationSettings(unknown="spell"))
     assert make_translator([open_run(tmp_path / "plain"), run]).unknown == "keep"
     bytes_ = names.prepare(tmp_path, level="byte").path

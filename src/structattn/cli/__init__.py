@@ -1,1 +1,1 @@
-"""The command line: one short file for each command. What a command needs is imported in its body, so help is fast."""
+"""The command-line interface, one module per command. Commands import in their bodies, so that help is fast."""

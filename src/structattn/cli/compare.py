@@ -1,4 +1,4 @@
-"""``structattn compare``: whether translation runs are better than a base, or by chance, and on which sentences."""
+"""``structattn compare``: significance tests of translation runs against a base run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def compare(
-    base: Annotated[Path, typer.Argument(help="A run folder that was evaluated.")],
-    others: Annotated[list[Path], typer.Argument(help="Others, on the same data, each compared with the base.")],
-    split: Annotated[str, typer.Option(help="The split whose translations are compared.")] = "test",
-    samples: Annotated[int, typer.Option(min=40, help="Resampled corpora of the paired bootstrap.")] = 1000,
-    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+    base: Annotated[Path, typer.Argument(help="Run folder of the base run; it must be evaluated.")],
+    others: Annotated[list[Path], typer.Argument(help="Run folders to compare with it, on the same data.")],
+    split: Annotated[str, typer.Option(help="Split whose translations are compared.")] = "test",
+    samples: Annotated[int, typer.Option(min=40, help="Number of bootstrap samples.")] = 1000,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
-    """Compare kept translations with a base run's on BLEU, chrF2 and TER, with 95 % intervals and a paired bootstrap.
+    """Compare translation runs with a base run: BLEU, chrF2 and TER with 95 % intervals and a paired bootstrap test.
 
-    The difference of BLEU is shown by reference length, and by how far from the diagonal the base attends; a report on
-    the runs shows it again.
+    Differences in BLEU are also shown by reference length and by the off-diagonality of the base's attention. The
+    results are stored in the run folders and appear in reports.
     """
     from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
 
@@ -48,7 +48,7 @@ def _print_whole(base: Path, other: Path, found: "Mapping[str, Difference]") -> 
 
 
 def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
-    """A table for each number by which sentences are put into bins of as many."""
+    """Print one table for each sentence attribute, with bins of equal size."""
     from rich.console import Console
     from rich.table import Table
 

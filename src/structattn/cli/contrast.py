@@ -1,4 +1,4 @@
-"""``structattn contrast``: whether translation runs tell a translation from the same with an error."""
+"""``structattn contrast``: accuracy of translation runs on contrastive pairs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,19 +12,25 @@ if TYPE_CHECKING:
 def contrast(
     pairs: Annotated[
         Path,
-        typer.Argument(help="LingEval97's JSON; or a folder of src.*, tgt.correct.*, tgt.incorrect.*, or of such."),
+        typer.Argument(
+            help="LingEval97 JSON file, or a folder with src.*, tgt.correct.*, tgt.incorrect.*, or of such folders."
+        ),
     ],
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.  [default: the run's own]"),
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
     ] = None,
-    per_token: Annotated[bool, typer.Option(help="Compare nats per token, not those of the whole sentence.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+    per_token: Annotated[
+        bool, typer.Option(help="Compare log-probabilities per token instead of per sentence.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
-    """Score contrastive pairs: how often the reference is strictly more likely, by type of error and by distance.
+    """Score contrastive pairs: how often is the reference more likely than the same translation with an error?
 
-    Writes analyses/ into each run folder; a report on the runs shows them.
+    Accuracy is given by type of error and by distance. The results are stored in the run folders and appear in reports.
     """
     from structattn.data.contrastive import read_contrasts
     from structattn.data.text.reading import Notices
@@ -47,13 +53,15 @@ def contrast(
 
 
 def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
-    """A row for each type of error, a column for each run."""
+    """Print one row for each type of error, one column for each run."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    what = "per token" if results[0][1].per_token else "of the whole sentence"
-    table = Table(caption=f"accuracy in percent and 95 % interval; nats {what} compared", caption_justify="left")
+    unit = "token" if results[0][1].per_token else "sentence"
+    table = Table(
+        caption=f"accuracy in percent with 95 % interval; log-probabilities per {unit}", caption_justify="left"
+    )
     table.add_column("type", overflow="fold")
     table.add_column("pairs", justify="right")
     for folder, _ in results:

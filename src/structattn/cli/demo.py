@@ -1,4 +1,4 @@
-"""``structattn demo``: from nothing to a report of a plain and a stack transformer, in minutes on a processor."""
+"""``structattn demo``: train, evaluate and report a transformer with and without a stack, in minutes on a CPU."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,25 +6,25 @@ from typing import Annotated, Any
 import typer
 
 LANGUAGE = "marked-reversal"
-# The two transformers of DuSell & Chiang (2024, section 6), whose widths leave the one with the stack smaller.
+# The two transformers of DuSell & Chiang (2024, section 6); the one with the stack has fewer parameters.
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {"width": 32, "feedforward_width": 64, "layers": "5"},
     "stack-transformer": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-2-3-5.2"},
 }
-# The paper draws embeddings from U(-0.1, 0.1) and trains for up to 200 epochs; N(0, 1) shows the difference within one
+# The paper initialises embeddings from U(-0.1, 0.1) and trains for up to 200 epochs; with N(0, 1) one epoch is enough
 # (docs/initialization.md).
 TRAINING = {"batches": {"kind": "sequences", "size": 10}, "optimizer": {"learning_rate": 0.003}}
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for everything.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the strings and of the models.")] = 1,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training strings.")] = 1,
-    strings: Annotated[int, typer.Option(min=10, help="Training strings.")] = 10_000,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for data, runs and report.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the strings and models.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = 1,
+    strings: Annotated[int, typer.Option(min=10, help="Number of training strings.")] = 10_000,
 ) -> None:
-    """Learn palindromes with a marker: a plain transformer beside one with a stack, scored against the exact bound.
+    """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.
 
-    Run again after an interruption, it continues.
+    After an interruption, run the same command again to resume.
     """
     from structattn.analysis.analyze import analyze_run
     from structattn.cli.scores_table import print_scores
@@ -44,33 +44,35 @@ def demo(
         analyze_run(run, "test", [0])
     page = write_report([output / name for name in MODELS], output / "report")
     print_scores(results)
-    typer.echo(f"The report, with curves and heat maps: {page}")
+    typer.echo(f"Report: {page}")
 
 
 def prepared_data(folder: Path, seed: int, strings: int) -> Path:
-    """The demo's strings, prepared unless they are there already: a tenth as many to validate, as the paper has them.
+    """Return the folder of the demo's strings, prepared if missing: one validation string per ten training strings.
 
     Raises:
-        UsageError: those that are there were drawn with other options.
+        UsageError: the existing strings were sampled with other options.
     """
     from structattn.data.folders.prepared import open_prepared
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
     from structattn.support.errors import UsageError
 
     if not (folder / "header.json").exists():
-        typer.echo(f"{folder}: drawing strings and their exact probabilities", err=True)
+        typer.echo(f"{folder}: sampling strings with their exact probabilities", err=True)
         sizes = FormalLanguageSizes(strings, strings // 10, test_per_length=-(-strings // 100))
         prepare_formal_language(folder, LANGUAGE, seed=seed, sizes=sizes)
     header = open_prepared(folder).header
     found = {"--seed": header.extra.get("seed"), "--strings": header.splits["train"].sequences}
     for option, wanted in (("--seed", seed), ("--strings", strings)):
         if found[option] != wanted:
-            raise UsageError(f"{folder} was made with {option} {found[option]}, not {wanted}; choose another --output")
+            raise UsageError(
+                f"{folder} was prepared with {option} {found[option]}, not {wanted}; choose another --output"
+            )
     return folder
 
 
 def demo_settings(data: Path, model: dict[str, Any], seed: int, epochs: int, strings: int) -> Any:
-    """The settings of one of the demo's two runs; four validations an epoch, so that there is a curve to see."""
+    """Return the settings of one of the two runs, with four validations per epoch."""
     from structattn.settings.run import resolve_settings
 
     tree = {

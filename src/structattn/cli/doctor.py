@@ -1,10 +1,10 @@
-"""``structattn doctor``: what is installed, what can run here, and whether it computes what it should."""
+"""``structattn doctor``: show the environment and check the operators."""
 
 import typer
 
 
 def doctor() -> None:
-    """Show versions, kernels, threads and GPU; check every implementation of every operator against its definition."""
+    """Show versions, kernels, threads and GPU, and check every operator implementation against its reference."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -16,22 +16,22 @@ def doctor() -> None:
     for name, value in environment().items():
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts, "")
-    checks = Table("operator", "implementation", "runs here", "error against the definition")
+    checks = Table("operator", "implementation", "available", "relative error")
     outcomes = all_outcomes()
     for outcome in outcomes:
         if outcome.error is None:
             checks.add_row(outcome.operator, outcome.implementation, "no", Text(outcome.reason))
         else:
-            judgement = "  [red]WRONG[/]" if outcome.wrong else ""
-            checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{judgement}")
+            verdict = "  [red]WRONG[/]" if outcome.wrong else ""
+            checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{verdict}")
     console.print(checks)
     if any(outcome.wrong for outcome in outcomes):
-        typer.echo("structattn: an implementation disagrees with its definition; please report this", err=True)
+        typer.echo("structattn: an implementation does not match its reference; please report this", err=True)
         raise typer.Exit(1)
 
 
 def environment() -> dict[str, str]:
-    """Versions, kernels, threads and GPU in words."""
+    """Return versions, compiled kernels, number of threads and GPU."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -44,12 +44,14 @@ def environment() -> dict[str, str]:
     try:
         triton = version("triton")
     except PackageNotFoundError:
-        triton = "not installed: no kernels for GPUs"
+        triton = "not installed; GPU kernels are not available"
     return {
         "structattn": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: version(name) for name in ("torch", "numpy", "safetensors", "pydantic")},
-        "compiled kernels": f"yes, for {kernels[0]}" if kernels else "no: the definitions run instead, much slower",
+        "compiled kernels": f"yes, for {kernels[0]}"
+        if kernels
+        else "no; the reference implementations are used, which are much slower",
         "triton": triton,
         "threads": str(torch.get_num_threads()),
         "GPU": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",

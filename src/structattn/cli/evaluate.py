@@ -1,4 +1,4 @@
-"""``structattn evaluate``: score runs, and explain what their layers do with an example."""
+"""``structattn evaluate``: score runs and record what their layers do on an example."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +9,18 @@ import typer
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     split: Annotated[
-        list[str] | None, typer.Option(help="A split to score, repeatable; all but train if left out.")
+        list[str] | None, typer.Option(help="Split to score, repeatable.  [default: all but train]")
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.  [default: the run's own]"),
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
     ] = None,
-    explain: Annotated[int, typer.Option(min=0, help="Explain so many examples of the last split.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+    explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to explain.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
-    """Score runs on held-out data; writes scores/, analyses/ and records/ into each run folder."""
+    """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
     from structattn.analysis.analyze import analyze_run, first_examples
     from structattn.analysis.locality import write_locality
     from structattn.cli.scores_table import print_scores

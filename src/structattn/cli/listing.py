@@ -1,4 +1,4 @@
-"""``structattn list``: what there is to choose from."""
+"""``structattn list``: list everything that can be chosen by name."""
 
 from collections.abc import Mapping
 from inspect import getdoc
@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
-    """The kinds of a union of settings, each with the first line of its documentation."""
+    """Return the kinds of a union of settings, each with the first line of its docstring."""
     members = [get_args(member)[0] for member in get_args(get_args(union)[0])]
     return {get_args(member.model_fields[field].annotation)[0]: _first_line(member) for member in members}
 
@@ -16,7 +16,7 @@ def _first_line(documented: object) -> str:
 
 
 def choices() -> dict[str, Mapping[str, str]]:
-    """Everything that can be named in settings or on the command line: heading -> name -> one line."""
+    """Return all names that settings and commands accept: heading -> name -> description."""
     from structattn.data.formal_languages import FORMAL_LANGUAGES
     from structattn.data.transductions import TRANSDUCTIONS
     from structattn.settings.layers import AddedStack, Cross, Layer
@@ -29,8 +29,8 @@ def choices() -> dict[str, Mapping[str, str]]:
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
         "mechanisms (model.layers)": _discriminated(Layer, "attention"),
-        "stacks that can be added to a layer (stack of one of model.layers)": _discriminated(AddedStack, "attention"),
-        "mechanisms across (model.decoder.cross)": _discriminated(Cross, "attention"),
+        "stacks added to a layer (stack in model.layers)": _discriminated(AddedStack, "attention"),
+        "cross-attention (model.decoder.cross)": _discriminated(Cross, "attention"),
         "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
         "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": TASK_DESCRIPTIONS,
@@ -39,14 +39,14 @@ def choices() -> dict[str, Mapping[str, str]]:
         "formal languages (prepare formal-language)": FORMAL_LANGUAGES,
         "transductions (prepare transduction)": {
             **{task.name: task.description for task in TRANSDUCTIONS.values()},
-            "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; others are so many edits from it",
-            "complete:LANGUAGE": "how a string goes on after its first word",
+            "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; negative examples have EDITS edits",
+            "complete:LANGUAGE": "how a string continues after its first word",
         },
     }
 
 
 def show_list() -> None:
-    """Show models, mechanisms, positions, tasks, batches, schedules and formal languages."""
+    """List models, mechanisms, positions, tasks, batches, schedules, formal languages and transductions."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,6 +1,6 @@
-"""The program ``structattn``: its commands, its exit codes, and how errors are told.
+"""The program ``structattn``: its commands, error messages and exit codes.
 
-Exit codes: 0 done, 1 an error with its message, 2 bad usage, 75 interrupted and resumable.
+Exit codes: 0 success, 1 error, 2 wrong usage, 75 interrupted and resumable.
 """
 
 import errno
@@ -32,11 +32,11 @@ from structattn.support.memory import memory_ran_out
 from structattn.support.version import __version__
 
 
-class _Told(logging.Handler):
-    """Tells what the package logs on standard error, whatever that is at the moment."""
+class _StderrHandler(logging.Handler):
+    """Write log messages to the current ``sys.stderr``."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
+        """Write a record as one line."""
         sys.stderr.write(f"structattn: {record.getMessage()}\n")
 
 
@@ -45,10 +45,10 @@ def _fail(message: str, exit_code: int) -> typer.Exit:
     return typer.Exit(exit_code)
 
 
-def _described(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    advice = "; free some space there and run the same command again" if error.errno == errno.ENOSPC else ""
-    return f"{place}{error.strerror or error}{advice}"
+def _describe(error: OSError) -> str:
+    path = f"{error.filename}: " if error.filename else ""
+    advice = "; free some disk space and run the same command again" if error.errno == errno.ENOSPC else ""
+    return f"{path}{error.strerror or error}{advice}"
 
 
 _ORDER = (
@@ -69,10 +69,10 @@ _ORDER = (
 
 
 class Commands(TyperGroup):
-    """Runs a command; what was wrong outside the program becomes a message and an exit code, never a traceback."""
+    """Run a command and turn errors outside the program into a message and an exit code, without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order in which they are used."""
+        """Return the commands in the order of a typical workflow."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
@@ -84,14 +84,14 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise _fail("interrupted; run the same command again", Interrupted.exit_code) from None
         except BrokenPipeError:
-            raise typer.Exit(1) from None  # whoever read our output has seen enough
+            raise typer.Exit(1) from None  # the reader of our output has closed the pipe
         except OSError as error:
-            raise _fail(_described(error), StructattnError.exit_code) from None
+            raise _fail(_describe(error), StructattnError.exit_code) from None
         except (MemoryError, RuntimeError) as error:
             if not memory_ran_out(error):
                 raise
-            told = "memory ran out; smaller batches, a smaller model or fewer runs at once need less"
-            raise _fail(f"{told} ({error})" if str(error) else told, StructattnError.exit_code) from None
+            message = "out of memory; use smaller batches, a smaller model or fewer runs at once"
+            raise _fail(f"{message} ({error})" if str(error) else message, StructattnError.exit_code) from None
 
 
 app = typer.Typer(
@@ -115,12 +115,14 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what is chosen and why.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log which implementations are used, and why.")
+    ] = False,
 ) -> None:
     logger = logging.getLogger("structattn")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
-    if not any(isinstance(handler, _Told) for handler in logger.handlers):
-        logger.addHandler(_Told())
+    if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
+        logger.addHandler(_StderrHandler())
 
 
 app.command("demo")(demo.demo)
@@ -139,6 +141,6 @@ app.command("schema")(schema.schema)
 
 
 def main() -> None:
-    """Run the command that the arguments of the process name; SIGTERM ends it as Ctrl-C does."""
+    """Run the command given by the process arguments; SIGTERM is handled like Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

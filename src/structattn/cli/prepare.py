@@ -1,4 +1,4 @@
-"""``structattn prepare``: a formal language, a transduction, text, or parallel text, to a prepared folder."""
+"""``structattn prepare``: prepare a formal language, a transduction, text, or parallel text."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,9 +9,9 @@ import typer
 if TYPE_CHECKING:
     from structattn.data.folders.prepared import PreparedFolder
 
-app = typer.Typer(no_args_is_help=True, help="Make a prepared folder from a formal language, a transduction, or text.")
+app = typer.Typer(no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, or parallel text.")
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="The prepared folder to make.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]
 
 
 class Reading(StrEnum):
@@ -22,7 +22,7 @@ class Reading(StrEnum):
 
 
 class Level(StrEnum):
-    """What a symbol is."""
+    """The unit of tokens."""
 
     word = "word"
     character = "character"
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 
 class PairLevel(StrEnum):
-    """What a symbol of parallel text is."""
+    """The unit of tokens of parallel text."""
 
     bpe = "bpe"
     sentencepiece_bpe = "sentencepiece-bpe"
@@ -41,7 +41,7 @@ class PairLevel(StrEnum):
 
 
 class Marker(StrEnum):
-    """How pieces tell where words end."""
+    """How subwords mark word boundaries."""
 
     end = "end"
     start = "start"
@@ -50,7 +50,7 @@ class Marker(StrEnum):
 
 
 class Mode(StrEnum):
-    """What an example is."""
+    """How text is split into examples."""
 
     sentences = "sentences"
     stream = "stream"
@@ -58,60 +58,65 @@ class Mode(StrEnum):
 
 @app.command("formal-language")
 def formal_language(
-    name: Annotated[str, typer.Argument(help="The language; `structattn list` shows them.")],
+    name: Annotated[str, typer.Argument(help="Name of the language; see `structattn list`.")],
     *,
     output: Output,
     reading: Annotated[
-        Reading, typer.Option(help="The grammar as stated, or as transformed by the code behind published numbers.")
+        Reading,
+        typer.Option(help="The grammar as published (faithful), or as transformed by the authors' code (reference)."),
     ] = Reading.faithful,
-    seed: Annotated[int, typer.Option(min=0, help="Of the training and validation strings.")] = 1,
-    train: Annotated[int, typer.Option(min=1, help="Training strings.")] = 10_000,
-    valid: Annotated[int, typer.Option(min=1, help="Validation strings.")] = 1_000,
-    test_per_length: Annotated[int, typer.Option(min=1, help="Test strings of each length.")] = 100,
-    train_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (40, 80),
-    test_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (40, 100),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the training and validation strings.")] = 1,
+    train: Annotated[int, typer.Option(min=1, help="Number of training strings.")] = 10_000,
+    valid: Annotated[int, typer.Option(min=1, help="Number of validation strings.")] = 1_000,
+    test_per_length: Annotated[int, typer.Option(min=1, help="Number of test strings of each length.")] = 100,
+    train_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal training length.")] = (40, 80),
+    test_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal test length.")] = (40, 100),
 ) -> None:
-    """Draw strings of a formal language, with their exact probabilities."""
+    """Sample strings of a formal language, with their exact probabilities."""
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 
     sizes = FormalLanguageSizes(train, valid, test_per_length, train_lengths, test_lengths)
     prepare_formal_language(output, name, reading.value, seed=seed, sizes=sizes)
-    tell(output)
+    print_summary(output)
 
 
 @app.command("transduction")
 def transduction(
-    name: Annotated[str, typer.Argument(help="The transduction; `structattn list` shows them.")],
+    name: Annotated[str, typer.Argument(help="Name of the transduction; see `structattn list`.")],
     *,
     output: Output,
-    seed: Annotated[int, typer.Option(min=0, help="Of the validation pairs.")] = 1,
-    train_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (1, 40),
-    test_lengths: Annotated[tuple[int, int], typer.Option(help="Least and greatest length, two numbers.")] = (41, 100),
-    valid_per_length: Annotated[int, typer.Option(min=1, help="Validation pairs of each length.")] = 16,
-    test_per_length: Annotated[int, typer.Option(min=1, help="Test pairs of each length.")] = 512,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the validation pairs.")] = 1,
+    train_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal training length.")] = (1, 40),
+    test_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal test length.")] = (41, 100),
+    valid_per_length: Annotated[int, typer.Option(min=1, help="Number of validation pairs of each length.")] = 16,
+    test_per_length: Annotated[int, typer.Option(min=1, help="Number of test pairs of each length.")] = 512,
 ) -> None:
-    """Draw pairs of strings to validate and test with; training pairs are made on the fly."""
+    """Sample validation and test pairs of a transduction; training pairs are sampled during training."""
     from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 
     sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
     prepare_transduction(output, name, seed=seed, sizes=sizes)
-    tell(output)
+    print_summary(output)
 
 
 @app.command("text")
 def text(
     *,
-    train: Annotated[Path, typer.Option(help="Training text, UTF-8, one sequence a line; .gz is decompressed.")],
+    train: Annotated[Path, typer.Option(help="Training text, UTF-8, one sequence per line; .gz is decompressed.")],
     valid: Annotated[Path, typer.Option(help="Validation text.")],
     output: Output,
     test: Annotated[Path | None, typer.Option(help="Test text.")] = None,
-    level: Annotated[Level, typer.Option(help="What a symbol is.")] = Level.word,
-    mode: Annotated[Mode, typer.Option(help="Each line an example, or all lines one stream.")] = Mode.sentences,
-    skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Drop empty lines, refused otherwise.")] = False,
-    min_count: Annotated[int, typer.Option(min=1, help="Rarer training symbols become <unk>.")] = 1,
-    max_symbols: Annotated[int | None, typer.Option(min=1, help="Number only the commonest symbols.")] = None,
+    level: Annotated[Level, typer.Option(help="Unit of tokens.")] = Level.word,
+    mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = Mode.sentences,
+    skip_empty: Annotated[
+        bool, typer.Option("--skip-empty", help="Drop empty lines instead of refusing them.")
+    ] = False,
+    min_count: Annotated[int, typer.Option(min=1, help="Symbols with fewer training occurrences become <unk>.")] = 1,
+    max_symbols: Annotated[
+        int | None, typer.Option(min=1, help="Keep only the most frequent symbols in the vocabulary.")
+    ] = None,
 ) -> None:
-    """Check text strictly and number its symbols."""
+    """Validate text, build a vocabulary, and encode the text."""
     from structattn.data.text.prepare import prepare_language_modeling
 
     prepare_language_modeling(
@@ -125,7 +130,7 @@ def text(
         min_count=min_count,
         max_symbols=max_symbols,
     )
-    tell(output)
+    print_summary(output)
 
 
 @app.command("parallel")
@@ -144,41 +149,46 @@ def parallel(
     valid_tsv: Annotated[Path | None, typer.Option(help="Validation text in one file.")] = None,
     test_tsv: Annotated[Path | None, typer.Option(help="Test text in one file.")] = None,
     level: Annotated[
-        PairLevel, typer.Option(help="What a symbol is; the first three need pip install 'structattn\\[mt]'.")
+        PairLevel, typer.Option(help="Unit of tokens; the first three need pip install 'structattn\\[mt]'.")
     ] = PairLevel.bpe,
-    joint: Annotated[bool, typer.Option(help="One set of subwords and one vocabulary for both sides.")] = True,
-    size: Annotated[int, typer.Option(min=0, help="Merges to learn (bpe), or pieces (sentencepiece).")] = 32_000,
+    joint: Annotated[bool, typer.Option(help="One subword model and one vocabulary for both sides.")] = True,
+    size: Annotated[
+        int, typer.Option(min=0, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
+    ] = 32_000,
     threshold: Annotated[
-        int, typer.Option(min=0, help="Subwords rarer than this on a side are parted there; words become <unk>.")
+        int, typer.Option(min=0, help="Subwords less frequent than this on a side are split there; words become <unk>.")
     ] = 0,
-    marker: Annotated[Marker, typer.Option(help="How bpe tells where words end.")] = Marker.end,
-    nfkc: Annotated[bool, typer.Option(help="Put text into Unicode's NFKC first.")] = True,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Make all letters small.")] = False,
-    max_characters: Annotated[int | None, typer.Option(min=1, help="Drop pairs with a longer side.")] = None,
+    marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
+    nfkc: Annotated[bool, typer.Option(help="Normalize text to Unicode NFKC.")] = True,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert text to lower case.")] = False,
+    max_characters: Annotated[int | None, typer.Option(min=1, help="Drop pairs in which a side is longer.")] = None,
     max_ratio: Annotated[
-        float | None, typer.Option(min=1, help="Drop training pairs with a side that many times as long as the other.")
+        float | None,
+        typer.Option(
+            min=1, help="Drop training pairs in which a side is more than this many times as long as the other."
+        ),
     ] = None,
     drop_full_stops: Annotated[
-        bool, typer.Option("--drop-full-stops", help="Drop pairs of which a side is a full stop alone.")
+        bool, typer.Option("--drop-full-stops", help="Drop pairs in which a side is a single full stop.")
     ] = False,
-    sample: Annotated[int | None, typer.Option(min=1, help="Keep so many training pairs, drawn at random.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Keep a random sample of this many training pairs.")] = None,
     hold_out: Annotated[
         float | None,
         typer.Option(
-            help="Take this share of the training pairs for validation, and as much for a test, where those are not "
-            "given; pairs with the same source line stay together."
+            help="Use this fraction of the training pairs for validation, and the same for a test split, if those are "
+            "not given; pairs with the same source line stay together."
         ),
     ] = None,
-    sample_seed: Annotated[int, typer.Option(min=0, help="Of that sample, and of what is held out.")] = 123,
+    sample_seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample and of the held-out pairs.")] = 123,
 ) -> None:
-    """Check parallel text strictly, learn subwords, and number them; a pair is kept or dropped whole."""
+    """Validate parallel text, learn subwords, and encode the pairs."""
     from structattn.data.parallel.filters import Filters
     from structattn.data.parallel.normalization import Normalization
     from structattn.data.parallel.prepare import prepare_parallel
     from structattn.data.parallel.tokenizer_training import Coding
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
-    splits = {name: files for name, (two, table) in given.items() if (files := _files(name, two, table))}
+    splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
     prepare_parallel(
         output,
         splits,
@@ -187,36 +197,36 @@ def parallel(
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
     )
-    tell(output)
+    print_summary(output)
 
 
-def _files(name: str, two: tuple[Path, Path] | None, table: Path | None) -> tuple[Path, ...]:
+def _files(name: str, files: tuple[Path, Path] | None, tsv: Path | None) -> tuple[Path, ...]:
     from structattn.support.errors import UsageError
 
-    if two is not None and table is not None:
-        raise UsageError(f"--{name} and --{name}-tsv are both given; one of them says where the pairs are")
-    if two is None and table is None and name == "train":
-        raise UsageError("there is neither --train nor --train-tsv; one of them says where the pairs are")
-    return two or (() if table is None else (table,))
+    if files is not None and tsv is not None:
+        raise UsageError(f"--{name} and --{name}-tsv are both given; expected one of them")
+    if files is None and tsv is None and name == "train":
+        raise UsageError("neither --train nor --train-tsv is given; expected one of them")
+    return files or (() if tsv is None else (tsv,))
 
 
 def _held_out(splits: dict[str, tuple[Path, ...]], share: float | None) -> dict[str, float]:
-    """The share of each split that is not given."""
+    """Return the fraction to hold out for each split that is not given."""
     from structattn.support.errors import UsageError
 
     missing = [name for name in ("valid", "test") if name not in splits]
     if share is None and "valid" in missing:
         raise UsageError(
-            "there is neither --valid nor --valid-tsv; one of them says where the pairs are, or --hold-out 0.02 takes "
-            "some of the training pairs"
+            "neither --valid nor --valid-tsv is given; expected one of them, or --hold-out 0.02 to hold out some "
+            "of the training pairs"
         )
     if share is not None and not missing:
-        raise UsageError("--hold-out has nothing to do: validation and test are both given")
+        raise UsageError("--hold-out has no effect: validation and test data are both given")
     return {} if share is None else dict.fromkeys(missing, share)
 
 
-def tell(folder: Path) -> None:
-    """Print what a prepared folder holds."""
+def print_summary(folder: Path) -> None:
+    """Print the contents of a prepared folder."""
     from rich.console import Console
     from rich.markup import escape
 

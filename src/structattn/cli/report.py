@@ -1,4 +1,4 @@
-"""``structattn report``: run folders to one self-contained page; a sweep beside what was published."""
+"""``structattn report``: write a report of runs as an HTML page, or compare a sweep with published numbers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,17 +7,17 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; with --recipe, the folder of its sweep.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; with --recipe, the folder of the sweep.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder of the report; with --recipe, a JSON file.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a JSON file.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="A sweep's YAML file: show published numbers and claims beside its results.")
+        Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
     ] = None,
 ) -> None:
-    """Compare runs on one HTML page that needs no network, with its figures as PNG and PDF beside it.
+    """Write a self-contained HTML page that compares runs, with its figures as PNG and PDF files.
 
-    With --recipe, print what a sweep came to: published value, ours, interval, and whether one lies inside the other.
+    With --recipe, print the results of a sweep beside published numbers, and whether these lie in our intervals.
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output)
@@ -26,7 +26,7 @@ def report(
     from structattn.support.errors import UsageError
 
     if output is None:
-        raise UsageError("--output is missing: the folder of the report")
+        raise UsageError("--output is missing; expected the folder of the report")
     typer.echo(str(write_report(runs, output)))
 
 
@@ -38,7 +38,7 @@ def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> No
     from structattn.sweeps.results import read_sweep_results, write_sweep_results
 
     if len(folders) != 1:
-        raise UsageError(f"--recipe goes with one folder, that of its sweep; got {len(folders)}")
+        raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0])
     print_rows(results.rows)

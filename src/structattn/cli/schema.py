@@ -1,4 +1,4 @@
-"""``structattn schema``: the JSON Schema of settings."""
+"""``structattn schema``: print the JSON Schema of settings."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,14 +7,14 @@ import typer
 
 
 class Kind(StrEnum):
-    """What a file describes."""
+    """The kind of settings file."""
 
     run = "run"
     sweep = "sweep"
 
 
-def schema(kind: Annotated[Kind, typer.Argument(help="Of one run's settings, or of a sweep's.")] = Kind.run) -> None:
-    """Print the JSON Schema of settings, for editors."""
+def schema(kind: Annotated[Kind, typer.Argument(help="Settings of a run or of a sweep.")] = Kind.run) -> None:
+    """Print the JSON Schema of settings, for use in editors."""
     import json
 
     from structattn.settings.run import RunSettings

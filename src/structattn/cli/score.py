@@ -1,4 +1,4 @@
-"""``structattn score``: how likely given translations are."""
+"""``structattn score``: log-probabilities of given translations."""
 
 import sys
 from collections.abc import Iterator
@@ -8,21 +8,24 @@ from typing import Annotated
 
 import typer
 
-PAIRS_AT_ONCE = 4096  # sorted and scored together; what comes out does not depend on it
+PAIRS_AT_ONCE = 4096  # sorted and scored together; the output does not depend on it
 
 
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several whose models predict as one.")],
-    source: Annotated[Path, typer.Option(help="Lines in the source language.")],
-    target: Annotated[Path, typer.Option(help="Their translations, line by line.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folder, or several to score with their ensemble.")],
+    source: Annotated[Path, typer.Option(help="File with source lines.")],
+    target: Annotated[Path, typer.Option(help="File with their translations, line by line.")],
     checkpoint: Annotated[
-        str | None, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
-    """Write for each pair of lines log p(translation | source) in nats, a tab, and the translation's tokens.
+    """Write log p(translation | source) in nats, a tab, and the number of tokens for each pair of lines.
 
-    The end of the translation is a token. Words without a number are spelt by models that spell, if all of them do.
+    The <eos> counts as a token. Unknown words are scored by their spelling if all models spell unknown words.
     """
     from structattn.evaluation.translation import make_pair_scorer
     from structattn.inference.runs import open_run
@@ -38,7 +41,7 @@ def score(
 
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The lines of both files, numbered; neither may have more."""
+    """Yield the numbered pairs of lines; both files must have the same number of lines."""
     from structattn.data.text.reading import Notices, read_lines
     from structattn.support.errors import DataError
 
@@ -46,6 +49,6 @@ def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     for number, (first, second) in enumerate(both, start=1):
         if first is None or second is None:
             raise DataError(
-                source if first is None else target, "there is no such line; the other file has one", number
+                source if first is None else target, "line is missing; the other file has more lines", number
             )
         yield number, (first.text, second.text)

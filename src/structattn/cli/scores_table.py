@@ -1,4 +1,4 @@
-"""Scores as a table in the terminal."""
+"""Print scores as a table."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.text import Text
 from structattn.evaluation.scores import SplitScores
 from structattn.metrics.translation import MetricScore
 
-_WAYS = {"keep": "<unk> kept", "copy": "source words copied"}
+_UNKNOWN_WORD_METHODS = {"keep": "<unk> kept", "copy": "source words copied"}
 
 
 def _nats(value: float | None) -> str:
@@ -22,20 +22,20 @@ def _metrics(found: Mapping[str, MetricScore], names: Sequence[str]) -> list[str
 
 
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
-    """One row for each run and split; bound and difference where a bound is known."""
-    bounded = any(scores.lower_bound is not None for _, scores in results)
+    """Print one row for each run and split; columns without values are left out."""
+    with_bound = any(scores.lower_bound is not None for _, scores in results)
     metrics = list(dict.fromkeys(name for _, scores in results for name in scores.translation or {}))
-    known = any(scores.dependencies is not None for _, scores in results)
-    answers = any(scores.accuracy is not None for _, scores in results)
-    table = Table(caption="nats per symbol, the end of each sequence counted", caption_justify="left")
+    with_dependencies = any(scores.dependencies is not None for _, scores in results)
+    with_accuracy = any(scores.accuracy is not None for _, scores in results)
+    table = Table(caption="cross-entropy in nats per token, <eos> included", caption_justify="left")
     table.add_column("run", overflow="fold")
     table.add_column("split")
     for heading in (
         "cross-entropy",
-        *(("bound", "difference") if bounded else ()),
+        *(("bound", "difference") if with_bound else ()),
         "perplexity",
-        *(("accuracy",) if answers else ()),
-        *(("precision", "recall") if known else ()),
+        *(("accuracy",) if with_accuracy else ()),
+        *(("precision", "recall") if with_dependencies else ()),
         *metrics,
     ):
         table.add_column(heading, justify="right")
@@ -43,12 +43,12 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     short = len({folder.name for folder in folders}) == len(folders)
     for folder, scores in results:
         cells = [_nats(scores.cross_entropy)]
-        if bounded:
+        if with_bound:
             cells += [_nats(scores.lower_bound), _nats(scores.cross_entropy_difference)]
         cells.append(f"{scores.perplexity:,.4f}")
-        if answers:
+        if with_accuracy:
             cells.append("—" if scores.accuracy is None else f"{scores.accuracy:.2%}")
-        if known:
+        if with_dependencies:
             dependencies = scores.dependencies
             cells += (
                 ["—", "—"] if dependencies is None else [f"{dependencies.precision:.4f}", f"{dependencies.recall:.4f}"]
@@ -56,5 +56,10 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         name = folder.name if short else str(folder)
         table.add_row(Text(name), scores.split, *cells, *_metrics(scores.translation or {}, metrics))
         for way, found in (scores.translation_alternatives or {}).items():
-            table.add_row(Text(name), f"{scores.split}, {_WAYS[way]}", *["—"] * len(cells), *_metrics(found, metrics))
+            table.add_row(
+                Text(name),
+                f"{scores.split}, {_UNKNOWN_WORD_METHODS[way]}",
+                *["—"] * len(cells),
+                *_metrics(found, metrics),
+            )
     Console().print(table)

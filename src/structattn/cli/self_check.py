@@ -1,4 +1,4 @@
-"""Every implementation of every operator against its definition, on one small example."""
+"""Compare every implementation of every operator with its reference on a small example."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from structattn.support.errors import ImplementationUnavailableError
 from structattn.support.seeds import derived_seed
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = ("reference", "cpu", "gpu")
-TOLERANCE = 1e-5  # relative, in float32; what the operators' own tests ask for is stricter
+TOLERANCE = 1e-5  # relative, in float32; the tests of the operators are stricter
 _BATCH, _TIME = 2, 13
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator and how to call it on random numbers.
+    """An operator with the shapes of its inputs.
 
     Args:
         name: its public name.
-        shapes: of its tensor arguments.
-        call: from those tensors and the implementation to its result.
+        shapes: the shapes of its tensor arguments.
+        call: computes its result from the tensors and the implementation.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Operator:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether an implementation can run here, and how far it is from the definition.
+    """The result of checking one implementation.
 
     Args:
-        operator: the operator's name.
+        operator: the name of the operator.
         implementation: ``reference``, ``cpu`` or ``gpu``.
-        error: the largest of ‖x - r‖ / ‖r‖ for the result and ‖x - r‖ / max(‖r‖, ‖cotangent‖) for the gradients;
-            None where it cannot run.
-        reason: why it cannot.
+        error: the maximum of ‖x - r‖ / ‖r‖ for the result and ‖x - r‖ / max(‖r‖, ‖cotangent‖) for the gradients;
+            None if the implementation is not available.
+        reason: why it is not available.
     """
 
     operator: str
@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def wrong(self) -> bool:
-        """Whether it runs and gives something else than the definition."""
+        """Whether the implementation does not match the reference."""
         return self.error is not None and not self.error <= TOLERANCE
 
 
@@ -71,8 +71,8 @@ _STACKS = (
 )
 
 
-def _network(stack: RecurrentStack) -> Operator:
-    """An LSTM with a stack."""
+def _stack_rnn(stack: RecurrentStack) -> Operator:
+    """Return the operator of an LSTM with a stack."""
     gates, outputs = 4 * _UNITS, stack.action_size + stack.vector
     maps = (gates, _UNITS + stack.reading_size), (outputs, _UNITS), (outputs,), (stack.vector,)
     return Operator(
@@ -85,7 +85,7 @@ def _network(stack: RecurrentStack) -> Operator:
 
 
 def operators() -> list[Operator]:
-    """All operators that have a choice of implementations."""
+    """Return all operators with several implementations."""
     states, symbols, vector = 2, 3, 4
     push = (_BATCH, _TIME, states, symbols, states, symbols)
     heads = (_BATCH, 2, _TIME, vector)
@@ -115,7 +115,7 @@ def operators() -> list[Operator]:
             ((_BATCH, _TIME, 2), (_BATCH, _TIME, vector)),
             lambda given, choice: stratified_stack(given[0].sigmoid(), given[1], implementation=choice),
         ),
-        *(_network(stack) for stack in _STACKS),
+        *(_stack_rnn(stack) for stack in _STACKS),
         Operator(
             "nondeterministic_stack",
             (push, push, push[:-1], (_BATCH, _TIME, vector), (vector,)),
@@ -127,7 +127,7 @@ def operators() -> list[Operator]:
 def _results(
     operator: Operator, implementation: Implementation, place: torch.device | torch.dtype
 ) -> tuple[list[Tensor], float]:
-    """The result with the gradients of its weighted sum, and the norm of those weights; the same numbers everywhere."""
+    """Return the result with the gradients of a weighted sum, and the norm of the weights, for reproducible inputs."""
     generator = torch.Generator().manual_seed(derived_seed(1, operator.name))
     given = [torch.randn(shape, generator=generator).to(place).requires_grad_() for shape in operator.shapes]
     result = operator.call(given, implementation)
@@ -137,7 +137,7 @@ def _results(
 
 
 def check(operator: Operator, implementation: Implementation) -> Outcome:
-    """Compare one implementation in float32 with the definition in float64."""
+    """Compare an implementation in float32 with the reference in float64."""
     device = "cuda" if implementation == "gpu" and torch.cuda.is_available() else "cpu"
     try:
         found, cotangent = _results(operator, implementation, torch.device(device))
@@ -151,5 +151,5 @@ def check(operator: Operator, implementation: Implementation) -> Outcome:
 
 
 def all_outcomes() -> list[Outcome]:
-    """Every implementation of every operator; takes a second or two."""
+    """Check every implementation of every operator, in a second or two."""
     return [check(operator, implementation) for operator in operators() for implementation in IMPLEMENTATIONS]

@@ -1,4 +1,4 @@
-"""``structattn train``: settings to a run folder."""
+"""``structattn train``: train a model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,23 +7,24 @@ import typer
 
 
 def train(
-    settings: Annotated[Path, typer.Argument(metavar="SETTINGS.yaml", help="A YAML file of settings.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.")],
+    settings: Annotated[Path, typer.Argument(metavar="SETTINGS.yaml", help="YAML file with settings.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="path.to.field=value", help="Settings that replace the file's.")
+        list[str] | None,
+        typer.Argument(metavar="path.to.field=value", help="Settings that override those of the file."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
 ) -> None:
-    """Train a model. A killed run continues with --resume as if nothing had happened."""
+    """Train a model. An interrupted run continues with --resume and gives identical results."""
     from structattn.settings.run import load_settings
     from structattn.training.train import train as run_training
 
     summary = run_training(load_settings(settings, overrides or ()), output, resume=resume)
-    said = "had ended before" if summary.already_finished else "ended"
+    verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:
-        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per symbol"
+        best = f"cross-entropy {summary.best_cross_entropy:.4f} nats per token"
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"
-    typer.echo(f"{output}: {said} ({summary.reason}) after {summary.update} updates{best}")
+    typer.echo(f"{output}: {verb} ({summary.reason}) after {summary.update} updates{best}")

@@ -1,4 +1,4 @@
-"""``structattn translate``: lines from standard input to standard output."""
+"""``structattn translate``: translate standard input to standard output."""
 
 import sys
 from enum import StrEnum
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Unknown(StrEnum):
-    """What stands for words that the vocabulary lacks."""
+    """The output for unknown words."""
 
     keep = "keep"
     copy = "copy"
@@ -22,11 +22,11 @@ class Unknown(StrEnum):
 
 
 STANDARD_INPUT = Path("standard input")
-LINES_AT_ONCE = 4096  # sorted and decoded together; what comes out does not depend on it
+LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
 
 
 class Search(StrEnum):
-    """Ways to search by name."""
+    """Names of beam search variants."""
 
     fairseq = "fairseq"
     you_2020 = "you-2020"
@@ -34,49 +34,61 @@ class Search(StrEnum):
 
 
 def translate(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several whose models translate as one.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folder, or several to translate with their ensemble.")],
     checkpoint: Annotated[
-        str | None, typer.Option(help="Which weights: best, last, or the mean of K: best-K, last-K.")
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
     ] = None,
-    search: Annotated[Search | None, typer.Option(help="How hypotheses are pruned and ranked.")] = None,
+    search: Annotated[
+        Search | None, typer.Option(help="Beam search variant, how hypotheses are pruned and ranked.")
+    ] = None,
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. If left out, --n-best at least.")
+        int | None,
+        typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings, at least --n-best]"),
     ] = None,
     length_exponent: Annotated[
-        float | None, typer.Option(min=0, help="Of the length that log p is divided by; greater means longer.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="Length penalty: log p is divided by length to this power; larger values give longer translations.",
+        ),
     ] = None,
     extra: Annotated[
-        int | None, typer.Option(min=0, help="Tokens that a translation may have more than its source.")
+        int | None, typer.Option(min=0, help="Maximal number of tokens of a translation beyond that of its source.")
     ] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Write so many for each line, with number and score.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Number of translations per line, written with line number and score.")
+    ] = 1,
     unknown: Annotated[
         Unknown | None,
         typer.Option(
-            help="What stands for words that the vocabulary lacks: <unk> (keep), the attended source word (copy), or a "
-            "spelling (spell). If left out: a spelling where the model has learnt to spell, else <unk>."
+            help="Output for unknown words: <unk> (keep), the attended source word (copy), or a spelling (spell).  "
+            "[default: spell if the model can, else keep]"
         ),
     ] = None,
     prefixes: Annotated[
         Path | None,
         typer.Option(
-            help="A file with a line for each: what its translation begins with, or nothing. Of symbols that mark the "
-            "beginnings of words, as SentencePiece's do, and of characters, the last word may go on."
+            help="File with the prefix of each translation, one per line, possibly empty. If tokens mark beginnings "
+            "of words, as those of SentencePiece do, or are characters, the last word of a prefix may be continued."
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Draw translations instead of searching; below 1 sharper.")
+        float | None, typer.Option(min=0, help="Sample translations instead of beam search; values below 1 sharpen.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw each token from the k likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most likely tokens.")] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Draw each token from the likeliest that have this probability together."),
+        typer.Option(min=0, max=1, help="Sample from the smallest set of tokens with this total probability."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is drawn; each line's draws depend on it and the line alone.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="Where the prepared folder is, if it was moved.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of sampling; lines are sampled independently.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
-    """Translate lines from standard input to standard output, in their order.
+    """Translate lines from standard input to standard output.
 
-    What is left out of the options is as the settings of the first run say under `evaluation`.
+    Defaults are those of `evaluation` in the settings of the first run.
     """
     from dataclasses import replace
 
@@ -100,18 +112,20 @@ def translate(
     draws = _draws(temperature, top_k, top_p, seed)
     if draws is not None:
         if any(given is not None for given in (search, beam, length_exponent)):
-            told = "--search, --beam and --length-exponent look for the best; --temperature, --top-k and --top-p draw"
-            raise UsageError(f"{told} instead")
+            raise UsageError(
+                "--search, --beam and --length-exponent are for beam search; --temperature, --top-k and --top-p for "
+                "sampling; expected options of one kind"
+            )
         translator = replace(translator, draws=draws)
     elif n_best > how.beam:
         raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
 
-    def shown(number: int, found: list[Translation]) -> str:
+    def output_lines(number: int, found: list[Translation]) -> str:
         if n_best == 1:
             return (found[0].text if found else "") + "\n"
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
 
-    source = cast(BufferedIOBase, sys.stdin.buffer)  # which it is, whatever the annotations say
+    source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
     lines, done = (line.text for line in lines_of(source, STANDARD_INPUT, Notices())), 0
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
     names = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
@@ -120,15 +134,15 @@ def translate(
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
             found = translator(chunk, n_best, advance, done + 1, begun, names)
             for number, translations in enumerate(found, start=done + 1):
-                sys.stdout.write(shown(number, translations))
+                sys.stdout.write(output_lines(number, translations))
             sys.stdout.flush()
             done += len(chunk)
     if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
-        raise DataError(prefixes, f"goes on after the {done} lines to translate", done + 1)
+        raise DataError(prefixes, f"has more lines than the {done} lines to translate", done + 1)
 
 
 def _draws(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "Draws | None":
-    """What the options say of chance; None where they say nothing."""
+    """Return the options of sampling; None if none is given."""
     from structattn.decoding import Sampling
     from structattn.inference.translator import Draws
     from structattn.support.errors import UsageError
