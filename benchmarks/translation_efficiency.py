@@ -155,8 +155,8 @@ def main() -> None:
     rows = speeds(runs, arguments.sentences)
     for run, row in zip(track(runs, "Looking for the largest batch"), rows, strict=True):
         most = all_tokens(run)
-        tokens = largest(lambda count, run=run: fits(run.folder, count, arguments.memory), most)
-        row |= {"system": named(run.folder), "tokens": tokens, "all data": tokens == most}
+        tokens = largest(lambda count, run=run: fits(run.run_dir, count, arguments.memory), most)
+        row |= {"system": named(run.run_dir), "tokens": tokens, "all data": tokens == most}
         row["precision"] = run.settings.training.precision
     report(rows, arguments.memory)
     if arguments.output:

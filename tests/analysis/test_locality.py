@@ -66,6 +66,6 @@ def test_hard_coded_heads_look_where_they_are_told_to(translation_run):
 def test_it_is_kept_in_the_run_folder(translation_run):
     run = translation_run()
     content = json.loads(write_locality(run, "test").read_text())
-    assert (run.folder / "analyses/test-attention.json").exists()
+    assert (run.run_dir / "analyses/test-attention.json").exists()
     assert (content["kind"], content["split"], len(content["heads"])) == ("attention", "test", 12)
     assert [len(content["off_diagonality"][place]) for place in ("encoder", "decoder")] == [24, 24]

@@ -98,11 +98,11 @@ def test_records_are_written_under_names_that_tell_them_apart(translation_run):
     run = translation_run()
     paths = analyze_run(run, "test", [2, 5])
     assert len(set(paths)) == 2 * 3 * 2 * 2
-    content = json.loads((run.folder / "records/test-5-decoder-layer-2-cross-head-1.json").read_text())
+    content = json.loads((run.run_dir / "records/test-5-decoder-layer-2-cross-head-1.json").read_text())
     assert (content["side"], content["sublayer"], content["layer"], content["head"]) == ("decoder", "cross", 1, 0)
     assert content["sources"][-1] == "<eos>"
     np.testing.assert_allclose(np.sum(content["weights"], 1), 1, atol=1e-4)
-    assert (run.folder / "records/test-2-encoder-layer-1-head-2.json").exists()
+    assert (run.run_dir / "records/test-2-encoder-layer-1-head-2.json").exists()
 
 
 def test_what_is_not_there_or_too_long_is_refused(translation_run):

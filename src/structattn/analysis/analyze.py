@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from structattn.analysis.pairs import pair_records
 from structattn.analysis.receptive_fields import receptive_field_record
-from structattn.analysis.records import Record, records_of, write_record
 from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
+from structattn.inference.explanations import sequence_records
+from structattn.inference.records import Record, write_record
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
 from structattn.settings.training import StreamBatches
@@ -44,7 +44,7 @@ def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint
 
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
     """Do what `analyze` does for a run that is open already."""
-    folder = run.folder / "records"
+    folder = run.run_dir / "records"
     folder.mkdir(exist_ok=True)
     paths = []
     with progress(f"Explaining {split}", len(examples), "examples") as advance:
@@ -93,11 +93,9 @@ def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
     tokens = [symbols[token] for token in batch.inputs[0].tolist()]
     if len(tokens) > LONGEST:
         raise UsageError(f"example {example} of {split} has {len(tokens)} tokens; a map shows at most {LONGEST}")
+    records = sequence_records(run.model, run.prepared.vocabulary, batch.inputs)
+    last = max((record.layer for record in records), default=0)
     device = next(run.model.parameters()).device
-    with torch.no_grad():
-        explanations = run.model.explain(batch.inputs.to(device))
-    records = [record for explained in explanations for record in records_of(explained, tokens)]
-    last = max((explained.layer for explained in explanations), default=0)
     field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens), last)
     return records if field is None else [*records, field]
 

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.analysis.pairs import BATCH_TOKENS, explained_pairs
-from structattn.analysis.records import ACTION_NAMES
 from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
 from structattn.evaluation.run_files import write_analysis
+from structattn.inference.records import ACTION_NAMES
 from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 
@@ -107,7 +107,7 @@ def write_locality(run: TrainedRun, split: str) -> Path:
             place: np.round(values, _DIGITS).tolist() for place, values in found.off_diagonality.items()
         },
     }
-    return write_analysis(run.folder, f"{split}-attention", "attention", content)
+    return write_analysis(run.run_dir, f"{split}-attention", "attention", content)
 
 
 def _with_heads(found: EncoderDecoderExplanation) -> Iterator[tuple[Place, Explanation]]:

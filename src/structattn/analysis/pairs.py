@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from structattn.analysis.records import Record, records_of
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.tokenization.vocabulary import Vocabulary
-from structattn.inference.runs import TrainedRun
+from structattn.inference.explanations import explain_pairs, records_of_pair
+from structattn.inference.records import Record
+from structattn.inference.runs import TrainedRun, translation_model
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
-from structattn.tasks.translation.predictions import spelt_source
 
 BATCH_TOKENS = 2048  # a batch's maps have as many numbers for each head, times the length
 
@@ -39,18 +39,8 @@ def explained_pairs(
     with progress(f"Attending {split}", len(examples.pairs), "pairs") as advance:
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)
-            yield batch, explain_pairs(run, batch)
+            yield batch, explain_pairs(translation_model(run), batch)
             advance(len(numbers))
-
-
-def explain_pairs(run: TrainedRun, batch: PairBatch) -> EncoderDecoderExplanation:
-    """What every layer attends to in a batch of pairs, under teacher forcing."""
-    batch = batch.to(next(run.model.parameters()).device)
-    source, rare = spelt_source(run.model, batch.source, batch.source_words)
-    found: EncoderDecoderExplanation = run.model.explain(
-        source, batch.inputs, batch.source_lengths, batch.lengths, rare
-    )
-    return found
 
 
 def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> list[Record]:
@@ -72,12 +62,7 @@ def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> lis
     for tokens in (source, target):
         if len(tokens) > longest:
             raise UsageError(f"pair {example} of {split} has {len(tokens)} tokens; a map shows at most {longest}")
-    found = explain_pairs(run, batch)
-    records = [record for each in found.encoder for record in records_of(each, source, side="encoder")]
-    for each in found.decoder:
-        memory = source if each.sublayer == "cross" else None
-        records += records_of(each, target, memory, side="decoder")
-    return records
+    return records_of_pair(translation_model(run), sides, batch)
 
 
 def _symbols(vocabulary: Vocabulary, ids: np.ndarray) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 import numpy as np
 from torch import Tensor
 
-from structattn.analysis.records import Record
 from structattn.evaluation.dependencies import has_dependencies, receptive_fields, true_dependencies
+from structattn.inference.records import Record
 from structattn.inference.runs import TrainedRun
 from structattn.support.special_tokens import FIRST_SYMBOL
 

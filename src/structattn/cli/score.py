@@ -32,11 +32,11 @@ def score(
     from structattn.support.progress import progress
 
     scorer = make_pair_scorer([open_run(run, checkpoint, data=data) for run in runs])
-    pairs = (scorer.coded(*texts, (source, target), number) for number, texts in _lines(source, target))
+    pairs = (scorer.encode(*texts, (source, target), number) for number, texts in _lines(source, target))
     with progress("Scoring translations", None, "pairs") as advance:
         while chunk := list(islice(pairs, PAIRS_AT_ONCE)):
             for each in scorer(chunk, advance):
-                sys.stdout.write(f"{-each.nats:.6f}\t{each.tokens}\n")
+                sys.stdout.write(f"{each.log_probability:.6f}\t{each.num_tokens}\n")
             sys.stdout.flush()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
-    from structattn.inference.translator import Draws
+    from structattn.inference.translator import SeededSampling
 
 
 class Unknown(StrEnum):
@@ -109,14 +109,14 @@ def translate(
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
     translator = make_translator(opened, how)
-    draws = _draws(temperature, top_k, top_p, seed)
-    if draws is not None:
+    sampling = _sampling(temperature, top_k, top_p, seed)
+    if sampling is not None:
         if any(given is not None for given in (search, beam, length_exponent)):
             raise UsageError(
                 "--search, --beam and --length-exponent are for beam search; --temperature, --top-k and --top-p for "
                 "sampling; expected options of one kind"
             )
-        translator = replace(translator, draws=draws)
+        translator = replace(translator, sampling=sampling)
     elif n_best > how.beam:
         raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
 
@@ -128,11 +128,11 @@ def translate(
     source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
     lines, done = (line.text for line in lines_of(source, STANDARD_INPUT, Notices())), 0
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
-    names = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
+    paths = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
     with progress("Translating", None, "lines") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
-            found = translator(chunk, n_best, advance, done + 1, begun, names)
+            found = translator(chunk, n_best, advance, done + 1, begun, paths)
             for number, translations in enumerate(found, start=done + 1):
                 sys.stdout.write(output_lines(number, translations))
             sys.stdout.flush()
@@ -141,15 +141,15 @@ def translate(
         raise DataError(prefixes, f"has more lines than the {done} lines to translate", done + 1)
 
 
-def _draws(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "Draws | None":
+def _sampling(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "SeededSampling | None":
     """Return the options of sampling; None if none is given."""
     from structattn.decoding import Sampling
-    from structattn.inference.translator import Draws
+    from structattn.inference.translator import SeededSampling
     from structattn.support.errors import UsageError
 
     if temperature is top_k is top_p is None:
         return None
     try:
-        return Draws(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
+        return SeededSampling(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
     except ValueError as error:
         raise UsageError(str(error)) from error

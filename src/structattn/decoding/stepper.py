@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.models import EncoderDecoder, LanguageModel
+from structattn.models import EncoderDecoder
+from structattn.models.protocols import CausalModel
 from structattn.support.special_tokens import BOS, EOS
 
 
@@ -90,7 +91,7 @@ def start_translation(
 
 
 @torch.no_grad()
-def start_continuation(model: LanguageModel, prompts: Int[Tensor, "batch time"]) -> DecodingStart:
+def start_continuation(model: CausalModel, prompts: Int[Tensor, "batch time"]) -> DecodingStart:
     """Process the prompts token by token, and return the start of their continuations.
 
     Prompts are part neither of the decoded text nor of its score. All prompts of a batch have the same length, because

@@ -113,14 +113,14 @@ def evaluate_run(
     content = scores_to_json(
         scores,
         update=run.update,
-        checkpoints=run.checkpoints,
+        checkpoints=run.averaged_updates,
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         model=describe_model(run.settings.model),
         data=describe_data(run.prepared),
         baselines=text_baselines(run.prepared, split) if baselines else None,
         prepared_digest=run.prepared.digest,
     )
-    target = run.folder / "scores"
+    target = run.run_dir / "scores"
     target.mkdir(exist_ok=True)
     write_atomically(target / f"{split}.json", content)
     return scores

@@ -9,7 +9,7 @@ from structattn.decoding import max_target_lengths
 from structattn.evaluation.run_files import hypotheses_path
 from structattn.evaluation.scores import SplitScores
 from structattn.inference.pair_scorer import PairScorer
-from structattn.inference.runs import TrainedRun
+from structattn.inference.runs import TrainedRun, translation_model
 from structattn.inference.translator import SEARCHES, Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.metrics.translation import bleu_metric, corpus_scores
@@ -54,11 +54,10 @@ def make_pair_scorer(runs: Sequence[TrainedRun]) -> PairScorer:
 def _models(runs: Sequence[TrainedRun]) -> tuple[EncoderDecoder, ...]:
     models, sides = [], runs[0].prepared.sides
     for run in runs:
-        if not isinstance(run.model, EncoderDecoder):
-            raise UsageError(f"{run.folder}: a model of kind {run.settings.model.kind!r} cannot translate")
+        model = translation_model(run)
         if run.prepared.sides.digests() != sides.digests():
-            raise UsageError(f"{run.folder}: was trained with another tokenizer than {runs[0].folder}")
-        models.append(run.model)
+            raise UsageError(f"{run.run_dir}: was trained with another tokenizer than {runs[0].run_dir}")
+        models.append(model)
     return tuple(models)
 
 
@@ -79,10 +78,10 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     tokenizer = run.settings.evaluation.bleu_tokenizer
     bleu_metric(tokenizer)  # raise early if a library is missing
     translator, sources, references = make_translator([run]), *_texts(run, split)
-    scores = pair_scores(run.model, pairs_to_score(run.prepared, split, batch_tokens, "both"))
+    scores = pair_scores(translation_model(run), pairs_to_score(run.prepared, split, batch_tokens, "both"))
     hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
-    target = hypotheses_path(run.folder, split)
+    target = hypotheses_path(run.run_dir, split)
     target.parent.mkdir(exist_ok=True)
     write_atomically(target, "".join(line + "\n" for line in hypotheses))
     return SplitScores(

@@ -1,80 +1,118 @@
-"""Opens a run folder for scoring: its settings, its data, its model with the weights of a checkpoint."""
+"""Trained runs: settings, data, and the model with the weights of a checkpoint."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from structattn.building.models import build_model_for
 from structattn.data.folders.prepared import PreparedFolder, open_prepared
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
+from structattn.inference.explanations import TrainedModel, explain_texts
+from structattn.inference.records import Record
+from structattn.models import EncoderDecoder
 from structattn.runs.checkpoint import MODEL_NAME
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, load_settings
-from structattn.support.errors import CheckpointError, StructattnError
+from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.training.snapshot import MismatchError, put_weights
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run folder with all that is needed to use its model.
+    """A trained model with the settings and data of its run.
 
     Args:
-        folder: the run folder.
-        settings: its resolved settings.
-        prepared: the data that it was trained on.
-        model: a ``LanguageModel``, ``MaskedLanguageModel``, ``RecurrentLanguageModel`` or ``EncoderDecoder``, in
-            evaluation mode, on its device.
-        update: the update after which the weights were saved, of several the last.
-        checkpoints: the updates of all whose weights were taken, the last first.
+        run_dir: the run folder.
+        settings: the resolved settings.
+        prepared: the data that the model was trained on, with its vocabulary and tokenizer.
+        model: in evaluation mode, on its device.
+        update: the update after which the weights were saved; for averaged weights, the last one.
+        averaged_updates: the updates of all checkpoints whose weights were averaged, the last first.
     """
 
-    folder: Path
+    run_dir: Path
     settings: RunSettings
     prepared: PreparedFolder
-    model: Any
+    model: TrainedModel
     update: int
-    checkpoints: tuple[int, ...] = ()
+    averaged_updates: tuple[int, ...] = ()
 
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The run card, ``run.json``: version, seed, digests, environment, hardware and result of training.
 
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        Raises:
+            StructattnError: it is missing or damaged.
+        """
+        return RunFolder(self.run_dir).read_card()
+
+    def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
+        """Return the attention weights of all layers and heads for each text.
+
+        Args:
+            texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
+                source lines, for translation.
+            targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+
+        Raises:
+            DataError: a text or target cannot be encoded, or is too long for the model.
+            UsageError: there is not one target for each text, or the task has no targets.
+        """
+        return explain_texts(self.model, self.prepared, self.settings, texts, targets)
 
 
 def open_run(
-    folder: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
+    run_dir: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
 ) -> TrainedRun:
-    """Load what a run has learnt. Every byte of the weights is verified, and so is that the data are still the same.
+    """Load a trained run. The digests of the weights and of the data are verified.
 
     Args:
-        folder: the run folder.
-        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them; what the
-            run's settings say, if left out.
-        data: where the prepared folder is now; the path in the settings, if left out.
-        device: where the model is to be; a GPU where there is one, if left out.
+        run_dir: the run folder.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the average of the weights of K checkpoints;
+            None: as in the settings of the run.
+        data: the prepared folder; None: the path in the settings.
+        device: of the model; None: a GPU if there is one.
 
     Raises:
-        StructattnError: the folder is no run folder.
+        StructattnError: the folder is not a run folder.
         CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
         DataError: the prepared folder is missing or damaged.
     """
-    if not RunFolder(folder).holds_a_run():
-        raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
-    settings = load_settings(RunFolder(folder).settings)
-    path, *others = checkpoints_of(folder, checkpoint or settings.evaluation.checkpoint)
-    weights, manifest = mean_weights([path, *others])
+    folder = RunFolder(run_dir)
+    if not folder.holds_a_run():
+        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
+    settings = load_settings(folder.settings)
+    paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
+    weights, manifest = mean_weights(paths)
     prepared = open_prepared(data or settings.data)
     if manifest.data_digest != prepared.digest:
         raise CheckpointError(
-            f"{path}: belongs to data with digest {manifest.data_digest}; that of {prepared.path} is {prepared.digest}"
+            f"{paths[0]}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
+            f"{prepared.digest}"
         )
     model = build_model_for(settings.model, prepared)
     try:
         put_weights(model, weights)
     except MismatchError as error:
         raise CheckpointError(
-            f"{path / MODEL_NAME}: does not fit the model of {folder}/settings.yaml: {error}"
+            f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
         ) from None
-    updates = tuple(int(each.name) for each in (path, *others))
-    return TrainedRun(folder, settings, prepared, model.to(device or _device()).eval(), manifest.update, updates)
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    updates = tuple(int(path.name) for path in paths)
+    trained = cast(TrainedModel, model.to(device).eval())
+    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
+
+
+def translation_model(run: TrainedRun) -> EncoderDecoder:
+    """Return the model of a translation run.
+
+    Raises:
+        UsageError: the model cannot translate.
+    """
+    if not isinstance(run.model, EncoderDecoder):
+        raise UsageError(f"{run.run_dir}: a model of kind {run.settings.model.kind!r} cannot translate")
+    return run.model

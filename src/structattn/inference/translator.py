@@ -1,7 +1,8 @@
-"""From lines of one language to lines of another, with trained models."""
+"""Translation of lines with trained models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,8 +33,8 @@ from structattn.decoding import (
     start_translation,
     you_2020,
 )
-from structattn.inference.pair_scorer import ids_of, least
-from structattn.inference.unknown_words import Incomplete, Sources, Unknown
+from structattn.inference.pairs import PairEncoder
+from structattn.inference.unknown_words import EncodedSources, Unknown, UnknownWords
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.seeds import derived_seed
@@ -43,19 +44,19 @@ from structattn.tasks.translation.predictions import spelt_source
 SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}
 )
-"""Ways to search by name, each a function of the size of the beam."""
+"""Beam search presets by name; each is a function of the beam size."""
 
-SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # what messages call what is translated, and its beginnings
+SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # in messages, in place of the paths of files
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line.
+    """A translation of a line.
 
     Args:
         text: the line in the target language.
-        score: what it was ranked by.
-        log_probability: of its tokens, nats.
+        score: by which it was ranked.
+        log_probability: of its tokens, in nats.
     """
 
     text: str
@@ -64,20 +65,23 @@ class Translation:
 
 
 class _Line(NamedTuple):
-    """A line to be translated, normalised, its ids, and those that its translation begins with."""
+    """A normalized line, its ids, and the ids of its translation's prefix."""
 
     text: str
     ids: list[int]
     prefix: list[int]
 
 
+_Completed = tuple[Hypothesis, list[str]]  # a hypothesis and the words that replace its <unk>
+
+
 @dataclass(frozen=True)
-class Draws:
-    """Chance in the place of search. What is drawn for a line depends on the seed, the line, and how often, no more.
+class SeededSampling:
+    """Sampling with a generator for each line, seeded by the seed, the line and the number of the sample alone.
 
     Args:
-        sampling: what tokens are drawn from.
-        seed: of all draws.
+        sampling: temperature, top-k and top-p.
+        seed: of all samples.
     """
 
     sampling: Sampling
@@ -87,20 +91,18 @@ class Draws:
         self,
         model: Stepper,
         start: DecodingStart,
-        limits: Tensor,
+        max_lengths: Tensor,
         lines: Sequence[str],
-        count: int,
+        num_samples: int,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """``count`` hypotheses of each sentence, in the order in which they were drawn."""
+        """Return samples for each line, in the order in which they were drawn."""
         device = start.tokens.device
-        drawn = [
-            sample(
-                model, start, limits, [self._generator(device, line, number) for line in lines], self.sampling, prefixes
-            )
-            for number in range(count)
-        ]
-        return [list(of_one) for of_one in zip(*drawn, strict=True)]
+        samples = []
+        for number in range(num_samples):
+            generators = [self._generator(device, line, number) for line in lines]
+            samples.append(sample(model, start, max_lengths, generators, self.sampling, prefixes))
+        return [list(of_line) for of_line in zip(*samples, strict=True)]
 
     def _generator(self, device: torch.device, line: str, number: int) -> torch.Generator:
         return torch.Generator(device).manual_seed(derived_seed(self.seed, "translation", line, number))
@@ -108,27 +110,27 @@ class Draws:
 
 @dataclass(frozen=True)
 class Translator:
-    """Translates lines; each one's translations do not depend on the others.
+    """Translates lines; the translations of a line do not depend on the other lines.
 
     Args:
-        models: in evaluation mode; several predict as one, by the mean of their probabilities.
-        sides: how lines become ids, and back.
-        search: how to look for the best.
-        limits: how many tokens a target may have, <eos> counted, from the number of those of its source.
-        batch_tokens: padded source tokens decoded at once, which bounds the memory.
-        unknown: what stands where a model predicts <unk>: that, the attended source word, or, of models that spell, a
-            spelling. Spelling is a second stage: all hypotheses in the beam are spelt, and ranked by what their words
-            and their characters come to (Luong & Manning 2016).
-        draws: what draws hypotheses, instead of a search for the best.
+        models: in evaluation mode; several form an ensemble that averages probabilities.
+        sides: normalization and tokenizers of both languages.
+        search: settings of the beam search.
+        max_lengths: maximum numbers of target tokens, <eos> included, from numbers of source tokens without <eos>.
+        batch_tokens: the maximum padded number of source tokens decoded at once, which bounds the memory.
+        unknown: what replaces words predicted as <unk>: "keep" them, "copy" the attended source word, or "spell" them,
+            with models that have a spelling decoder. Spelling is a second stage: all hypotheses in the beam are
+            spelled, and ranked by the log-probability of their words and characters (Luong & Manning 2016).
+        sampling: draws hypotheses, in place of the beam search.
     """
 
     models: tuple[EncoderDecoder, ...]
     sides: Sides
     search: BeamSearch
-    limits: Callable[[Tensor], Tensor] = max_target_lengths
+    max_lengths: Callable[[Tensor], Tensor] = max_target_lengths
     batch_tokens: int = 2048
     unknown: Unknown = "keep"
-    draws: Draws | None = None
+    sampling: SeededSampling | None = None
 
     def __call__(
         self,
@@ -137,118 +139,124 @@ class Translator:
         advance: Callable[[int], object] = lambda count: None,
         first: int = 1,
         prefixes: Sequence[str] | None = None,
-        names: tuple[Path, Path] = (SOURCE_LINES, PREFIXES),
+        paths: tuple[Path, Path] = (SOURCE_LINES, PREFIXES),
     ) -> list[list[Translation]]:
-        """At most ``n_best`` translations of each line; an empty line has an empty one, or its prefix alone.
+        """Return at most ``n_best`` translations of each line, the best first; samples in the order of sampling.
 
-        The best is first; of those that are drawn, the one drawn first.
+        The translation of an empty line is empty, or its prefix.
 
         Args:
             lines: as they stand in a file.
-            n_best: how many.
-            advance: told how many lines more are done.
+            n_best: the number of translations of each line.
+            advance: called with the number of lines that have been translated since.
             first: the number of the first line, for messages.
-            prefixes: what the translation of each line begins with; an empty one is none. Its probability counts, but
-                for that of an empty line. Its last word may go on where symbols do not mark the ends of words. A prefix
-                that is as long as the limit of a translation raises it, so that <eos> has its place.
-            names: what messages call the lines and the prefixes.
+            prefixes: the text that the translation of each line must begin with, possibly empty. Its log-probability
+                counts, except for empty lines. Its last word may be continued where tokens do not mark the ends of
+                words. A prefix that is as long as the maximum length of a translation raises it by one, for <eos>.
+            paths: of the files of lines and prefixes, for messages.
 
         Raises:
-            DataError: a line or a prefix has no encoding, or is too long for the model; or there are not as many
-                prefixes as lines, or one holds a symbol that the vocabulary lacks.
+            DataError: a line or prefix cannot be encoded, or is too long for the model; there is not one prefix for
+                each line; or a prefix has out-of-vocabulary words.
         """
-        given = [""] * len(lines) if prefixes is None else prefixes
-        if len(given) != len(lines):
-            number = first + min(len(given), len(lines))
-            raise DataError(names[1], "there is no such line; expected one for each line to translate", number)
-        read = [
-            self._line(line, prefix, number, names)
-            for number, (line, prefix) in enumerate(zip(lines, given, strict=True), start=first)
+        beginnings = [""] * len(lines) if prefixes is None else prefixes
+        if len(beginnings) != len(lines):
+            number = first + min(len(beginnings), len(lines))
+            raise DataError(paths[1], "there is no such line; expected one for each line to translate", number)
+        encoded = [
+            self._encode(line, prefix, number, paths)
+            for number, (line, prefix) in enumerate(zip(lines, beginnings, strict=True), start=first)
         ]
 
-        def decode(batch: list[_Line]) -> list[list[Translation]]:
-            found = self._decoded(batch, n_best)
+        def translate(batch: list[_Line]) -> list[list[Translation]]:
+            translations = self._translate(batch, n_best)
             advance(len(batch))
-            return found
+            return translations
 
-        lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in read]
-        return map_in_batches(read, lengths, self.batch_tokens, decode)
+        lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in encoded]
+        return map_in_batches(encoded, lengths, self.batch_tokens, translate)
 
-    def _line(self, line: str, prefix: str, number: int, names: tuple[Path, Path]) -> _Line:
-        source, target = self.sides.source, self.sides.target
-        text, beginning = source.normalization(line), target.normalization(prefix)
-        ids = ids_of(source, text, least(model.longest_source for model in self.models), names[0], number)
-        forced = ids_of(target, beginning, least(model.longest_target for model in self.models), names[1], number)
+    @cached_property
+    def _encoder(self) -> PairEncoder:
+        return PairEncoder(self.models, self.sides)
+
+    def _encode(self, line: str, prefix: str, number: int, paths: tuple[Path, Path]) -> _Line:
+        text, beginning = self.sides.source.normalization(line), self.sides.target.normalization(prefix)
+        ids = self._encoder.source_ids(text, paths[0], number)
+        forced = self._encoder.target_ids(beginning, paths[1], number)
         if UNK in forced:
-            raise DataError(names[1], f"{beginning!r:.60} holds what the target vocabulary lacks", number)
+            raise DataError(paths[1], f"{beginning!r:.60} has words outside the target vocabulary", number)
         return _Line(text, ids, forced)
 
-    def _decoded(self, lines: list[_Line], n_best: int) -> list[list[Translation]]:
-        there = [index for index, line in enumerate(lines) if line.ids]
+    def _translate(self, lines: list[_Line], n_best: int) -> list[list[Translation]]:
         results = [[Translation(self.sides.target.decode(line.prefix), 0.0, 0.0)] for line in lines]
-        if there:
-            chosen = [lines[index] for index in there]
-            sources, prefixes = self._sources(chosen), [line.prefix for line in chosen]
-            model, start = self._start(sources)
-            forced = torch.tensor([len(prefix) + 1 for prefix in prefixes], device=sources.lengths.device)
-            most = least(model.longest_target for model in self.models)
-            limits = torch.maximum(self.limits(sources.lengths - 1), forced * (forced > 1)).clamp(min=0, max=most)
-            if self.draws is None:
-                kept = self.search.beam_size if self.unknown == "spell" else n_best
-                found = beam_search(model, start, limits, self.search, kept, prefixes)
-            else:
-                found = self.draws(model, start, limits, [line.text for line in chosen], n_best, prefixes)
-            for index, translations in zip(there, self._translations(sources, found), strict=True):
+        indices = [index for index, line in enumerate(lines) if line.ids]
+        if indices:
+            chosen = [lines[index] for index in indices]
+            sources = self._sources(chosen)
+            found = self._decode(chosen, sources, n_best)
+            for index, translations in zip(indices, self._translations(sources, found), strict=True):
                 results[index] = translations[:n_best]
         return results
 
-    def _sources(self, lines: list[_Line]) -> Sources:
+    def _sources(self, lines: list[_Line]) -> EncodedSources:
         device = next(self.models[0].parameters()).device
         ids, lengths = pad_sequences([[*line.ids, EOS] for line in lines], device)
         words = [split_line("word", line.text) for line in lines] if self.sides.level == "word" else []
-        speller, numbers = self.sides.source.speller, [line.ids for line in lines]
-        known = None if speller is None else spelt_lines(words, numbers, ids.shape[1], speller).to(device)
-        return Sources(tuple(spelt_source(model, ids, known) for model in self.models), lengths, words)
+        speller, unspelled = self.sides.source.speller, [line.ids for line in lines]
+        spelled = None if speller is None else spelt_lines(words, unspelled, ids.shape[1], speller).to(device)
+        return EncodedSources(tuple(spelt_source(model, ids, spelled) for model in self.models), lengths, words)
 
-    def _start(self, sources: Sources) -> tuple[Stepper, DecodingStart]:
+    def _decode(self, lines: list[_Line], sources: EncodedSources, n_best: int) -> list[list[Hypothesis]]:
+        prefixes = [line.prefix for line in lines]
+        model, start = self._start(sources)
+        with_eos = [len(prefix) + 1 if prefix else 0 for prefix in prefixes]
+        least = torch.tensor(with_eos, device=sources.lengths.device)
+        max_lengths = torch.maximum(self.max_lengths(sources.lengths - 1), least)
+        max_lengths = max_lengths.clamp(min=0, max=self._encoder.max_target_length)
+        if self.sampling is not None:
+            return self.sampling(model, start, max_lengths, [line.text for line in lines], n_best, prefixes)
+        num_hypotheses = self.search.beam_size if self.unknown == "spell" else n_best
+        return beam_search(model, start, max_lengths, self.search, num_hypotheses, prefixes)
+
+    def _start(self, sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
         starts = [
             start_translation(model, ids, sources.lengths, rare)
-            for model, (ids, rare) in zip(self.models, sources.read, strict=True)
+            for model, (ids, rare) in zip(self.models, sources.inputs, strict=True)
         ]
         if len(starts) == 1:
             return self.models[0], starts[0]
         ensemble = Ensemble(self.models)
         return ensemble, ensemble.start(starts)
 
-    def _translations(self, sources: Sources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
-        """The hypotheses of each sentence as texts, the best first."""
-        if self.unknown == "keep":
-            return [[self._translation(hypothesis) for hypothesis in of_one] for of_one in found]
-        places = [(i, j) for i, of_one in enumerate(found) for j, each in enumerate(of_one) if UNK in each.tokens]
-        incomplete = Incomplete(self.models, sources, [i for i, _ in places], [found[i][j] for i, j in places])
-        completed = dict(zip(places, self._completed(incomplete) if places else [], strict=True))
-        whole = [
-            [completed.get((i, j)) or (each, []) for j, each in enumerate(of_one)] for i, of_one in enumerate(found)
-        ]
-        if self.unknown == "spell" and self.draws is None:
-            whole = [sorted(of_one, key=lambda one: (not one[0].finished, -one[0].score)) for of_one in whole]
-        return [[self._translation(*one) for one in of_one] for of_one in whole]
+    def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
+        """Return the hypotheses of each sentence as texts, the best first."""
+        completed: list[list[_Completed]] = [[(hypothesis, []) for hypothesis in of_line] for of_line in found]
+        positions = [(i, j) for i, of_line in enumerate(found) for j, each in enumerate(of_line) if UNK in each.tokens]
+        if self.unknown != "keep" and positions:
+            hypotheses = [found[i][j] for i, j in positions]
+            unknown = UnknownWords(self.models, sources, [i for i, _ in positions], hypotheses)
+            for (i, j), pair in zip(positions, self._complete(unknown), strict=True):
+                completed[i][j] = pair
+        if self.unknown == "spell" and self.sampling is None:
+            completed = [sorted(pairs, key=lambda pair: (not pair[0].finished, -pair[0].score)) for pairs in completed]
+        return [[self._translation(*pair) for pair in pairs] for pairs in completed]
 
-    def _completed(self, incomplete: Incomplete) -> list[tuple[Hypothesis, list[str]]]:
-        """Each hypothesis, scored anew where it is spelt, and the words that take the places of <unk>."""
+    def _complete(self, unknown: UnknownWords) -> list[_Completed]:
+        """Return each hypothesis, with a new score if its words are spelled, and the words that replace its <unk>."""
         if self.unknown == "copy":
-            return list(zip(incomplete.hypotheses, incomplete.copied(), strict=True))
+            return list(zip(unknown.hypotheses, unknown.copied(), strict=True))
         speller = self.sides.target.speller
         assert speller is not None
-        found = incomplete.spelt(speller, self.search.beam_size)
-        rule = NoLengthPenalty() if self.draws is not None else self.search.ranking_penalty
+        spelled = unknown.spelled(speller, self.search.beam_size)
+        penalty = NoLengthPenalty() if self.sampling is not None else self.search.ranking_penalty
         return [
-            (add_spelling_score(hypothesis, sum(p for _, p in words), rule), [word for word, _ in words])
-            for hypothesis, words in zip(incomplete.hypotheses, found, strict=True)
+            (add_spelling_score(hypothesis, sum(log_p for _, log_p in words), penalty), [word for word, _ in words])
+            for hypothesis, words in zip(unknown.hypotheses, spelled, strict=True)
         ]
 
-    def _translation(self, hypothesis: Hypothesis, words: Sequence[str] = ()) -> Translation:
-        """The text, in which words stand in the places of <unk>, if there are any."""
+    def _translation(self, hypothesis: Hypothesis, words: list[str]) -> Translation:
+        """Return the text of a hypothesis, with ``words`` in place of its <unk>, if there are any."""
         text = self.sides.target.decode(hypothesis.text)
         if words:
             rest = iter(words)

@@ -1,6 +1,7 @@
-"""What stands where a model has predicted <unk>: that word itself, the attended word of the source, or a spelling.
+"""Replacement of words predicted as <unk>: keep them, copy the attended source word, or spell them.
 
-Hypotheses are read once more for it, whole: what a model has seen at each step of the search comes out again.
+Hypotheses are processed once more, as whole sequences, to recover the attention weights or vectors from which <unk> was
+predicted.
 """
 
 from collections.abc import Sequence
@@ -23,107 +24,111 @@ Unknown = Literal["keep", "copy", "spell"]
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Sentences as models read them.
+class EncodedSources:
+    """A batch of source sentences as the models' inputs.
 
     Args:
-        read: for each model ids that end with <eos>, and the spellings of those past its vocabulary.
-        lengths: of the sentences, <eos> counted.
-        words: of each sentence, where symbols are words.
+        inputs: for each model, ids that end with <eos>, and the spellings of the ids past its vocabulary.
+        lengths: number of tokens of each sentence, <eos> included.
+        words: of each sentence, where tokens are words.
     """
 
-    read: tuple[tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None], ...]
+    inputs: tuple[tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None], ...]
     lengths: Int[Tensor, " batch"]
     words: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Incomplete:
-    """Hypotheses in which <unk> stands.
+class UnknownWords:
+    """The <unk> of some hypotheses.
 
     Args:
-        models: what found them, in evaluation mode.
-        sources: the sentences.
-        sentences: the number of each hypothesis's sentence.
-        hypotheses: what was found.
+        models: which found the hypotheses, in evaluation mode.
+        sources: a batch of sentences.
+        sentences: the index of each hypothesis's sentence in the batch.
+        hypotheses: each contains <unk>.
     """
 
     models: Sequence[EncoderDecoder]
-    sources: Sources
+    sources: EncodedSources
     sentences: Sequence[int]
     hypotheses: Sequence[Hypothesis]
 
     @torch.no_grad()
     def copied(self) -> list[list[str]]:
-        """For each <unk> of each hypothesis the word of the source that was attended to most, the first of equals.
+        """Return, for each <unk> of each hypothesis, the source word with the greatest attention weight.
 
-        Attention is that of the last layer which looks at the source, the mean over its heads, and over models.
+        The weights are those of the last layer with cross-attention, averaged over its heads and over models; <eos> is
+        excluded, and the first among equals is taken.
 
         Raises:
-            UsageError: a model looks at the source by no weights.
+            UsageError: a model has no cross-attention weights.
         """
-        rows, inputs, lengths = self._again()
+        rows, inputs, lengths = self._decoder_inputs()
         source_lengths = self.sources.lengths[rows]
         weights = torch.stack(
             [
-                attended(model.explain(source[rows], inputs, source_lengths, lengths, rare).decoder)
-                for model, (source, rare) in zip(self.models, self.sources.read, strict=True)
+                last_cross_attention(model.explain(source[rows], inputs, source_lengths, lengths, rare).decoder)
+                for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
             ]
         ).mean(0)
         is_word = torch.arange(weights.shape[2], device=weights.device) < source_lengths[:, None] - 1  # not <eos>
         best = weights.masked_fill(~is_word[:, None], -1).argmax(2).tolist()
         return [
-            [self.sources.words[sentence][of_row[place]] for place in _places(hypothesis)]
-            for sentence, of_row, hypothesis in zip(self.sentences, best, self.hypotheses, strict=True)
+            [self.sources.words[sentence][attended[position]] for position in _unknown_positions(hypothesis)]
+            for sentence, attended, hypothesis in zip(self.sentences, best, self.hypotheses, strict=True)
         ]
 
     @torch.no_grad()
-    def spelt(self, speller: Speller, beam: int) -> list[list[tuple[str, float]]]:
-        """For each <unk> of each hypothesis the likeliest spelling that is not ``<unk>``, and its log p.
+    def spelled(self, speller: Speller, beam_size: int) -> list[list[tuple[str, float]]]:
+        """Return, for each <unk> of each hypothesis, its most probable spelling other than ``<unk>``, and its log p.
 
         Args:
-            speller: from characters to words.
-            beam: hypotheses kept for each word; 2 at least, so that there is another word where one is ``<unk>``.
+            speller: turns characters into words.
+            beam_size: hypotheses for each word; at least 2, for an alternative where one is ``<unk>``.
         """
-        rows, inputs, lengths = self._again()
-        unknown = self._unknown(inputs.shape)
+        rows, inputs, lengths = self._decoder_inputs()
+        unknown = self._unknown_mask(inputs.shape)
         vectors = [
             model.vectors(source[rows], inputs, self.sources.lengths[rows], lengths, rare)[unknown]
-            for model, (source, rare) in zip(self.models, self.sources.read, strict=True)
+            for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]
-        found = iter(search_spellings(decoders, vectors, max(2, beam), n_best=2))
-        return [[_word(next(found), speller) for _ in _places(hypothesis)] for hypothesis in self.hypotheses]
+        found = iter(search_spellings(decoders, vectors, max(2, beam_size), n_best=2))
+        return [
+            [_known_word(next(found), speller) for _ in _unknown_positions(hypothesis)]
+            for hypothesis in self.hypotheses
+        ]
 
-    def _again(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, "rows time"], Int[Tensor, " rows"]]:
-        """The sentence of each hypothesis, what the decoder reads of it, and its length."""
+    def _decoder_inputs(self) -> tuple[Int[Tensor, " rows"], Int[Tensor, "rows time"], Int[Tensor, " rows"]]:
+        """Return the sentence of each hypothesis, its tokens as inputs of the decoder, and its length."""
         device = self.sources.lengths.device
         inputs, lengths = pad_sequences([[BOS, *hypothesis.tokens[:-1]] for hypothesis in self.hypotheses], device)
         return torch.tensor(self.sentences, device=device), inputs, lengths
 
-    def _unknown(self, shape: torch.Size) -> Bool[Tensor, "rows time"]:
-        unknown = torch.zeros(shape, dtype=torch.bool)
-        for row, hypothesis in zip(unknown, self.hypotheses, strict=True):
-            row[_places(hypothesis)] = True
-        return unknown.to(self.sources.lengths.device)
+    def _unknown_mask(self, shape: torch.Size) -> Bool[Tensor, "rows time"]:
+        mask = torch.zeros(shape, dtype=torch.bool)
+        for row, hypothesis in zip(mask, self.hypotheses, strict=True):
+            row[_unknown_positions(hypothesis)] = True
+        return mask.to(self.sources.lengths.device)
 
 
-def _places(hypothesis: Hypothesis) -> list[int]:
-    return [place for place, token in enumerate(hypothesis.tokens) if token == UNK]
-
-
-def _word(found: Sequence[Hypothesis], speller: Speller) -> tuple[str, float]:
-    words = ((speller.word(hypothesis.text), hypothesis.log_probability) for hypothesis in found)
-    return next(word for word in words if word[0] != UNKNOWN_SYMBOL)
-
-
-def attended(decoder: Sequence[Explanation]) -> Float[Tensor, "batch time source"]:
-    """How much each target position takes from each source position in the last layer that looks at the source.
+def last_cross_attention(layers: Sequence[Explanation]) -> Float[Tensor, "batch time source"]:
+    """Return the weights of the last layer with cross-attention, averaged over its heads.
 
     Raises:
-        UsageError: no layer does.
+        UsageError: no layer has cross-attention weights.
     """
-    across = [record.weights for record in decoder if record.sublayer == "cross"]
-    if not across:
-        raise UsageError("no layer of the decoder looks at the source by weights: there is no attended word to copy")
-    return across[-1].mean(1)
+    weights = [layer.weights for layer in layers if layer.sublayer == "cross"]
+    if not weights:
+        raise UsageError("unknown words cannot be copied: no layer of the decoder has cross-attention weights")
+    return weights[-1].mean(1)
+
+
+def _unknown_positions(hypothesis: Hypothesis) -> list[int]:
+    return [position for position, token in enumerate(hypothesis.tokens) if token == UNK]
+
+
+def _known_word(spellings: Sequence[Hypothesis], speller: Speller) -> tuple[str, float]:
+    words = ((speller.word(spelling.text), spelling.log_probability) for spelling in spellings)
+    return next(word for word in words if word[0] != UNKNOWN_SYMBOL)

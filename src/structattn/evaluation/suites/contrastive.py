@@ -52,17 +52,17 @@ def contrastive_negative_log_likelihoods(
         DataError: a line cannot be encoded or is too long for the model; the message names the line.
     """
     scorer = replace(make_pair_scorer([run]), batch_tokens=batch_tokens)
-    coded = [
-        scorer.coded(each.source, text, (each.path, each.path), each.line)
+    encoded = [
+        scorer.encode(each.source, text, (each.path, each.path), each.line)
         for each in contrasts
         for text in (each.reference, each.contrastive)
     ]
-    distinct = list(dict.fromkeys(coded))
+    distinct = list(dict.fromkeys(encoded))
     with progress("Scoring translations", len(distinct), "translations") as advance:
         found = scorer(distinct, advance)
-    values = [each.nats / each.tokens if per_token else each.nats for each in found]
+    values = [-each.log_probability / (each.num_tokens if per_token else 1) for each in found]
     losses = dict(zip(distinct, values, strict=True))
-    return np.array([losses[each] for each in coded], np.float64).reshape(-1, 2)
+    return np.array([losses[each] for each in encoded], np.float64).reshape(-1, 2)
 
 
 def contrastive_scores(
@@ -89,7 +89,7 @@ def contrastive_scores(
 def write_contrastive(run: TrainedRun, name: str, scores: ContrastiveScores) -> Path:
     """Write the scores to ``analyses/contrastive-NAME.json`` in the run folder; NAME is the name of the suite."""
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
-    return write_analysis(run.folder, f"contrastive-{name}", "contrastive", content)
+    return write_analysis(run.run_dir, f"contrastive-{name}", "contrastive", content)
 
 
 def _distance(contrast: Contrast) -> str:

@@ -1,4 +1,4 @@
-"""Two-stage translation: no <unk> ever comes out, whatever the model; copied and spelt words are the right ones."""
+"""Two-stage translation: no <unk> remains in the output, and copied and spelled words are the right ones."""
 
 import itertools
 import json
@@ -20,8 +20,8 @@ from structattn.data.tokenization.spelling import speller_of
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.evaluation.translation import SEARCHES, make_translator
 from structattn.inference.runs import open_run
-from structattn.inference.translator import Draws, Translator
-from structattn.inference.unknown_words import Incomplete, Sources, attended
+from structattn.inference.translator import SeededSampling, Translator
+from structattn.inference.unknown_words import EncodedSources, UnknownWords, last_cross_attention
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
@@ -55,7 +55,7 @@ def translator(model, prepared, unknown, beam=4, search="fairseq"):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_unk_ever_comes_out_of_random_models(names, prepared, seed):
+def test_spelling_leaves_no_unk_in_the_output(names, prepared, seed):
     model = random_model(names, prepared, seed, embedding=("c2w", "character_lstm")[seed % 2])
     search = list(SEARCHES)[seed % len(SEARCHES)]
     for beam in (1, 3):
@@ -65,7 +65,7 @@ def test_no_unk_ever_comes_out_of_random_models(names, prepared, seed):
         assert not any("<unk>" in each.text.split() for found in spelt for each in found)
         assert not any("  " in each.text or each.text.startswith(" ") for found in spelt for each in found)
         assert [len(found) for found in spelt] == [1 if line == "" else beam for line in LINES]
-        if beam == 1:  # the words are those of the first stage
+        if beam == 1:  # the known words are those of the first stage
             for (before,), (after,) in zip(kept, spelt, strict=True):
                 assert all(b in ("<unk>", a) for b, a in zip(before.text.split(), after.text.split(), strict=True))
 
@@ -75,7 +75,7 @@ def skeleton(found, prepared):
     return " ".join(word if word in known else "<unk>" for word in found.text.split())
 
 
-def test_spelt_hypotheses_are_ranked_by_words_and_characters(names, prepared):
+def test_spelled_hypotheses_are_ranked_by_words_and_characters(names, prepared):
     model = random_model(names, prepared, 1)
     orders = []
     for line in LINES[:4]:
@@ -89,7 +89,7 @@ def test_spelt_hypotheses_are_ranked_by_words_and_characters(names, prepared):
     assert any(orders), "characters change the order"
 
 
-def test_translations_do_not_depend_on_their_neighbours(names, prepared):
+def test_translations_do_not_depend_on_the_batch(names, prepared):
     model = random_model(names, prepared, 2)
     for unknown in ("copy", "spell"):
         whole = translator(model, prepared, unknown)(LINES)
@@ -99,15 +99,15 @@ def test_translations_do_not_depend_on_their_neighbours(names, prepared):
 
 
 @torch.no_grad()
-def test_copied_words_are_those_attended_to_most(names, prepared):
+def test_copied_words_have_the_greatest_attention_weight(names, prepared):
     model, line = random_model(names, prepared, 3), "xabc eins xcb"
     translate = translator(model, prepared, "copy")
     speller, size = prepared.sides.source.speller, prepared.sides.source.vocabulary.size
     source = torch.tensor([[size, prepared.sides.source.encode("eins")[0], size + 1, 2]])
     rare, hypothesis = spelling_table(speller, ["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
-    sources = Sources(((source, rare),), torch.tensor([4]), [line.split()])
-    (found,) = Incomplete((model,), sources, [0], [hypothesis]).copied()
-    weights = attended(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]
+    sources = EncodedSources(((source, rare),), torch.tensor([4]), [line.split()])
+    (found,) = UnknownWords((model,), sources, [0], [hypothesis]).copied()
+    weights = last_cross_attention(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]
     expected = [line.split()[int(weights[place].argmax())] for place in (0, 2, 3)]
     assert found == expected
     known, copied = prepared.sides.target.vocabulary.symbols, 0
@@ -119,7 +119,7 @@ def test_copied_words_are_those_attended_to_most(names, prepared):
 
 
 class Typist(nn.Module):
-    """Spells ``<unk>`` likeliest of all, and after that the next best."""
+    """Spells ``<unk>`` with the highest probability."""
 
     def __init__(self, speller):
         super().__init__()
@@ -138,13 +138,13 @@ class Typist(nn.Module):
 
 
 class Rows(torch.Tensor):
-    """A state that can be chosen from."""
+    """A state with ``select``."""
 
     def select(self, indices):
         return self[indices]
 
 
-def test_even_a_model_that_spells_unk_does_not_say_it():
+def test_the_spelling_unk_itself_is_never_chosen():
     speller = speller_of({"<unk>": 1, "ab": 1})
 
     class Model:
@@ -153,15 +153,15 @@ def test_even_a_model_that_spells_unk_does_not_say_it():
         def vectors(self, source, inputs, lengths, target_lengths, rare):
             return torch.zeros(*inputs.shape, 2).as_subclass(Rows)
 
-    sources = Sources(((torch.tensor([[4, 2]]), None),), torch.tensor([2]), [["x"]])
-    (words,) = Incomplete((Model(),), sources, [0], [Hypothesis((3, 3, 2), -1.0, -1.0)]).spelt(speller, beam=1)
+    sources = EncodedSources(((torch.tensor([[4, 2]]), None),), torch.tensor([2]), [["x"]])
+    (words,) = UnknownWords((Model(),), sources, [0], [Hypothesis((3, 3, 2), -1.0, -1.0)]).spelled(speller, beam_size=1)
     assert len(words) == 2
     assert all(word and word != "<unk>" and p > -math.inf for word, p in words)
 
 
 @pytest.fixture(scope="module")
 def run(names, tmp_path_factory):
-    """A translator that has learnt for some updates."""
+    """A translator trained for some updates."""
     place = tmp_path_factory.mktemp("trained")
     data = names.prepare(place).path
     training = {"max_updates": 150, "validate_every": 75, "optimizer": {"learning_rate": 0.01}}
@@ -182,13 +182,13 @@ def test_training_lowers_the_loss_of_characters(names, run):
     assert after[1] < 0.5 * before[1]
 
 
-def test_the_command_translates_in_each_way(names, run):
+def test_the_command_keeps_copies_or_spells_unknown_words(names, run):
     runner, lines = CliRunner(), [source for source, _ in names.pairs(40, 9)]
     outputs = {}
     for unknown in (None, "keep", "copy", "spell"):
         options = [] if unknown is None else ["--unknown", unknown]
         given = "".join(line + "\n" for line in lines).encode()
-        result = runner.invoke(app, ["translate", str(run.folder), *options], input=given)
+        result = runner.invoke(app, ["translate", str(run.run_dir), *options], input=given)
         assert result.exit_code == 0, result.output
         outputs[unknown] = result.stdout.split("\n")[:-1]
         assert len(outputs[unknown]) == len(lines)
@@ -201,7 +201,7 @@ def test_the_command_translates_in_each_way(names, run):
     assert all(word[0] == "X" or word in {"one", "two", "three"} for line in outputs["spell"] for word in line.split())
 
 
-def test_several_models_spell_as_one(names, run):
+def test_several_models_spell_as_an_ensemble(names, run):
     lines = [source for source, _ in names.pairs(10, 9)]
     alone = make_translator([run])(lines)
     for unknown in ("copy", "spell"):
@@ -214,10 +214,10 @@ def test_several_models_spell_as_one(names, run):
 
 
 def test_scores_compare_the_three_ways(run):
-    shown = CliRunner().invoke(app, ["evaluate", str(run.folder), "--split", "test", "--checkpoint", "last"])
+    shown = CliRunner().invoke(app, ["evaluate", str(run.run_dir), "--split", "test", "--checkpoint", "last"])
     assert shown.exit_code == 0, shown.output
     assert "<unk> kept" in shown.output
-    stored = json.loads((run.folder / "scores/test.json").read_text())
+    stored = json.loads((run.run_dir / "scores/test.json").read_text())
     sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))
     for way, scores in {"spell": stored["translation"], **stored["translation_alternatives"]}.items():
         found = [best[0].text for best in make_translator([run], EvaluationSettings(unknown=way))(sources)]
@@ -228,7 +228,7 @@ def test_scores_compare_the_three_ways(run):
     assert stored["translation"]["chrF2"]["value"] > stored["translation_alternatives"]["keep"]["chrF2"]["value"]
 
 
-def test_what_cannot_be_is_refused(names, run, tmp_path):
+def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
     tree = names.tree(run.prepared.path, max_updates=1)
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")
@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused(names, run, tmp_path):
         train(resolve_settings(names.tree(bytes_)), tmp_path / "bytes")
 
 
-def test_rare_words_are_explained_as_they_are_read(run):
+def test_explanations_use_the_spellings_of_rare_words(run):
     ((batch, found),) = explained_pairs(run, "valid", 10_000)
     source, rare = spelt_source(run.model, batch.source, batch.source_words)
     assert (source >= run.prepared.sides.source.vocabulary.size).any()
@@ -249,8 +249,8 @@ def test_rare_words_are_explained_as_they_are_read(run):
         torch.testing.assert_close(one.weights, other.weights)
 
 
-def test_drawn_hypotheses_keep_their_order_and_are_scored_by_their_probability(run):
-    drawn = replace(make_translator([run]), draws=Draws(Sampling(2.0), 3))
+def test_samples_keep_their_order_and_are_scored_by_their_probability(run):
+    drawn = replace(make_translator([run]), sampling=SeededSampling(Sampling(2.0), 3))
     kept = replace(drawn, unknown="keep")
     for found, words in zip(drawn(LINES, 6), kept(LINES, 6), strict=True):
         assert all(each.score == pytest.approx(each.log_probability) for each in found)

@@ -1,4 +1,4 @@
-"""From two text files to a scored translation, on a language that is another one backwards."""
+"""Translation from text files to scores, for a target language that is the source with its words reversed."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from structattn.evaluation.run_evaluation import evaluate, evaluate_run
 from structattn.evaluation.translation import make_pair_scorer, make_translator, translation_scores
 from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import open_run
-from structattn.inference.translator import Draws
+from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compared, corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
@@ -51,7 +51,7 @@ def tree(data, **training):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Prepared pairs and a run that has learnt them for some updates."""
+    """Prepared pairs and a run trained on them for some updates."""
     place = tmp_path_factory.mktemp("translation")
     for name, (count, seed) in {"train": (300, 1), "valid": (30, 2), "test": (40, 3)}.items():
         for side, lines in zip(("de", "en"), zip(*pairs(count, seed), strict=True), strict=True):
@@ -75,7 +75,7 @@ def lines_of(place, name):
     return (place / name).read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_a_run_is_scored_with_signatures_and_keeps_its_translations(place):
+def test_evaluation_stores_scores_signatures_and_translations(place):
     scores = evaluate(place / "run", "test")
     stored = json.loads((place / "run/scores/test.json").read_text())
     kept = lines_of(place, "run/scores/test.translations.txt")
@@ -86,7 +86,7 @@ def test_a_run_is_scored_with_signatures_and_keeps_its_translations(place):
     assert scores.num_tokens == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
 
 
-def test_cross_entropy_is_that_of_the_texts(place, run):
+def test_cross_entropy_is_the_mean_over_the_tokens_of_the_texts(place, run):
     sides, total, symbols = run.prepared.sides, 0.0, 0
     for source, target in pairs(40, 3):
         text = [*sides.target.encode(target), 2]
@@ -97,7 +97,7 @@ def test_cross_entropy_is_that_of_the_texts(place, run):
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
-def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_tokens):
+def test_translations_do_not_depend_on_the_batch(place, run, batch_tokens):
     lines = [*lines_of(place, "test.de"), "", "  ", "unbekannt eins"]
     whole = make_translator([run])(lines)
     translator = replace(make_translator([run]), batch_tokens=batch_tokens)
@@ -108,25 +108,25 @@ def test_a_line_is_translated_whatever_its_neighbours_are(place, run, batch_toke
     assert whole[len(lines) - 3][0].text == "", "an empty line stays one"
 
 
-def test_what_is_drawn_for_a_line_depends_on_it_and_the_seed_alone(place, run):
+def test_samples_depend_on_the_line_and_the_seed_only(place, run):
     lines = [*lines_of(place, "test.de"), ""]
-    drawn = replace(make_translator([run]), draws=Draws(Sampling(3.0), 7))
+    drawn = replace(make_translator([run]), sampling=SeededSampling(Sampling(3.0), 7))
     whole = drawn(lines, 3)
     narrow = replace(drawn, batch_tokens=1)(list(reversed(lines)), 3)
     assert [[each.text for each in found] for found in reversed(narrow)] == [[e.text for e in found] for found in whole]
     assert any(len({each.text for each in found}) > 1 for found in whole), "draws for one line differ"
-    other = replace(drawn, draws=Draws(Sampling(3.0), 8))(lines)
+    other = replace(drawn, sampling=SeededSampling(Sampling(3.0), 8))(lines)
     assert [found[0].text for found in other] != [found[0].text for found in whole]
 
 
-def test_sampling_at_temperature_0_is_a_search_with_a_beam_of_1(place):
+def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(place):
     runner, run, text = CliRunner(), str(place / "run"), b"zwei eins\n\ndrei\n"
     drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
     assert drawn.exit_code == 0, drawn.output
     assert drawn.stdout == runner.invoke(app, ["translate", run, "--beam", "1"], input=text).stdout
 
 
-def test_the_command_draws(place):
+def test_the_command_samples(place):
     runner, arguments = CliRunner(), ["translate", str(place / "run"), "--temperature", "4", "--n-best", "6"]
     found = [runner.invoke(app, [*arguments, "--seed", seed], input=b"zwei eins\n").stdout for seed in "112"]
     assert found[0] == found[1] != found[2]
@@ -137,7 +137,7 @@ def test_the_command_draws(place):
         assert message in refused.output
 
 
-def test_what_the_search_finds_is_as_likely_as_it_says(place, run):
+def test_log_probabilities_of_translations_match_the_pair_scorer(place, run):
     lines, scorer = lines_of(place, "test.de"), make_pair_scorer([run])
     found = [best for (best,) in make_translator([run])(lines)]
     prefixes = [" ".join(each.text.split()[:2]) for each in found]
@@ -145,12 +145,14 @@ def test_what_the_search_finds_is_as_likely_as_it_says(place, run):
     # a beam that starts from a prefix prunes other hypotheses, so it may end in another text
     assert all(each.text.split()[:2] == prefix.split() for each, prefix in zip(forced, prefixes, strict=True))
     for translations in (found, forced):
-        coded = [scorer.coded(line, each.text, ("de", "en"), 1) for line, each in zip(lines, translations, strict=True)]
+        encoded = [
+            scorer.encode(line, each.text, ("de", "en"), 1) for line, each in zip(lines, translations, strict=True)
+        ]
         expected = [each.log_probability for each in translations]
-        assert [-each.nats for each in scorer(coded)] == pytest.approx(expected, rel=1e-4)
+        assert [each.log_probability for each in scorer(encoded)] == pytest.approx(expected, rel=1e-4)
 
 
-def test_several_runs_translate_as_one(place, run):
+def test_several_runs_translate_as_an_ensemble(place, run):
     line = "eins zwei drei"
     alone, twice = make_translator([run])([line])[0][0], make_translator([run, run])([line])[0][0]
     assert alone.text == twice.text
@@ -176,7 +178,7 @@ def test_the_commands_translate_and_compare(place):
     assert "+0.00" in shown.output
 
 
-def test_bootstrap_tells_a_better_system_from_a_worse_one():
+def test_bootstrap_distinguishes_a_better_system_from_a_worse_one():
     references = [target for _, target in pairs(60, 5)]
     worse = [" ".join(reversed(line.split())) for line in references]
     assert {each.p for each in compared(worse, list(worse), references, samples=100).values()} == {1.0}
@@ -193,12 +195,12 @@ def test_bootstrap_tells_a_better_system_from_a_worse_one():
         ({"receptive_field_weight": 0.1}, "does not weigh receptive fields"),
     ],
 )
-def test_settings_that_do_not_suit_are_refused(place, tmp_path, change, message):
+def test_unsuitable_settings_are_refused(place, tmp_path, change, message):
     with pytest.raises(SettingsError, match=message):
         train(resolve_settings(tree(place / "data", max_updates=1, **change)), tmp_path / "run")
 
 
-def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_path):
+def test_a_sweep_prepares_its_text_once_and_evaluates_as_its_settings_say(place, tmp_path):
     files = {name: [str(place / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
     base = tree("", max_updates=40, keep_checkpoints=2, checkpoint_every=20, optimizer={"learning_rate": 0.01})
     del base["data"]
@@ -222,7 +224,7 @@ def test_a_sweep_codes_its_text_once_and_scores_as_its_settings_say(place, tmp_p
         assert lines_of(folder, "scores/test.translations.txt") == lines
 
 
-def test_a_run_may_be_selected_by_bleu(place, tmp_path):
+def test_checkpoints_can_be_selected_by_bleu(place, tmp_path):
     training = {"max_updates": 60, "validate_every": 15, "select_by": "bleu", "keep_checkpoints": 4}
     chosen = tree(place / "data", optimizer={"learning_rate": 0.01}, **training)
     settings = resolve_settings(chosen | {"evaluation": {"bleu_tokenizer": "char"}})
@@ -241,19 +243,19 @@ def test_a_run_may_be_selected_by_bleu(place, tmp_path):
     assert train(settings, tmp_path / "run", resume=True) == replace(summary, already_finished=True)
 
 
-def test_only_translations_are_selected_by_bleu(place):
+def test_only_translation_runs_can_be_selected_by_bleu(place):
     with pytest.raises(SettingsError, match=r"training.select_by: 'bleu' is for translation; the task is 'language_m"):
         resolve_settings({"task": "language_modeling", "data": "x", "training": {"select_by": "bleu"}})
 
 
-def test_limits_are_those_of_the_settings(run):
+def test_maximum_lengths_are_those_of_the_settings(run):
     lengths = torch.tensor([1, 7, 200])
     for how, expected in (
         (EvaluationSettings(), [51, 57, 250]),
         (EvaluationSettings(length_ratio=0, length_extra=256), [256, 256, 256]),
         (EvaluationSettings(length_ratio=1.5, length_extra=2, length_most=20), [3, 12, 20]),
     ):
-        assert make_translator([run], how).limits(lengths).tolist() == expected
+        assert make_translator([run], how).max_lengths(lengths).tolist() == expected
 
 
 def test_the_length_penalty_is_that_of_the_settings(place, run):
@@ -274,7 +276,7 @@ def test_the_length_penalty_is_that_of_the_settings(place, run):
     assert "dusell-chiang-2024 divides by the length itself" in " ".join(refused.output.split())
 
 
-def test_bleu_parts_words_as_the_settings_say(place, tmp_path, monkeypatch):
+def test_bleu_uses_the_tokenizer_of_the_settings(place, tmp_path, monkeypatch):
     shutil.copytree(place / "run", tmp_path / "run")
     settings = tmp_path / "run/settings.yaml"
     settings.write_text(settings.read_text().replace("bleu_tokenizer: 13a", "bleu_tokenizer: char"))
@@ -287,13 +289,13 @@ def test_bleu_parts_words_as_the_settings_say(place, tmp_path, monkeypatch):
     longest = max(len(line.replace(" ", "")) for line in references)
     assert max(bleu_statistics(kept, references, "char").reference_words) == longest
     settings.write_text(settings.read_text().replace("bleu_tokenizer: char", "bleu_tokenizer: ja-mecab"))
-    monkeypatch.setattr(sys.modules["structattn.evaluation.translation"], "pair_scores", None)  # told before the work
+    monkeypatch.setattr(sys.modules["structattn.evaluation.translation"], "pair_scores", None)  # not reached
     with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' does not work here"):
         evaluate(tmp_path / "run", "test")
 
 
-def test_the_training_pairs_cannot_be_scored_as_text(place):
-    with pytest.raises(UsageError, match="the training text is not stored"):
+def test_translations_of_the_training_pairs_cannot_be_scored(place):
+    with pytest.raises(UsageError, match="the training text is not stored in the prepared folder"):
         evaluate(place / "run", "train")
 
 
@@ -328,25 +330,25 @@ def test_other_models_and_data_are_refused(place, run, tmp_path):
         compare_runs(place / "run", place / "run", "valid")
 
 
-def test_a_line_that_cannot_be_read_is_named(place):
+def test_a_line_that_cannot_be_encoded_is_named(place):
     shown = CliRunner().invoke(app, ["translate", str(place / "run")], input=b"eins\nzwei <bos>\n")
     assert shown.exit_code == 1
     assert "standard input:2: 'zwei <bos>': the word <bos>" in " ".join(shown.output.split())
 
 
-def test_learned_positions_end_translations_and_refuse_longer_sources(translation_run):
+def test_learned_positions_limit_translations_and_sources(translation_run):
     positions = {"kind": "learned", "maximum": 8}
     run = translation_run(kind="encoder_decoder", positions=positions)
-    translator = replace(make_translator([run]), limits=lambda lengths: lengths + 50)
+    translator = replace(make_translator([run]), max_lengths=lambda lengths: lengths + 50)
     found = translator(["eins zwei", "eins " * 7])
     assert all(len(best.text.split()) <= 8 for (best,) in found)
-    with pytest.raises(DataError, match="source:2: 8 tokens and <eos> in a line; the model reads 8"):
+    with pytest.raises(DataError, match="source:2: the line has 8 tokens and <eos>; the model has 8 positions"):
         translator(["eins", "eins " * 8])
     with pytest.raises(SettingsError, match=r"model.positions.maximum: there are 8; test, example 4: 9 tokens"):
         evaluate_run(run, "test")
 
 
-def test_a_missing_sacrebleu_is_told_before_the_work(place, run, monkeypatch):
+def test_a_missing_sacrebleu_is_reported_before_the_work(place, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "width": 8}}
     tree["training"] = {"batches": {"kind": "pairs", "tokens": 100}, "select_by": "bleu"}

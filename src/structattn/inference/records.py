@@ -1,4 +1,4 @@
-"""Records: what one layer did with one example, as JSON that a report or a page can show without a model."""
+"""Explanation records: the weights of one layer or head for one example, as JSON that reports show without a model."""
 
 import json
 from collections.abc import Sequence
@@ -21,29 +21,29 @@ ACTION_NAMES = {
     "stack_pointer": ("push", "no-op", "pop"),
     "stratified": ("push", "pop"),
 }
-_DIGITS = 6  # of a weight, after the point
+_DECIMALS = 6  # of a weight
 
 Side = Literal["encoder", "decoder"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a layer, or one head of it, did with an example.
+    """Explanation of one example by a layer or by one of its heads.
 
     Args:
-        tokens: T symbols, those that were read.
-        layer: its number, from 0.
-        sublayer: ``attention``; ``cross`` to what an encoder read; ``stack`` where a stack was added after the
-            feed-forward sublayer; ``receptive-field`` for all layers from the first to this one.
-        head: the head's number, from 0, where there is more than one.
-        mechanism: ``softmax``, ``superposition``, ``nondeterministic``, ``stack_pointer``, and the like; or
+        tokens: the T input symbols.
+        layer: index of the layer, from 0.
+        sublayer: ``attention``; ``cross`` for cross-attention; ``stack`` for a stack added after the feed-forward
+            sublayer; ``receptive-field`` for all layers up to this one.
+        head: index of the head, from 0; None for a single head.
+        mechanism: ``softmax``, ``superposition``, ``nondeterministic``, ``stack_pointer``, and so on; or
             ``receptive_field``.
-        weights: (T, S), how much each source contributes to the reading at each position.
-        sources: S symbols; a stack's first is its bottom.
-        actions: (T, 3) probabilities, of a stack: at each position, or their posterior given the whole example.
-        best_run: (T, 3) action, state, symbol of the most probable run, of a nondeterministic stack.
-        truth: (T, S) of a receptive field, which inputs each prediction depends on in truth, where that is known.
-        side: of an encoder-decoder, whose layer it is.
+        weights: (T, S), contribution of each source to the output at each position.
+        sources: S symbols; for a stack, the first is the bottom.
+        actions: (T, 3) probabilities of a stack's actions at each position, or their posterior given the whole example.
+        best_run: (T, 3) action, state and symbol of the most probable run of a nondeterministic stack.
+        truth: (T, S) of a receptive field: the inputs that each prediction truly depends on, where known.
+        side: of an encoder-decoder, the side that the layer belongs to.
     """
 
     tokens: tuple[str, ...]
@@ -59,7 +59,7 @@ class Record:
     side: Side | None = None
 
     def to_json(self, split: str, example: int) -> str:
-        """The record as one JSON object, with what it is a record of."""
+        """Return the record as one JSON object, together with the split and the index of the example."""
         content = {
             "format_version": FORMAT_VERSION,
             "split": split,
@@ -77,12 +77,12 @@ class Record:
             "best_run": None if self.best_run is None else self.best_run.tolist(),
             "truth": None if self.truth is None else _rounded(self.truth),
         }
-        given = {key: value for key, value in content.items() if value is not None}
-        return json.dumps(given, ensure_ascii=False, allow_nan=False) + "\n"
+        present = {key: value for key, value in content.items() if value is not None}
+        return json.dumps(present, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> object:
-    return np.round(values.astype(np.float64), _DIGITS).tolist()
+    return np.round(values.astype(np.float64), _DECIMALS).tolist()
 
 
 def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
@@ -92,13 +92,13 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
 def records_of(
     explanation: Explanation, tokens: Sequence[str], memory: Sequence[str] | None = None, side: Side | None = None
 ) -> list[Record]:
-    """A record for every head of one layer's explanation of one example, batch size 1.
+    """Return a record for every head of one layer's explanation of one example (batch size 1).
 
     Args:
-        explanation: the layer's.
-        tokens: the symbols of the positions that read.
-        memory: those that are read from, of cross-attention; None: the same.
-        side: of an encoder-decoder, whose layer it is.
+        explanation: of the layer.
+        tokens: the symbols of the queries' positions.
+        memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
+        side: of an encoder-decoder, the side that the layer belongs to.
     """
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)
@@ -110,21 +110,21 @@ def records_of(
             sublayer=explanation.sublayer,
             head=head if len(weights) > 1 else None,
             mechanism=explanation.mechanism,
-            weights=of_head,
+            weights=head_weights,
             sources=sources,
             actions=_array(explanation.details.get("actions"), time),
             best_run=_array(explanation.details.get("best_run"), time),
             side=side,
         )
-        for head, of_head in enumerate(weights)
+        for head, head_weights in enumerate(weights)
     ]
 
 
 def write_record(folder: Path, record: Record, split: str, example: int) -> Path:
-    """Write a record into a folder and give its path; L and H count from 1.
+    """Write a record into a folder and return its path.
 
-    It is named ``SPLIT-EXAMPLE[-SIDE]-layer-L[-SUBLAYER][-head-H].json``, without the sublayer where it is attention
-    within the sequence.
+    The file is named ``SPLIT-EXAMPLE[-SIDE]-layer-L[-SUBLAYER][-head-H].json``, where L and H count from 1, and
+    self-attention has no SUBLAYER.
     """
     side = "" if record.side is None else f"-{record.side}"
     sublayer = "" if record.sublayer == "attention" else f"-{record.sublayer}"

@@ -1,4 +1,4 @@
-"""How likely given translations are, and translations that begin as they are told to."""
+"""Log-probabilities of given translations, and translations with forced prefixes."""
 
 import copy
 from dataclasses import replace
@@ -13,7 +13,7 @@ from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.evaluation.translation import make_pair_scorer, make_translator
 from structattn.inference.runs import TrainedRun
-from structattn.inference.translator import Draws
+from structattn.inference.translator import SeededSampling
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 
@@ -23,7 +23,7 @@ TEXTS = ["one two three", "", "four", "five", "one one"]
 
 @pytest.fixture
 def runs(translation_run):
-    """Two models of one kind with weights of their own."""
+    """Two models of one kind with different weights."""
     first = translation_run()
     torch.manual_seed(6)
     return first, replace(first, model=build_model_for(first.settings.model, first.prepared).eval())
@@ -31,11 +31,11 @@ def runs(translation_run):
 
 def scored(runs, lines=LINES, texts=TEXTS, batch_tokens=4096, names=("de", "en")):
     scorer = replace(make_pair_scorer(runs), batch_tokens=batch_tokens)
-    return scorer([scorer.coded(*pair, names, n) for n, pair in enumerate(zip(lines, texts, strict=True), start=1)])
+    return scorer([scorer.encode(*pair, names, n) for n, pair in enumerate(zip(lines, texts, strict=True), start=1)])
 
 
-def by_hand(model, sides):
-    """log p of each text, one pair at a time."""
+def scored_one_by_one(model, sides):
+    """Return log p of each text, one pair at a time."""
     return [
         score_pairs(
             model, torch.tensor([[*sides.source.encode(line), 2]]), [[*sides.target.encode(text), 2]]
@@ -45,22 +45,24 @@ def by_hand(model, sides):
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_scores_are_those_of_each_pair_by_itself(runs, batch_tokens):
+def test_scores_do_not_depend_on_the_batch(runs, batch_tokens):
     for run in runs:
         found = scored([run], batch_tokens=batch_tokens)
-        assert [-each.nats for each in found] == pytest.approx(by_hand(run.model, run.prepared.sides), rel=1e-5)
-        assert [each.tokens for each in found] == [len(text.split()) + 1 for text in TEXTS]
+        assert [each.log_probability for each in found] == pytest.approx(
+            scored_one_by_one(run.model, run.prepared.sides), rel=1e-5
+        )
+        assert [each.num_tokens for each in found] == [len(text.split()) + 1 for text in TEXTS]
 
 
-def test_several_models_predict_as_one(runs):
+def test_several_models_score_as_an_ensemble(runs):
     found = scored(runs)
-    expected = by_hand(Ensemble([run.model for run in runs]), runs[0].prepared.sides)
-    assert [-each.nats for each in found] == pytest.approx(expected, rel=1e-5)
+    expected = scored_one_by_one(Ensemble([run.model for run in runs]), runs[0].prepared.sides)
+    assert [each.log_probability for each in found] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("spells", [(True, True), (True, False), (False, True)])
-def test_words_are_spelt_where_all_models_spell(names, tmp_path, spells):
-    """For equal probabilities, twice the same model predicts as one does."""
+def test_words_are_spelled_if_all_models_spell(names, tmp_path, spells):
+    """An ensemble of two copies of a model predicts as the model does."""
     prepared = names.prepare(tmp_path)
     torch.manual_seed(2)
     settings = resolve_settings(names.tree(tmp_path / "data"))
@@ -69,15 +71,17 @@ def test_words_are_spelt_where_all_models_spell(names, tmp_path, spells):
     plain.model.spelling = None
     found = scored([hybrid if each else plain for each in spells], ["eins xabc"], ["one XABC"])
     alone = scored([hybrid if all(spells) else plain], ["eins xabc"], ["one XABC"])
-    assert found[0].nats == pytest.approx(alone[0].nats, rel=1e-6)
-    assert scored([hybrid], ["eins xabc"], ["one XABC"])[0].nats > scored([plain], ["eins xabc"], ["one XABC"])[0].nats
+    assert found[0].log_probability == pytest.approx(alone[0].log_probability, rel=1e-6)
+    with_spelling, without = (scored([run], ["eins xabc"], ["one XABC"])[0] for run in (hybrid, plain))
+    assert with_spelling.log_probability < without.log_probability
 
 
 def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
     run = runs[0]
     found = scored([run], run.prepared.texts("test", "source"), run.prepared.texts("test", "target"))
     scores = evaluate_run(run, "test")
-    assert sum(each.nats for each in found) / scores.num_tokens == pytest.approx(scores.cross_entropy, rel=1e-6)
+    total = sum(each.log_probability for each in found)
+    assert -total / scores.num_tokens == pytest.approx(scores.cross_entropy, rel=1e-6)
 
 
 def saved(run, monkeypatch):
@@ -93,7 +97,9 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     rows = [line.split("\t") for line in shown.stdout.splitlines()]
-    assert [float(row[0]) for row in rows] == pytest.approx([-each.nats for each in scored([runs[0]])], abs=1e-6)
+    assert [float(row[0]) for row in rows] == pytest.approx(
+        [each.log_probability for each in scored([runs[0]])], abs=1e-6
+    )
     assert [row[1] for row in rows] == ["4", "1", "2", "2", "3"]
     en.write_text("one\n" * 4)
     shown = CliRunner().invoke(app, arguments)
@@ -103,15 +109,15 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
     assert f"{en}:5: '<eos>': the word <eos>" in CliRunner().invoke(app, arguments).output.replace("\n", "")
 
 
-def test_a_model_that_does_not_translate_scores_no_pairs(runs):
+def test_a_model_that_does_not_translate_is_refused(runs):
     with pytest.raises(UsageError, match="cannot translate"):
         make_pair_scorer([replace(runs[0], model=torch.nn.Linear(1, 1))])
 
 
-@pytest.mark.parametrize("draws", [None, Draws(Sampling(2.0), 3)])
+@pytest.mark.parametrize("sampling", [None, SeededSampling(Sampling(2.0), 3)])
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_translations_begin_as_they_are_told_to(runs, draws, batch_tokens):
-    translator = replace(make_translator(runs[:1]), draws=draws)
+def test_translations_begin_with_their_prefixes(runs, sampling, batch_tokens):
+    translator = replace(make_translator(runs[:1]), sampling=sampling)
     prefixes = ["two five", "", "three", "four", "one " * 70]
     free, found = translator(LINES), replace(translator, batch_tokens=batch_tokens)(LINES, prefixes=prefixes)
     for (best,), (unforced,), prefix in zip(found, free, prefixes, strict=True):
@@ -125,16 +131,16 @@ def test_translations_begin_as_they_are_told_to(runs, draws, batch_tokens):
     ("prefixes", "message"),
     [
         (["one"], "prefixes:2: there is no such line; expected one for each line to translate"),
-        (["one", "six", "", "", ""], "prefixes:2: 'six' holds what the target vocabulary lacks"),
+        (["one", "six", "", "", ""], "prefixes:2: 'six' has words outside the target vocabulary"),
         (["", "", "", "<eos>", ""], "prefixes:4: '<eos>': the word <eos>"),
     ],
 )
-def test_beginnings_that_do_not_fit_are_refused(runs, prefixes, message):
+def test_invalid_prefixes_are_refused(runs, prefixes, message):
     with pytest.raises(DataError, match=message):
         make_translator(runs)(LINES, prefixes=prefixes)
 
 
-def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
+def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
     saved(runs[0], monkeypatch)
     path = tmp_path / "prefixes"
     path.write_text("two\n\n")
@@ -151,9 +157,9 @@ def test_the_command_reads_beginnings_from_a_file(runs, tmp_path, monkeypatch):
         assert message in refused.output.replace("\n", "")
 
 
-def test_a_beginning_that_learned_positions_do_not_reach_is_refused(translation_run):
+def test_a_prefix_longer_than_the_learned_positions_is_refused(translation_run):
     run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "maximum": 8})
-    with pytest.raises(DataError, match="prefixes:1: 8 tokens and <eos> in a line; the model reads 8"):
+    with pytest.raises(DataError, match="prefixes:1: the line has 8 tokens and <eos>; the model has 8 positions"):
         make_translator([run])(["eins"], prefixes=["one " * 8])
     ((found,),) = make_translator([run])(["eins"], prefixes=["one " * 7])
     assert found.text.startswith("one one one one one one one")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.records import records_of, write_record
 from structattn.attention.explanation import Explanation
+from structattn.inference.records import records_of, write_record
 
 TOKENS = ("<bos>", "0", "#")
 

@@ -1,0 +1,192 @@
+"""Explanations of texts: the attention weights of all layers of a trained model, as records."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structattn.attention import Explanation
+from structattn.data.batching.pairs import PairBatch
+from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.parallel.parallel_side import Sides
+from structattn.data.tokenization.tokenizers import TextError, Tokenizer
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
+from structattn.inference.pairs import EncodedPair, PairEncoder
+from structattn.inference.records import Record, records_of
+from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
+from structattn.models.encoder_decoder import EncoderDecoderExplanation
+from structattn.settings.run import RunSettings
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError, UsageError
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.transduction.batches import FORMS, batch_of, transduction_data
+from structattn.tasks.translation.predictions import spelt_source
+
+TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
+TEXTS, TARGETS = Path("texts"), Path("targets")  # in messages, in place of the path of a file
+
+
+def explain_texts(
+    model: TrainedModel,
+    prepared: PreparedFolder,
+    settings: RunSettings,
+    texts: Sequence[str],
+    targets: Sequence[str] | None = None,
+) -> list[list[Record]]:
+    """Return the records of all layers and heads for each text, one text at a time.
+
+    Args:
+        model: in evaluation mode.
+        prepared: the data that the model was trained on; its tokenizer encodes the texts.
+        settings: of the run.
+        texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
+            source lines, for translation. A text for a model of a stream may have several lines.
+        targets: answers or translations, one for each text; None: greedy search finds them. For tasks with answers
+            only. A masked transduction predicts its answers, so it does not need them.
+
+    Raises:
+        DataError: a text or target cannot be encoded, or is too long for the model.
+        UsageError: there is not one target for each text, or the task has no targets.
+    """
+    if targets is not None and len(targets) != len(texts):
+        raise UsageError(f"{len(targets)} targets for {len(texts)} texts; expected one for each")
+    answers = [None] * len(texts) if targets is None else targets
+    numbered = enumerate(zip(texts, answers, strict=True), start=1)
+    if isinstance(model, EncoderDecoder):
+        return [_explain_pair(model, prepared.sides, text, target, number) for number, (text, target) in numbered]
+    if settings.task in FORMS:
+        symbols = _TransductionInputs(model, prepared, settings)
+        return [sequence_records(model, prepared.vocabulary, symbols(*pair, number)) for number, pair in numbered]
+    if targets is not None:
+        raise UsageError(f"the task {settings.task!r} has no targets")
+    is_stream = isinstance(settings.training.batches, StreamBatches)
+    return [
+        sequence_records(model, prepared.vocabulary, _text_inputs(prepared.tokenizer, text, number, is_stream))
+        for number, text in enumerate(texts, start=1)
+    ]
+
+
+@torch.no_grad()
+def sequence_records(
+    model: LanguageModel | MaskedLanguageModel | RecurrentLanguageModel,
+    vocabulary: Vocabulary,
+    inputs: Int[Tensor, "1 time"],
+) -> list[Record]:
+    """Return the records of all layers and heads of a model of one sequence.
+
+    Args:
+        model: in evaluation mode.
+        vocabulary: of the ids.
+        inputs: the ids that the model is given, which begin with <bos>, or <eos> in a stream.
+    """
+    tokens = _symbols(vocabulary, inputs)
+    explanations: list[Explanation] = model.explain(inputs.to(_device(model)))
+    return [record for explanation in explanations for record in records_of(explanation, tokens)]
+
+
+def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExplanation:
+    """Return the attention weights of all layers for a batch of pairs, under teacher forcing."""
+    batch = batch.to(_device(model))
+    source, rare = spelt_source(model, batch.source, batch.source_words)
+    return model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
+
+
+def records_of_pair(model: EncoderDecoder, sides: Sides, batch: PairBatch) -> list[Record]:
+    """Return the records of all layers and heads for one pair (batch size 1), under teacher forcing."""
+    source = _symbols(sides.source.vocabulary, batch.source)
+    target = _symbols(sides.target.vocabulary, batch.inputs)
+    explanation = explain_pairs(model, batch)
+    records = [record for layer in explanation.encoder for record in records_of(layer, source, side="encoder")]
+    for layer in explanation.decoder:
+        memory = source if layer.sublayer == "cross" else None
+        records += records_of(layer, target, memory, side="decoder")
+    return records
+
+
+def _explain_pair(model: EncoderDecoder, sides: Sides, source: str, target: str | None, number: int) -> list[Record]:
+    encoder = PairEncoder((model,), sides)
+    pair = encoder(source, target or "", (TEXTS, TARGETS), number)
+    if target is None:
+        batch = encoder.batch([pair]).to(_device(model))
+        ids, rare = spelt_source(model, batch.source, batch.source_words)
+        limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
+        start = start_translation(model, ids, batch.source_lengths, rare)
+        (found,) = greedy_search(model, start, limits)
+        symbols = sides.target.vocabulary.symbols
+        words = None if pair.words is None else (pair.words[0], tuple(symbols[token] for token in found.text))
+        pair = EncodedPair(pair.source, found.text, words)
+    return records_of_pair(model, sides, encoder.batch([pair]))
+
+
+def _text_inputs(tokenizer: Tokenizer, text: str, number: int, is_stream: bool) -> Int[Tensor, "1 time"]:
+    """Return the inputs of a language model: ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream."""
+    if not is_stream:
+        return torch.tensor([[BOS, *_encoded(tokenizer, text, TEXTS, number)]])
+    lines = [[EOS, *_encoded(tokenizer, line, TEXTS, number)] for line in text.split("\n")]
+    return torch.tensor([[token for line in lines for token in line]])
+
+
+class _TransductionInputs:
+    """Makes the inputs of a transduction model from texts.
+
+    Args:
+        model: in evaluation mode.
+        prepared: folder of a transduction.
+        settings: of the run.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel | MaskedLanguageModel | RecurrentLanguageModel,
+        prepared: PreparedFolder,
+        settings: RunSettings,
+    ) -> None:
+        self.model, self.tokenizer = model, prepared.tokenizer
+        self.data, self.form = transduction_data(prepared, settings.seed), FORMS[settings.task]
+
+    def __call__(self, text: str, target: str | None, number: int) -> Int[Tensor, "1 time"]:
+        """Return the inputs for a text, with its answer as far as the model is given it."""
+        x = np.array([_encoded(self.tokenizer, text, TEXTS, number)], dtype=np.int64)
+        if target is not None:
+            y = np.array([_encoded(self.tokenizer, target, TARGETS, number)], dtype=np.int64)
+        else:
+            y = self._answer(x, self._answer_length(x.shape[1], number))
+        return batch_of(x, y, self.data.vocabulary, self.form).inputs
+
+    def _answer_length(self, length: int, number: int) -> int:
+        try:
+            _, y = self.data.task.sample(length, 1, numpy_generator(0, "explanation"))
+        except ValueError:
+            name = self.data.task.name
+            raise DataError(TEXTS, f"{length} symbols: {name!r} has no inputs of that length", number) from None
+        return int(y.shape[1])
+
+    def _answer(self, x: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+        """Return the answers of greedy search; for a masked model, whose inputs do not hold them, any ids."""
+        y = np.full((1, length), EOS, dtype=np.int64)
+        if self.form == "masked" or isinstance(self.model, MaskedLanguageModel):
+            return y
+        prompt = batch_of(x, y[:, :1], self.data.vocabulary, self.form).inputs.to(_device(self.model))
+        (found,) = greedy_search(self.model, start_continuation(self.model, prompt), length)
+        return np.array([found.tokens], dtype=np.int64)
+
+
+def _encoded(tokenizer: Tokenizer, text: str, path: Path, number: int) -> list[int]:
+    try:
+        return tokenizer.encode(text)
+    except TextError as error:
+        raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
+
+
+def _symbols(vocabulary: Vocabulary, ids: Int[Tensor, "1 time"]) -> tuple[str, ...]:
+    return tuple(vocabulary.symbols[token] for token in ids[0].tolist())
+
+
+def _device(model: torch.nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,107 @@
+"""Encoding of source and target lines for translation models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from structattn.data.batching.pairs import PairBatch, make_pair_batch
+from structattn.data.batching.spelled_words import spelt_lines
+from structattn.data.parallel.parallel_side import Side, Sides
+from structattn.data.tokenization.tokenizers import TextError, split_line
+from structattn.models import EncoderDecoder
+from structattn.support.errors import DataError
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """A source and its translation as ids, and as words where out-of-vocabulary words have spellings."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    words: tuple[tuple[str, ...], tuple[str, ...]] | None
+
+
+@dataclass(frozen=True)
+class PairEncoder:
+    """Encodes lines for one or several translation models.
+
+    Args:
+        models: which limit the lengths of lines.
+        sides: normalization and tokenizers of both languages.
+    """
+
+    models: tuple[EncoderDecoder, ...]
+    sides: Sides
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The maximum number of source tokens, <eos> included; None: unbounded."""
+        return min((m.longest_source for m in self.models if m.longest_source is not None), default=None)
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The maximum number of target tokens, <eos> included; None: unbounded."""
+        return min((m.longest_target for m in self.models if m.longest_target is not None), default=None)
+
+    def source_ids(self, line: str, path: Path, number: int) -> list[int]:
+        """Return the ids of a normalized source line, without <eos>.
+
+        Args:
+            line: normalized.
+            path: of its file, for messages.
+            number: of the line in the file, for messages.
+
+        Raises:
+            DataError: the line cannot be encoded, or is too long for a model.
+        """
+        return _ids(self.sides.source, line, self.max_source_length, path, number)
+
+    def target_ids(self, line: str, path: Path, number: int) -> list[int]:
+        """Return the ids of a normalized target line, without <eos>; see ``source_ids``."""
+        return _ids(self.sides.target, line, self.max_target_length, path, number)
+
+    def __call__(self, source: str, target: str, paths: tuple[Path, Path], number: int) -> EncodedPair:
+        """Normalize and encode a pair.
+
+        Args:
+            source: the source line.
+            target: its translation.
+            paths: of their files, for messages.
+            number: of the line in the files, for messages.
+
+        Raises:
+            DataError: a line cannot be encoded, or is too long for a model.
+        """
+        source, target = self.sides.source.normalization(source), self.sides.target.normalization(target)
+        ids = self.source_ids(source, paths[0], number), self.target_ids(target, paths[1], number)
+        words = None
+        if self.sides.target.speller is not None:
+            words = tuple(split_line("word", source)), tuple(split_line("word", target))
+        return EncodedPair(tuple(ids[0]), tuple(ids[1]), words)
+
+    def batch(self, pairs: Sequence[EncodedPair]) -> PairBatch:
+        """Return pairs as a batch, with the spellings of out-of-vocabulary words where both sides have them."""
+        arrays = [(np.array(pair.source), np.array(pair.target)) for pair in pairs]
+        batch = make_pair_batch(arrays, range(len(pairs)))
+        source, target = self.sides.source.speller, self.sides.target.speller
+        if source is None or target is None:
+            return batch
+        words = [pair.words or ((), ()) for pair in pairs]
+        source_words, target_words = [each[0] for each in words], [each[1] for each in words]
+        return replace(
+            batch,
+            source_words=spelt_lines(source_words, [p.source for p in pairs], batch.source.shape[1], source),
+            target_words=spelt_lines(target_words, [p.target for p in pairs], batch.targets.shape[1], target),
+        )
+
+
+def _ids(side: Side, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
+    try:
+        ids = side.tokenizer.encode(line)
+    except TextError as error:
+        raise DataError(path, f"{line!r:.60}: {error.reason}", number) from None
+    if maximum is not None and len(ids) >= maximum:
+        raise DataError(path, f"the line has {len(ids)} tokens and <eos>; the model has {maximum} positions", number)
+    return ids
