@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from structattn.building.models import build_model_for
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 
@@ -34,7 +34,7 @@ def parallel_data(tmp_path_factory):
         splits[name] = [place / f"{name}.{side}" for side in texts]
         for path, text in zip(splits[name], texts.values(), strict=True):
             path.write_text("".join(" ".join(line) + "\n" for line in text), encoding="utf-8")
-    prepare_parallel(place / "data", splits, coding=Coding("word", joint=False))
+    prepare_parallel(place / "data", splits, tokenizer=TokenizerSettings("word", joint=False))
     return place / "data"
 
 
@@ -146,7 +146,9 @@ def prepare_names(place, level="word", **counts):
         splits[name] = [place / f"{name}.{side}" for side in ("de", "en")]
         for path, lines in zip(splits[name], sides, strict=True):
             path.write_text("".join(line + "\n" for line in lines))
-    prepare_parallel(place / "data", splits, coding=Coding(level, joint=False, threshold=40 if level == "word" else 0))
+    prepare_parallel(
+        place / "data", splits, tokenizer=TokenizerSettings(level, joint=False, threshold=40 if level == "word" else 0)
+    )
     return open_prepared(place / "data")
 
 

@@ -9,9 +9,9 @@ import torch
 from structattn.analysis.analyze import analyze_run, first_examples
 from structattn.analysis.pairs import explained_pairs, pair_records
 from structattn.building.models import build_model_for
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
@@ -121,7 +121,7 @@ def test_no_example_is_chosen_that_is_too_long_to_be_explained(tmp_path):
     files = [tmp_path / f"text.{side}" for side in lines]
     for file, its in zip(files, lines.values(), strict=True):
         file.write_text("".join(line.strip() + "\n" for line in its))
-    prepare_parallel(tmp_path / "data", {"train": files, "valid": files}, coding=Coding("word"))
+    prepare_parallel(tmp_path / "data", {"train": files, "valid": files}, tokenizer=TokenizerSettings("word"))
     model, training = {"kind": "encoder_decoder", "width": 8}, {"batches": {"kind": "pairs", "tokens": 100}}
     tree = {"task": "translation", "data": str(tmp_path / "data"), "model": model, "training": training}
     settings, prepared = resolve_settings(tree), open_prepared(tmp_path / "data")

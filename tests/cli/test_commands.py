@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from structattn.cli import self_check
 from structattn.cli.listing import choices
 from structattn.cli.main import app
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.formal_languages import FORMAL_LANGUAGES
 from structattn.settings.tasks import TASK_DESCRIPTIONS
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from structattn.analysis.analyze import analyze, first_examples
 from structattn.cli.main import app
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError

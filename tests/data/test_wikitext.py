@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.folders.prepared import PreparedFolder, open_prepared, verify_sources
-from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
+from structattn.data.language_modeling import prepare_language_modeling
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
 pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")
@@ -23,7 +23,7 @@ def prepared(tmp_path_factory) -> PreparedFolder:
 
 
 def test_published_counts(prepared):
-    counts = {split: prepared.split(split).target_count for split in prepared.splits}
+    counts = {split: prepared.split(split).num_targets for split in prepared.splits}
     assert counts == {"train": 2_088_628, "valid": 217_646, "test": 245_569}
     assert prepared.vocabulary.size - 2 == 33_278  # <pad> and <bos> are not types of the text
     assert verify_sources(prepared) == ()

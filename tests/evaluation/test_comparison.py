@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.main import app
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.comparison import compare_runs_by_bin
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.run import resolve_settings
@@ -27,7 +27,9 @@ def place(tmp_path):
         splits[split] = [tmp_path / f"{split}.{side}" for side in ("de", "en")]
         for path in splits[split]:
             path.write_text("".join(line + "\n" for line in REFERENCES))
-    prepare_parallel(tmp_path / "data", {"valid": splits["test"], **splits}, coding=Coding("word", joint=False))
+    prepare_parallel(
+        tmp_path / "data", {"valid": splits["test"], **splits}, tokenizer=TokenizerSettings("word", joint=False)
+    )
     settings = resolve_settings({"task": "translation", "data": str(tmp_path / "data"),
                                  "model": {"kind": "encoder_decoder"}})  # fmt: skip
     for name, change in (("base", "dog"), ("better", "nothing"), ("worse", "cat")):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.data.folders.prepared import Sequences, open_prepared, write_prepared
-from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.folders import Sequences, open_prepared, write_prepared
+from structattn.data.language_modeling import prepare_language_modeling
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.ngrams import fit_ngrams, fitted_weights, ngram_baselines
 from structattn.support.errors import DataError
@@ -29,7 +29,7 @@ def prepared(request, tmp_path):
     write_prepared(
         tmp_path / "folder",
         kind=request.param,
-        vocabulary=Vocabulary.of("abcdef"),
+        vocabulary=Vocabulary.from_symbols("abcdef"),
         tokenizer={"level": "character"},
         splits=splits,
     )
@@ -69,7 +69,7 @@ def test_equals_the_definition(prepared, order):
     rows = [estimates(train, history, symbol)[: order + 1] for history, symbol in test]
     expected = np.log(np.array(rows) @ np.array(model.weights))
     np.testing.assert_allclose(model.log_probabilities(prepared.split("test")), expected, rtol=1e-12)
-    assert len(expected) == prepared.split("test").target_count
+    assert len(expected) == prepared.split("test").num_targets
     assert model.perplexity(prepared.split("test")) == pytest.approx(math.exp(-expected.mean()), rel=1e-12)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders.prepared import open_prepared, write_prepared
+from structattn.data.folders import open_prepared, write_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.cross_entropy import sequence_negative_log_likelihoods, window_negative_log_likelihoods
@@ -45,8 +45,8 @@ def prepared(tmp_path):
     lines = [generator.integers(3, 3 + SYMBOLS, size=n) for n in (4, 1, 7, 0, 4, 12, 7, 7, 2)]
 
     def make(kind="sentences"):
-        write_prepared(tmp_path / kind, kind=kind, vocabulary=Vocabulary.of("abc"), tokenizer={"level": "character"},
-                       splits={"test": lines})  # fmt: skip
+        write_prepared(tmp_path / kind, kind=kind, vocabulary=Vocabulary.from_symbols("abc"),
+                       tokenizer={"level": "character"}, splits={"test": lines})  # fmt: skip
         return open_prepared(tmp_path / kind)
 
     return make
@@ -71,9 +71,9 @@ def test_the_batch_size_changes_nothing(prepared, batch_tokens):
 def test_a_stream_counts_every_symbol_once(prepared, length, batch_tokens):
     sequences, model = prepared("stream").split("test"), Bigrams()
     nats = window_negative_log_likelihoods(model, sequences, length, batch_tokens, what="")
-    stream = sequences.stream(0, sequences.target_count + 1).tolist()
+    stream = sequences.stream(0, sequences.num_targets + 1).tolist()
     assert nats.sum() == pytest.approx(model.nats(stream[:-1], stream[1:]), rel=1e-6)
-    assert len(nats) == math.ceil(sequences.target_count / length)
+    assert len(nats) == math.ceil(sequences.num_targets / length)
 
 
 def test_scores_are_means_over_symbols(prepared):

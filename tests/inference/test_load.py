@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.language_modeling import prepare_language_modeling
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.inference import explain_texts, load
 from structattn.inference.checkpoints import checkpoints_of, mean_weights

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from structattn.attention import CrossGaussianAttention
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.evaluation.comparison import compare_runs
 from structattn.evaluation.run_evaluation import evaluate, evaluate_run
@@ -22,7 +22,7 @@ from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import open_run
 from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
-from structattn.metrics.translation import compared, corpus_scores
+from structattn.metrics.translation import compare_systems, corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
@@ -181,8 +181,8 @@ def test_the_commands_translate_and_compare(place):
 def test_bootstrap_distinguishes_a_better_system_from_a_worse_one():
     references = [target for _, target in pairs(60, 5)]
     worse = [" ".join(reversed(line.split())) for line in references]
-    assert {each.p for each in compared(worse, list(worse), references, samples=100).values()} == {1.0}
-    found = compared(worse, references, references, samples=100)
+    assert {each.p for each in compare_systems(worse, list(worse), references, samples=100).values()} == {1.0}
+    found = compare_systems(worse, references, references, samples=100)
     assert found["BLEU"].second == pytest.approx(100)
     assert found["BLEU"].p < 0.05
     assert found["TER"].first > 0 == found["TER"].second
@@ -290,7 +290,7 @@ def test_bleu_uses_the_tokenizer_of_the_settings(place, tmp_path, monkeypatch):
     assert max(bleu_statistics(kept, references, "char").reference_words) == longest
     settings.write_text(settings.read_text().replace("bleu_tokenizer: char", "bleu_tokenizer: ja-mecab"))
     monkeypatch.setattr(sys.modules["structattn.evaluation.translation"], "pair_scores", None)  # not reached
-    with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' does not work here"):
+    with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' is not available"):
         evaluate(tmp_path / "run", "test")
 
 
@@ -352,8 +352,8 @@ def test_a_missing_sacrebleu_is_reported_before_the_work(place, run, monkeypatch
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "width": 8}}
     tree["training"] = {"batches": {"kind": "pairs", "tokens": 100}, "select_by": "bleu"}
-    with pytest.raises(UsageError, match="sacrebleu is not there"):
+    with pytest.raises(UsageError, match="sacrebleu is not installed"):
         train(resolve_settings(tree), place / "no-bleu")
     assert not (place / "no-bleu" / "events.jsonl").exists()
-    with pytest.raises(UsageError, match="sacrebleu is not there"):
+    with pytest.raises(UsageError, match="sacrebleu is not installed"):
         translation_scores(run, "elsewhere", 100)

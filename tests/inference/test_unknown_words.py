@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from structattn.analysis.pairs import explained_pairs
 from structattn.building.models import build_model_for
 from structattn.cli.main import app
-from structattn.data.batching.spelled_words import spelling_table
-from structattn.data.tokenization.spelling import speller_of
+from structattn.data.batching.unknown_words import character_table
+from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.evaluation.translation import SEARCHES, make_translator
 from structattn.inference.runs import open_run
@@ -102,9 +102,9 @@ def test_translations_do_not_depend_on_the_batch(names, prepared):
 def test_copied_words_have_the_greatest_attention_weight(names, prepared):
     model, line = random_model(names, prepared, 3), "xabc eins xcb"
     translate = translator(model, prepared, "copy")
-    speller, size = prepared.sides.source.speller, prepared.sides.source.vocabulary.size
+    speller, size = prepared.sides.source.character_tokenizer, prepared.sides.source.vocabulary.size
     source = torch.tensor([[size, prepared.sides.source.encode("eins")[0], size + 1, 2]])
-    rare, hypothesis = spelling_table(speller, ["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
+    rare, hypothesis = character_table(speller, ["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
     sources = EncodedSources(((source, rare),), torch.tensor([4]), [line.split()])
     (found,) = UnknownWords((model,), sources, [0], [hypothesis]).copied()
     weights = last_cross_attention(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]
@@ -123,8 +123,8 @@ class Typist(nn.Module):
 
     def __init__(self, speller):
         super().__init__()
-        self.classes = speller.characters.size - 2
-        spelling = speller.spell("<unk>")
+        self.classes = speller.vocabulary.size - 2
+        spelling = speller.encode("<unk>")
         self.next_of = dict(itertools.pairwise(spelling))
 
     def initial_state(self, x):
@@ -145,7 +145,7 @@ class Rows(torch.Tensor):
 
 
 def test_the_spelling_unk_itself_is_never_chosen():
-    speller = speller_of({"<unk>": 1, "ab": 1})
+    speller = WordCharacterTokenizer.from_counts({"<unk>": 1, "ab": 1})
 
     class Model:
         spelling = Typist(speller)
@@ -242,7 +242,7 @@ def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
 
 def test_explanations_use_the_spellings_of_rare_words(run):
     ((batch, found),) = explained_pairs(run, "valid", 10_000)
-    source, rare = spelt_source(run.model, batch.source, batch.source_words)
+    source, rare = spelt_source(run.model, batch.source, batch.unknown_source_words)
     assert (source >= run.prepared.sides.source.vocabulary.size).any()
     expected = run.model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
     for one, other in zip(found.encoder + found.decoder, expected.encoder + expected.decoder, strict=True):

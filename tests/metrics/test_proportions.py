@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from structattn.metrics.proportions import proportion
+from structattn.metrics.proportions import wilson_interval
 
 
 @pytest.mark.parametrize(("right", "trials"), [(0, 1), (1, 1), (0, 40), (13, 40), (40, 40), (999, 2000)])
 def test_the_ends_satisfy_the_definition(right, trials):
-    found = proportion([True] * right + [False] * (trials - right))
+    found = wilson_interval([True] * right + [False] * (trials - right))
     assert (found.trials, found.right, found.value) == (trials, right, right / trials)
     assert 0 <= found.least <= found.value <= found.most <= 1
     for end in (found.least, found.most):
@@ -20,10 +20,10 @@ def test_the_ends_satisfy_the_definition(right, trials):
 
 
 def test_a_known_interval():
-    found = proportion([True] * 8 + [False] * 2)
+    found = wilson_interval([True] * 8 + [False] * 2)
     assert (found.least, found.most) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
 
 def test_there_is_no_part_of_nothing():
-    with pytest.raises(ValueError, match="expected outcomes"):
-        proportion([])
+    with pytest.raises(ValueError, match="expected at least one"):
+        wilson_interval([])

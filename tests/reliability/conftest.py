@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders.prepared import write_prepared
+from structattn.data.folders import write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
@@ -37,7 +37,7 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_prepared(
         folder,
         kind="formal_language",
-        vocabulary=Vocabulary.of(["0", "1", "#"]),
+        vocabulary=Vocabulary.from_symbols(["0", "1", "#"]),
         tokenizer={"level": "character"},
         splits=splits,
         log_probabilities={

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.runs.store import checkpoint_updates
 
 MECHANISMS = [
@@ -115,7 +115,9 @@ def words_to_spell(tmp_path_factory):
     for name, text in (("source", lines), ("target", [line.upper() for line in lines])):
         (folder / name).write_text("".join(line + "\n" for line in text))
     files = (folder / "source", folder / "target")
-    prepare_parallel(folder / "data", {"train": files, "valid": files}, coding=Coding("word", threshold=12))
+    prepare_parallel(
+        folder / "data", {"train": files, "valid": files}, tokenizer=TokenizerSettings("word", threshold=12)
+    )
     return folder / "data"
 
 

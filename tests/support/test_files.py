@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError, StructattnError
-from structattn.support.files import folder_written_whole, sha256_of_file, write_atomically
+from structattn.support.files import sha256_of_file, write_atomically, write_folder_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.support.seeds import derived_seed, numpy_generator
 
@@ -29,7 +29,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 def test_an_interrupted_folder_leaves_nothing(tmp_path):
     def write():
-        with folder_written_whole(tmp_path / "prepared") as folder:
+        with write_folder_atomically(tmp_path / "prepared") as folder:
             (folder / "half").write_text("half")
             raise KeyboardInterrupt
 
@@ -39,7 +39,7 @@ def test_an_interrupted_folder_leaves_nothing(tmp_path):
 
 
 def test_a_finished_folder_has_its_name_and_its_files(tmp_path):
-    with folder_written_whole(tmp_path / "prepared") as folder:
+    with write_folder_atomically(tmp_path / "prepared") as folder:
         (folder / "part").mkdir()
         (folder / "part" / "tokens.bin").write_bytes(b"\0\1")
         assert not (tmp_path / "prepared").exists()
@@ -55,7 +55,7 @@ def test_digest_is_sha256(tmp_path):
 def test_a_held_lock_names_its_owner(tmp_path):
     with (
         exclusive_lock(tmp_path / "lock", "training"),
-        pytest.raises(StructattnError, match=f"training is already under way in process {os.getpid()}"),
+        pytest.raises(StructattnError, match=f"training is already running in process {os.getpid()}"),
         exclusive_lock(tmp_path / "lock", "training"),
     ):
         pass

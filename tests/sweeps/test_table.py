@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from structattn.metrics.t_distribution import central_probability, half_width
+from structattn.metrics.t_distribution import central_probability, critical_value
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.sweeps.table import SampleStatistics, read_trial_result, sample_statistics, table_rows
@@ -100,9 +100,9 @@ def test_students_distribution_is_the_integral_of_its_density(freedom):
     middles = [(i + 0.5) * t / steps for i in range(steps)]
     area = 2 * sum(constant * (1 + x * x / freedom) ** (-(freedom + 1) / 2) for x in middles) * t / steps
     assert central_probability(t, freedom) == pytest.approx(area, abs=1e-8)
-    assert central_probability(half_width(freedom + 1), freedom) == pytest.approx(0.95, abs=1e-12)
+    assert central_probability(critical_value(freedom + 1), freedom) == pytest.approx(0.95, abs=1e-12)
 
 
 def test_a_single_number_has_no_interval():
     with pytest.raises(ValueError, match="count is 1"):
-        half_width(1)
+        critical_value(1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.folders.prepared import PreparedFolder, open_prepared, write_prepared
+from structattn.data.folders import PreparedFolder, open_prepared, write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 
 SYMBOLS = ("0", "1", "#")
@@ -55,7 +55,7 @@ def prepared(tmp_path: Path) -> Callable[..., PreparedFolder]:
         write_prepared(
             tmp_path / kind,
             kind=kind,
-            vocabulary=Vocabulary.of(SYMBOLS),
+            vocabulary=Vocabulary.from_symbols(SYMBOLS),
             tokenizer={"level": "character"},
             splits=splits,
             log_probabilities=exactly if formal else None,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from structattn.building.models import build_model_for
-from structattn.data.batching.spelled_words import spelling_table
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.batching.unknown_words import character_table
+from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.run import RunSettings
 from structattn.support.errors import StructattnError
@@ -31,7 +31,9 @@ def prepared(tmp_path_factory):
     for name, lines in (("de", SOURCE), ("en", TARGET)):
         (folder / name).write_text("".join(line + "\n" for line in lines))
     files = (folder / "de", folder / "en")
-    prepare_parallel(folder / "data", {"train": files, "valid": files}, coding=Coding("word", False, threshold=2))
+    prepare_parallel(
+        folder / "data", {"train": files, "valid": files}, tokenizer=TokenizerSettings("word", False, threshold=2)
+    )
     return open_prepared(folder / "data")
 
 
@@ -60,14 +62,14 @@ def by_hand(model, prepared):
         ]
         target = target_side.encode(target_line)
         ids, inputs = torch.tensor([[*source, 2]]), torch.tensor([[1, *target]])
-        x = model.vectors(ids, inputs, rare=spelling_table(source_side.speller, rare))
-        log_p = model(ids, inputs, rare=spelling_table(source_side.speller, rare)).log_softmax(-1)[0]
+        x = model.vectors(ids, inputs, rare=character_table(source_side.character_tokenizer, rare))
+        log_p = model(ids, inputs, rare=character_table(source_side.character_tokenizer, rare)).log_softmax(-1)[0]
         words.append(-sum(log_p[t, token - 2] for t, token in enumerate([*target, 2])))
         nats = torch.zeros((), dtype=torch.float64)
         for t, (word, token) in enumerate(zip(target_line.split(), target, strict=True)):
             if token == 3 and word != "<unk>":
                 state = model.spelling.initial_state(x[:, t])
-                spelling = target_side.speller.spell(word)
+                spelling = target_side.character_tokenizer.encode(word)
                 for before, after in itertools.pairwise(spelling):
                     logits, state = model.spelling.step(torch.tensor([before]), state)
                     nats = nats - logits.log_softmax(-1)[0, after - 2]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from structattn.building.models import build_model_for
-from structattn.data.folders.prepared import open_prepared
-from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.folders import open_prepared
+from structattn.data.language_modeling import prepare_language_modeling
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings

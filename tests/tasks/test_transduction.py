@@ -10,7 +10,7 @@ from torch import nn
 
 from structattn.analysis.analyze import analyze
 from structattn.building.models import build_model
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import transduction
 from structattn.data.transductions.prepare import (
@@ -135,7 +135,7 @@ def test_nats_and_accuracy(folder):
 
 def test_greedy_answers_read_themselves():
     task = transduction("reverse-string")
-    vocabulary = Vocabulary.of(symbols_of(task))
+    vocabulary = Vocabulary.from_symbols(symbols_of(task))
     a, b = vocabulary.id_of["a"], vocabulary.id_of["b"]
 
     def same_as_before(tokens):
@@ -154,7 +154,7 @@ def test_greedy_answers_read_themselves():
 def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
     torch.manual_seed(1)
     task = transduction("stack-manipulation")
-    vocabulary = Vocabulary.of(symbols_of(task))
+    vocabulary = Vocabulary.from_symbols(symbols_of(task))
     x, y = task.sample(6, 20, np.random.default_rng(1))
     x, y = input_ids(task, x), output_ids(task, vocabulary, y)
     tree = {"kind": "transformer", "width": 16, "heads": 2, "layers": "2", "initial_weights": "xavier"}

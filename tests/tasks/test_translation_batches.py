@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.settings.run import RunSettings
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError, UsageError
@@ -25,8 +25,8 @@ def folders(tmp_path_factory):
     rows = ((f"der {n}. große bär{more}", f"the {n}th great bear{more}") for n, more in enumerate(often))
     table = place / "pairs.tsv"
     table.write_text("".join("\t".join(row) + "\n" for row in rows))
-    for name, coding in (("bpe", Coding(size=60)), ("word", Coding("word"))):
-        prepare_parallel(place / name, {"train": [table], "valid": [table]}, coding=coding)
+    for name, coding in (("bpe", TokenizerSettings(size=60)), ("word", TokenizerSettings("word"))):
+        prepare_parallel(place / name, {"train": [table], "valid": [table]}, tokenizer=coding)
     return open_prepared(place / "bpe"), open_prepared(place / "word")
 
 

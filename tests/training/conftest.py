@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.folders.prepared import Sequences
+from structattn.data.folders import Sequences
 from structattn.runs.checkpoint import Identity
 from structattn.runs.events import EventLog
 from structattn.runs.store import CheckpointStore

@@ -73,7 +73,7 @@ def test_accumulation_makes_one_update_of_several_batches(tiny_run):
     train_until_done(run)
     trained = [event for event in events(run) if event["event"] == "train"]
     assert len(trained) == 2
-    assert sum(event["tokens"] for event in trained) == run.task.train.sequences.target_count
+    assert sum(event["tokens"] for event in trained) == run.task.train.sequences.num_targets
 
 
 def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run, monkeypatch):

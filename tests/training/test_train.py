@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders.prepared import write_prepared
+from structattn.data.folders import write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.settings.run import load_settings, resolve_settings
@@ -29,7 +29,7 @@ def text(tmp_path):
         source = tmp_path / "text.txt"
         source.write_text("\n".join(LINES))
         words = sorted({word for line in LINES for word in line.split()})
-        vocabulary = Vocabulary.of(words)
+        vocabulary = Vocabulary.from_symbols(words)
         ids = [np.array([vocabulary.id_of[word] for word in line.split()], dtype=np.int32) for line in LINES]
         write_prepared(
             tmp_path / kind,

@@ -65,7 +65,7 @@ def first_examples(run: TrainedRun, split: str, count: int) -> list[int]:
     if isinstance(batches, StreamBatches):
         return list(range(min(count, example_count(run, split)))) if batches.length <= LONGEST else []
     lengths = run.prepared.split(split).lengths
-    longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.languages else lengths
+    longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.parallel_sides else lengths
     fitting = (lengths >= SHORTEST_SHOWN) & (longest <= LONGEST_SHOWN)
     others = ~fitting & (longest < LONGEST)  # <bos> or <eos> is a token, too
     return [*np.flatnonzero(fitting).tolist(), *np.flatnonzero(others).tolist()][:count]
@@ -75,7 +75,7 @@ def example_count(run: TrainedRun, split: str) -> int:
     """How many examples a split has: its sequences, or its windows, where the data are a stream."""
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return -(-sequences.target_count // batches.length)
+        return -(-sequences.num_targets // batches.length)
     return len(sequences)
 
 

@@ -8,7 +8,7 @@ from structattn.building.layers import build_embedding, build_layers, build_outp
 from structattn.building.recurrent import build_recurrent
 from structattn.building.two_stream import two_stream_encoder_decoder, two_stream_language_model
 from structattn.building.words import Words, build_spelling, build_word_embedding, words_of_side, words_of_text
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.mechanisms import CrossGaussian, Softmax
@@ -48,11 +48,13 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
         SettingsError: the source is to share the target's embeddings, and the data number each language by itself; or
             words are to be spelt, and the data do not say how.
     """
-    if prepared.languages is None and isinstance(settings, LanguageModelSettings):
+    if prepared.parallel_sides is None and isinstance(settings, LanguageModelSettings):
         return build_language_model(settings, words_of_text(prepared))
-    if prepared.languages is None and isinstance(settings, LstmSettings | ElmanSettings):
+    if prepared.parallel_sides is None and isinstance(settings, LstmSettings | ElmanSettings):
         return build_recurrent(settings, words_of_text(prepared))
-    if prepared.languages is None or not isinstance(settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings):
+    if prepared.parallel_sides is None or not isinstance(
+        settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings
+    ):
         return build_model(settings, prepared.vocabulary.size)
     sides = prepared.sides
     if settings.tied == "three-way" and not sides.joint:

@@ -10,11 +10,11 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from structattn.building.layers import added_positions, build_embedding, dropout_rate
-from structattn.data.batching.spelled_words import spelling_table
-from structattn.data.folders.prepared import PreparedFolder
-from structattn.data.parallel.parallel_side import Side
-from structattn.data.tokenization.spelling import Speller, speller_of
+from structattn.data.batching.unknown_words import character_table
+from structattn.data.folders import PreparedFolder
+from structattn.data.folders.parallel_side import ParallelSide
 from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.models import (
     BidirectionalComposition,
     Composition,
@@ -52,23 +52,23 @@ class Words:
     spellings: Callable[[], Int64[Tensor, "words characters"]] | None = None
 
 
-def words_of_side(side: Side) -> Words:
+def words_of_side(side: ParallelSide) -> Words:
     """The words of one side of parallel text."""
-    return _words(side.vocabulary, side.speller)
+    return _words(side.vocabulary, side.character_tokenizer)
 
 
 def words_of_text(prepared: PreparedFolder) -> Words:
     """The words of a text; their characters are those of the vocabulary."""
     vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
     spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return _words(vocabulary, speller_of(dict.fromkeys(spelt, 1)) if level == "word" else None)
+    return _words(vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelt, 1)) if level == "word" else None)
 
 
-def _words(vocabulary: Vocabulary, speller: Speller | None) -> Words:
+def _words(vocabulary: Vocabulary, speller: WordCharacterTokenizer | None) -> Words:
     if speller is None:
         return Words(vocabulary.size)
     spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return Words(vocabulary.size, speller.characters.size, partial(spelling_table, speller, spelt))
+    return Words(vocabulary.size, speller.vocabulary.size, partial(character_table, speller, spelt))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from structattn.evaluation.bleu_by_bin import BinDifference
-    from structattn.metrics.translation import Difference
+    from structattn.metrics.translation import PairedDifference
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
         write_comparison(base, other, split, whole, bins)
 
 
-def _print_whole(base: Path, other: Path, found: "Mapping[str, Difference]") -> None:
+def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:
     from rich.console import Console
     from rich.table import Table
 

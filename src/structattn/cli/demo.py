@@ -53,7 +53,7 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     Raises:
         UsageError: the existing strings were sampled with other options.
     """
-    from structattn.data.folders.prepared import open_prepared
+    from structattn.data.folders import open_prepared
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
     from structattn.support.errors import UsageError
 

@@ -27,8 +27,7 @@ from structattn.cli import (
     train,
     translate,
 )
-from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.memory import memory_ran_out
+from structattn.support.errors import Interrupted, StructattnError, is_out_of_memory
 from structattn.support.version import __version__
 
 
@@ -88,7 +87,7 @@ class Commands(TyperGroup):
         except OSError as error:
             raise _fail(_describe(error), StructattnError.exit_code) from None
         except (MemoryError, RuntimeError) as error:
-            if not memory_ran_out(error):
+            if not is_out_of_memory(error):
                 raise
             message = "out of memory; use smaller batches, a smaller model or fewer runs at once"
             raise _fail(f"{message} ({error})" if str(error) else message, StructattnError.exit_code) from None

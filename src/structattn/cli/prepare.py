@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from structattn.data.folders.prepared import PreparedFolder
+    from structattn.data.folders import PreparedFolder
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, or parallel text.")
 
@@ -117,7 +117,7 @@ def text(
     ] = None,
 ) -> None:
     """Validate text, build a vocabulary, and encode the text."""
-    from structattn.data.text.prepare import prepare_language_modeling
+    from structattn.data.language_modeling import prepare_language_modeling
 
     prepare_language_modeling(
         output,
@@ -183,9 +183,9 @@ def parallel(
 ) -> None:
     """Validate parallel text, learn subwords, and encode the pairs."""
     from structattn.data.parallel.filters import Filters
-    from structattn.data.parallel.normalization import Normalization
     from structattn.data.parallel.prepare import prepare_parallel
-    from structattn.data.parallel.tokenizer_training import Coding
+    from structattn.data.parallel.tokenizer_training import TokenizerSettings
+    from structattn.data.text.normalization import Normalization
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
@@ -193,7 +193,7 @@ def parallel(
         output,
         splits,
         hold_out=_held_out(splits, hold_out),
-        coding=Coding(level.value, joint, size, threshold, marker.value),
+        tokenizer=TokenizerSettings(level.value, joint, size, threshold, marker.value),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
     )
@@ -230,10 +230,10 @@ def print_summary(folder: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from structattn.data.folders.prepared import open_prepared
+    from structattn.data.folders import open_prepared
 
     prepared = open_prepared(folder)
-    parallel = prepared.languages is not None
+    parallel = prepared.parallel_sides is not None
     splits = ", ".join(
         _pairs(prepared, name) if parallel else f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"
         for name, counts in prepared.header.splits.items()
@@ -244,12 +244,12 @@ def print_summary(folder: Path) -> None:
 
 def _pairs(prepared: "PreparedFolder", name: str) -> str:
     pairs = prepared.pairs(name)
-    tokens = f"{pairs.source.token_count:,} and {pairs.target.token_count:,} tokens"
+    tokens = f"{pairs.source.num_tokens:,} and {pairs.target.num_tokens:,} tokens"
     return f"{name} {len(pairs):,} pairs of {tokens}"
 
 
 def _symbols(prepared: "PreparedFolder") -> str:
-    sides = prepared.languages
+    sides = prepared.parallel_sides
     if sides is None or sides.joint:
         return f"{prepared.vocabulary.size} symbols"
     return f"{sides.source.vocabulary.size} source and {sides.target.vocabulary.size} target symbols"

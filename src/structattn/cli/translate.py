@@ -92,7 +92,7 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.data.text.reading import Notices, lines_of, read_lines
+    from structattn.data.text.reading import Notices, read_lines, read_lines_from
     from structattn.evaluation.translation import make_translator
     from structattn.inference.runs import open_run
     from structattn.inference.translator import Translation
@@ -126,7 +126,7 @@ def translate(
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
 
     source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
-    lines, done = (line.text for line in lines_of(source, STANDARD_INPUT, Notices())), 0
+    lines, done = (line.text for line in read_lines_from(source, STANDARD_INPUT, Notices())), 0
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
     paths = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
     with progress("Translating", None, "lines") as advance:

@@ -1,9 +1,17 @@
-"""The only part that reads text: checks it, numbers it, writes a prepared folder, hands out resumable batches.
+"""Data: strict reading of text, tokenizers, prepared folders and resumable batches.
 
-``structattn.data.batching.sequences`` is imported by name: it alone needs torch.
+- ``prepare_language_modeling`` writes a prepared folder from text; the functions for parallel text, formal languages
+  and transductions are in ``data.parallel``, ``data.formal_languages`` and ``data.transductions``.
+- ``open_prepared`` opens a prepared folder as a ``PreparedFolder``, whose splits are ``Sequences`` or ``Pairs``;
+  ``write_prepared``, ``verify_prepared`` and ``verify_sources`` write and check one.
+- ``Tokenizer`` is the protocol of all tokenizers, ``Vocabulary`` their symbols and ids; ``build_tokenizer`` builds a
+  ``SymbolTokenizer`` of words, characters or bytes.
+
+Only ``data.batching`` needs torch; it is not imported here. Imports run in one direction: text, tokenization, folders,
+then the packages that prepare data, and batching.
 """
 
-from structattn.data.folders.prepared import (
+from structattn.data.folders import (
     Pairs,
     PreparedFolder,
     Sequences,
@@ -12,14 +20,14 @@ from structattn.data.folders.prepared import (
     verify_sources,
     write_prepared,
 )
-from structattn.data.text.prepare import prepare_language_modeling
-from structattn.data.tokenization.tokenizers import Tokenizer, build_tokenizer
-from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.tokenization import SymbolTokenizer, Tokenizer, Vocabulary, build_tokenizer
 
 __all__ = [
     "Pairs",
     "PreparedFolder",
     "Sequences",
+    "SymbolTokenizer",
     "Tokenizer",
     "Vocabulary",
     "build_tokenizer",

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structattn.data.folders.prepared import PreparedFolder, open_prepared
+from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences_by_bin
 from structattn.evaluation.run_files import analysis_path, hypotheses_path, write_analysis
-from structattn.metrics.translation import Difference, compared
+from structattn.metrics.translation import PairedDifference, compare_systems
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
@@ -27,7 +27,7 @@ class _Lines(NamedTuple):
 
 def compare_runs(
     first: Path, second: Path, split: str, samples: int = 1000, data: Path | None = None
-) -> Mapping[str, Difference]:
+) -> Mapping[str, PairedDifference]:
     """Compare the translations that evaluation wrote for two runs, with the BLEU tokenizer of the first run.
 
     Args:
@@ -46,7 +46,7 @@ def compare_runs(
         UsageError: the runs translate different lines.
     """
     lines = _lines(first, second, split, data)
-    return compared(lines.first, lines.second, lines.references, samples, lines.tokenizer)
+    return compare_systems(lines.first, lines.second, lines.references, samples, lines.tokenizer)
 
 
 def compare_runs_by_bin(
@@ -71,7 +71,7 @@ def compare_runs_by_bin(
 
 
 def write_comparison(
-    base: Path, other: Path, split: str, whole: Mapping[str, Difference], bins: Sequence[BinDifference]
+    base: Path, other: Path, split: str, whole: Mapping[str, PairedDifference], bins: Sequence[BinDifference]
 ) -> Path:
     """Write the comparison of a run with a base to ``analyses/SPLIT-against-BASE.json`` in the run folder."""
     name = base.resolve().name

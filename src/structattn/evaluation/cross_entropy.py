@@ -16,7 +16,7 @@ from structattn.data.batching.sequences import (
     stream_batches,
     token_batches,
 )
-from structattn.data.folders.prepared import Sequences
+from structattn.data.folders import Sequences
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
 from structattn.support.special_tokens import PADDING_CLASS, class_of
@@ -69,5 +69,5 @@ def window_negative_log_likelihoods(
 
     Every token is predicted exactly once, including the ``<eos>`` at the end of each line.
     """
-    plan = stream_batches(sequences.target_count, length, max(1, batch_tokens // length), seed=0, epoch=None)
+    plan = stream_batches(sequences.num_targets, length, max(1, batch_tokens // length), seed=0, epoch=None)
     return _score_batches(model, plan, partial(make_stream_batch, sequences, length=length), what)

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.data.batching.sequences import make_batch
-from structattn.data.folders.prepared import PreparedFolder, Sequences
-from structattn.data.formal_languages.stack_language import DEEPEST, StackLanguage, dependencies
+from structattn.data.folders import PreparedFolder, Sequences
+from structattn.data.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
 from structattn.inference.runs import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
@@ -59,7 +59,7 @@ def true_dependencies(string: np.ndarray) -> Matrix:
     time = len(string)
     truth = np.zeros((time, time))
     truth[1:, 1:] = dependencies(string)[: time - 1, : time - 1]
-    digit_seen = np.concatenate([[False], np.cumsum(string[: time - 1] <= DEEPEST) > 0])
+    digit_seen = np.concatenate([[False], np.cumsum(string[: time - 1] <= MAX_DEPTH) > 0])
     truth[:, 0] = ~digit_seen
     return truth
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, assert_never
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.layers import AddedStack, Cross, Layer

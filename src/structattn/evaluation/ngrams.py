@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from structattn.data.folders.prepared import PreparedFolder, Sequences
+from structattn.data.folders import PreparedFolder, Sequences
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
 
 _MAX_ITERATIONS = 1000
@@ -34,7 +34,7 @@ class _Targets:
 
     @classmethod
     def of(cls, sequences: Sequences, stream: bool) -> "_Targets":
-        symbols = sequences.stream(0, sequences.target_count + 1).astype(np.int64)
+        symbols = sequences.stream(0, sequences.num_targets + 1).astype(np.int64)
         previous, before = symbols[:-1], np.concatenate(([EOS], symbols[:-2]))
         if not stream:  # the history stops at the previous sentence
             previous = np.where(previous == EOS, BOS, previous)

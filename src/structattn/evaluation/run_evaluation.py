@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.evaluation.cross_entropy import (
     NegativeLogLikelihoods,
     sequence_negative_log_likelihoods,

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from structattn.data.folders.prepared import PreparedFolder, Sequences
-from structattn.data.formal_languages.bound import lower_bound
+from structattn.data.folders import PreparedFolder, Sequences
 from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
+from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.next_token.scores import perplexity
 
@@ -92,7 +92,7 @@ def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods,
     cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
     if sequences.log_probabilities is None:
         return LengthScore(length, count, cross_entropy, None, None)
-    bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], number_of_lengths=1)
+    bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
     return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
 
 
@@ -108,7 +108,7 @@ def make_split_scores(
 ) -> SplitScores:
     """Return the scores of a split, given -log p of its sequences, or of the windows of a stream."""
     sequences = prepared.split(split)
-    num_tokens = sequences.target_count
+    num_tokens = sequences.num_targets
     cross_entropy = float(negative_log_likelihoods.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
     bound = _split_lower_bound(prepared, split, sequences)
     return SplitScores(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from structattn.data.parallel.parallel_side import Sides
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import max_target_lengths
 from structattn.evaluation.run_files import hypotheses_path
 from structattn.evaluation.scores import SplitScores
@@ -61,7 +61,7 @@ def _models(runs: Sequence[TrainedRun]) -> tuple[EncoderDecoder, ...]:
     return tuple(models)
 
 
-def _unknown_word_method(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: Sides) -> Unknown:
+def _unknown_word_method(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: ParallelSides) -> Unknown:
     spell = all(model.spelling is not None for model in models)
     if unknown == "copy" and sides.level != "word":
         raise UsageError(f"unknown 'copy' needs data of level 'word'; the level of the data is {sides.level!r}")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
-from structattn.data.folders.prepared import PreparedFolder
-from structattn.data.parallel.parallel_side import Sides
+from structattn.data.folders import PreparedFolder
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.tokenization.tokenizers import TextError, Tokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
@@ -93,11 +93,11 @@ def sequence_records(
 def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExplanation:
     """Return the attention weights of all layers for a batch of pairs, under teacher forcing."""
     batch = batch.to(_device(model))
-    source, rare = spelt_source(model, batch.source, batch.source_words)
+    source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
     return model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
 
 
-def records_of_pair(model: EncoderDecoder, sides: Sides, batch: PairBatch) -> list[Record]:
+def records_of_pair(model: EncoderDecoder, sides: ParallelSides, batch: PairBatch) -> list[Record]:
     """Return the records of all layers and heads for one pair (batch size 1), under teacher forcing."""
     source = _symbols(sides.source.vocabulary, batch.source)
     target = _symbols(sides.target.vocabulary, batch.inputs)
@@ -109,12 +109,14 @@ def records_of_pair(model: EncoderDecoder, sides: Sides, batch: PairBatch) -> li
     return records
 
 
-def _explain_pair(model: EncoderDecoder, sides: Sides, source: str, target: str | None, number: int) -> list[Record]:
+def _explain_pair(
+    model: EncoderDecoder, sides: ParallelSides, source: str, target: str | None, number: int
+) -> list[Record]:
     encoder = PairEncoder((model,), sides)
     pair = encoder(source, target or "", (TEXTS, TARGETS), number)
     if target is None:
         batch = encoder.batch([pair]).to(_device(model))
-        ids, rare = spelt_source(model, batch.source, batch.source_words)
+        ids, rare = spelt_source(model, batch.source, batch.unknown_source_words)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
         start = start_translation(model, ids, batch.source_lengths, rare)
         (found,) = greedy_search(model, start, limits)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from structattn.data.batching.pairs import PairBatch
-from structattn.data.parallel.parallel_side import Sides
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import Ensemble, map_in_batches
 from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.models import EncoderDecoder
@@ -41,7 +41,7 @@ class PairScorer:
     """
 
     models: tuple[EncoderDecoder, ...]
-    sides: Sides
+    sides: ParallelSides
     batch_tokens: int = 4096
 
     @cached_property

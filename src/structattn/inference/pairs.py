@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
-from structattn.data.batching.spelled_words import spelt_lines
-from structattn.data.parallel.parallel_side import Side, Sides
+from structattn.data.batching.unknown_words import unknown_words_of_lines
+from structattn.data.folders.parallel_side import ParallelSide, ParallelSides
 from structattn.data.tokenization.tokenizers import TextError, split_line
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
@@ -33,7 +33,7 @@ class PairEncoder:
     """
 
     models: tuple[EncoderDecoder, ...]
-    sides: Sides
+    sides: ParallelSides
 
     @property
     def max_source_length(self) -> int | None:
@@ -77,7 +77,7 @@ class PairEncoder:
         source, target = self.sides.source.normalization(source), self.sides.target.normalization(target)
         ids = self.source_ids(source, paths[0], number), self.target_ids(target, paths[1], number)
         words = None
-        if self.sides.target.speller is not None:
+        if self.sides.target.character_tokenizer is not None:
             words = tuple(split_line("word", source)), tuple(split_line("word", target))
         return EncodedPair(tuple(ids[0]), tuple(ids[1]), words)
 
@@ -85,19 +85,23 @@ class PairEncoder:
         """Return pairs as a batch, with the spellings of out-of-vocabulary words where both sides have them."""
         arrays = [(np.array(pair.source), np.array(pair.target)) for pair in pairs]
         batch = make_pair_batch(arrays, range(len(pairs)))
-        source, target = self.sides.source.speller, self.sides.target.speller
+        source, target = self.sides.source.character_tokenizer, self.sides.target.character_tokenizer
         if source is None or target is None:
             return batch
         words = [pair.words or ((), ()) for pair in pairs]
-        source_words, target_words = [each[0] for each in words], [each[1] for each in words]
+        unknown_source_words, unknown_target_words = [each[0] for each in words], [each[1] for each in words]
         return replace(
             batch,
-            source_words=spelt_lines(source_words, [p.source for p in pairs], batch.source.shape[1], source),
-            target_words=spelt_lines(target_words, [p.target for p in pairs], batch.targets.shape[1], target),
+            unknown_source_words=unknown_words_of_lines(
+                unknown_source_words, [p.source for p in pairs], batch.source.shape[1], source
+            ),
+            unknown_target_words=unknown_words_of_lines(
+                unknown_target_words, [p.target for p in pairs], batch.targets.shape[1], target
+            ),
         )
 
 
-def _ids(side: Side, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
+def _ids(side: ParallelSide, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
     try:
         ids = side.tokenizer.encode(line)
     except TextError as error:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from structattn.building.models import build_model_for
-from structattn.data.folders.prepared import PreparedFolder, open_prepared
+from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.inference.explanations import TrainedModel, explain_texts
 from structattn.inference.records import Record

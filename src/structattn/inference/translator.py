@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.data.batching.spelled_words import spelt_lines
-from structattn.data.parallel.parallel_side import Sides
+from structattn.data.batching.unknown_words import unknown_words_of_lines
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.tokenization.tokenizers import split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.decoding import (
@@ -125,7 +125,7 @@ class Translator:
     """
 
     models: tuple[EncoderDecoder, ...]
-    sides: Sides
+    sides: ParallelSides
     search: BeamSearch
     max_lengths: Callable[[Tensor], Tensor] = max_target_lengths
     batch_tokens: int = 2048
@@ -203,8 +203,10 @@ class Translator:
         device = next(self.models[0].parameters()).device
         ids, lengths = pad_sequences([[*line.ids, EOS] for line in lines], device)
         words = [split_line("word", line.text) for line in lines] if self.sides.level == "word" else []
-        speller, unspelled = self.sides.source.speller, [line.ids for line in lines]
-        spelled = None if speller is None else spelt_lines(words, unspelled, ids.shape[1], speller).to(device)
+        speller, unspelled = self.sides.source.character_tokenizer, [line.ids for line in lines]
+        spelled = (
+            None if speller is None else unknown_words_of_lines(words, unspelled, ids.shape[1], speller).to(device)
+        )
         return EncodedSources(tuple(spelt_source(model, ids, spelled) for model in self.models), lengths, words)
 
     def _decode(self, lines: list[_Line], sources: EncodedSources, n_best: int) -> list[list[Hypothesis]]:
@@ -246,7 +248,7 @@ class Translator:
         """Return each hypothesis, with a new score if its words are spelled, and the words that replace its <unk>."""
         if self.unknown == "copy":
             return list(zip(unknown.hypotheses, unknown.copied(), strict=True))
-        speller = self.sides.target.speller
+        speller = self.sides.target.character_tokenizer
         assert speller is not None
         spelled = unknown.spelled(speller, self.search.beam_size)
         penalty = NoLengthPenalty() if self.sampling is not None else self.search.ranking_penalty

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.attention import Explanation
-from structattn.data.tokenization.spelling import Speller
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, pad_sequences, search_spellings
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
@@ -80,7 +80,7 @@ class UnknownWords:
         ]
 
     @torch.no_grad()
-    def spelled(self, speller: Speller, beam_size: int) -> list[list[tuple[str, float]]]:
+    def spelled(self, speller: WordCharacterTokenizer, beam_size: int) -> list[list[tuple[str, float]]]:
         """Return, for each <unk> of each hypothesis, its most probable spelling other than ``<unk>``, and its log p.
 
         Args:
@@ -129,6 +129,6 @@ def _unknown_positions(hypothesis: Hypothesis) -> list[int]:
     return [position for position, token in enumerate(hypothesis.tokens) if token == UNK]
 
 
-def _known_word(spellings: Sequence[Hypothesis], speller: Speller) -> tuple[str, float]:
-    words = ((speller.word(spelling.text), spelling.log_probability) for spelling in spellings)
+def _known_word(spellings: Sequence[Hypothesis], speller: WordCharacterTokenizer) -> tuple[str, float]:
+    words = ((speller.decode(spelling.text), spelling.log_probability) for spelling in spellings)
     return next(word for word in words if word[0] != UNKNOWN_SYMBOL)

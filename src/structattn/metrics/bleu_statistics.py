@@ -1,4 +1,4 @@
-"""BLEU of any part of a corpus from counts that are taken once for each sentence."""
+"""BLEU of parts of a corpus from n-gram statistics that are computed once per sentence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,43 +6,49 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
-from structattn.metrics.translation import bleu_metric, sacrebleu_module
+from structattn.metrics.translation import bleu_metric, import_sacrebleu
 
 ORDER = 4
 
 
 @dataclass(frozen=True)
 class BleuStatistics:
-    """What BLEU needs of each sentence, as sacrebleu counts it.
+    """The statistics of each sentence from which sacrebleu computes BLEU.
 
     Args:
-        counts: matching n-grams for n = 1 to 4, n-grams for n = 1 to 4, words of the translation, of the reference.
+        counts: matching n-grams for n = 1 to 4, all n-grams for n = 1 to 4, and the numbers of words of the translation
+            and of the reference.
     """
 
     counts: Int64[np.ndarray, "sentences 10"]
 
     @property
     def reference_words(self) -> Int64[np.ndarray, " sentences"]:
-        """The words of each reference, as sacrebleu parts them."""
+        """The number of words of each reference, as tokenized by sacrebleu."""
         return self.counts[:, 2 * ORDER + 1]
 
     def bleu(self, weights: Int64[np.ndarray, " sentences"]) -> float:
-        """BLEU, 0 to 100, of a corpus in which each sentence occurs so many times."""
+        """Return BLEU, 0 to 100, of a corpus that repeats each sentence ``weights`` times."""
         return _bleu(weights @ self.counts)
 
     def resampled(self, drawn: Int64[np.ndarray, "samples sentences"]) -> Float[np.ndarray, " samples"]:
-        """BLEU of several such corpora."""
+        """Return BLEU of several such corpora, one per row of weights."""
         return np.array([_bleu(sums) for sums in drawn @ self.counts])
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> BleuStatistics:
-    """The counts of translations with one reference each.
+    """Compute the statistics of translations with one reference each.
+
+    Args:
+        hypotheses: the translations.
+        references: one for each translation.
+        tokenizer: sacrebleu's name of the tokenizer.
 
     Raises:
         UsageError: sacrebleu is not installed.
-        ValueError: there is not one reference for each translation.
+        ValueError: the numbers of translations and references differ.
     """
-    # The effective order matters to scores alone; without it sacrebleu would warn of those of sentences, not used here.
+    # The effective order changes only the score, which is not used; without it sacrebleu warns about sentence scores.
     metric = bleu_metric(tokenizer, effective_order=True)
     found = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
     rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
@@ -51,5 +57,5 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokeni
 
 def _bleu(sums: Int64[np.ndarray, " 10"]) -> float:
     *counts, words, reference_words = sums.tolist()
-    compute = sacrebleu_module("sacrebleu.metrics").BLEU.compute_bleu
+    compute = import_sacrebleu("sacrebleu.metrics").BLEU.compute_bleu
     return float(compute(counts[:ORDER], counts[ORDER:], words, reference_words, smooth_method="exp").score)

@@ -1,4 +1,4 @@
-"""How often something was right, and how sure that is."""
+"""Proportions of successes with Wilson confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,14 @@ _NORMAL_QUANTILE = 1.959963984540054  # 97.5 %
 
 @dataclass(frozen=True)
 class Proportion:
-    """A part of a number of independent trials.
+    """The proportion of successes in independent trials, with its 95 % Wilson interval.
 
     Args:
-        trials: how many there were.
-        right: how many of them were right.
+        trials: the number of trials.
+        right: the number of successes.
         value: right / trials.
-        least: where the 95 % interval of Wilson (1927) begins, which is of all p with
-            |value - p| ≤ 1.96 √(p (1 - p) / trials).
-        most: where it ends.
+        least: the lower end of the interval.
+        most: its upper end.
     """
 
     trials: int
@@ -27,15 +26,20 @@ class Proportion:
     most: float
 
 
-def proportion(outcomes: Sequence[bool]) -> Proportion:
-    """The part of the outcomes that is right.
+def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
+    """Compute the proportion of successes and its 95 % interval.
+
+    The interval of Wilson (1927) holds all p with |value - p| ≤ 1.96 √(p (1 - p) / trials).
+
+    Args:
+        outcomes: whether each trial was a success.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no outcomes.
     """
     trials, right = len(outcomes), sum(map(bool, outcomes))
     if not trials:
-        raise ValueError("a proportion of nothing; expected outcomes")
+        raise ValueError("no outcomes; expected at least one")
     value, square = right / trials, _NORMAL_QUANTILE**2 / trials
     centre = (value + square / 2) / (1 + square)
     half = math.sqrt(square * value * (1 - value) + square**2 / 4) / (1 + square)

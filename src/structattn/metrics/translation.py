@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER as sacrebleu computes them, with its signatures, and the comparison of two systems."""
+"""BLEU, chrF and TER computed by sacrebleu, with its signatures, and the comparison of two systems."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ METRICS = ("BLEU", "chrF2", "TER")
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A score of a corpus.
+    """The score of a corpus.
 
     Args:
-        value: from 0 to 100; of TER, errors for 100 words, the fewer the better.
-        interval: half of the 95 % interval, by bootstrap resampling of the lines (Koehn 2004).
-        signature: sacrebleu's, which says how it was computed.
+        value: from 0 to 100; for TER, edits per 100 words, where lower is better.
+        interval: half the width of the 95 % interval, by bootstrap resampling of the lines (Koehn 2004).
+        signature: sacrebleu's signature, which describes how the score was computed.
     """
 
     value: float
@@ -26,16 +26,16 @@ class MetricScore:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How two systems differ on one metric, by paired bootstrap resampling (Koehn 2004).
+class PairedDifference:
+    """The difference of two systems on one metric, by paired bootstrap resampling (Koehn 2004).
 
     Args:
         first: the first system's score.
-        second: the second system's.
-        first_interval: half of the first one's 95 % interval.
-        second_interval: half of the second one's.
-        p: the probability of such a difference, or a greater one, if the systems were equally good.
-        signature: sacrebleu's.
+        second: the second system's score.
+        first_interval: half the width of the first system's 95 % interval.
+        second_interval: the same for the second system.
+        p: the p-value: the probability of a difference at least this large if the systems are equally good.
+        signature: sacrebleu's signature.
     """
 
     first: float
@@ -46,8 +46,8 @@ class Difference:
     signature: str
 
 
-def sacrebleu_module(module: str) -> Any:
-    """A module of sacrebleu.
+def import_sacrebleu(module: str) -> Any:
+    """Import a module of sacrebleu.
 
     Raises:
         UsageError: sacrebleu is not installed.
@@ -55,71 +55,81 @@ def sacrebleu_module(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"sacrebleu is not there ({error}); pip install 'structattn[mt]'") from None
+        raise UsageError(f"sacrebleu is not installed ({error}); pip install 'structattn[mt]'") from None
 
 
 def bleu_metric(tokenizer: str, **options: Any) -> Any:
-    """BLEU as sacrebleu has it.
+    """Create sacrebleu's BLEU metric.
+
+    Args:
+        tokenizer: sacrebleu's name of the tokenizer.
+        options: further options of ``sacrebleu.metrics.BLEU``.
 
     Raises:
-        UsageError: sacrebleu is not installed, or lacks what parts words in this way.
+        UsageError: sacrebleu is not installed, or the tokenizer needs a library that is not.
     """
     try:
-        return sacrebleu_module("sacrebleu.metrics").BLEU(tokenize=tokenizer, **options)
+        return import_sacrebleu("sacrebleu.metrics").BLEU(tokenize=tokenizer, **options)
     except (ImportError, RuntimeError) as error:
-        raise UsageError(f"evaluation.bleu_tokenizer: {tokenizer!r} does not work here: {error}") from None
+        raise UsageError(f"evaluation.bleu_tokenizer: {tokenizer!r} is not available: {error}") from None
 
 
 def _metrics(tokenizer: str) -> dict[str, Any]:
-    found = sacrebleu_module("sacrebleu.metrics")
+    found = import_sacrebleu("sacrebleu.metrics")
     return {"BLEU": bleu_metric(tokenizer), "chrF2": found.CHRF(), "TER": found.TER()}
 
 
 def corpus_scores(
     hypotheses: Sequence[str], references: Sequence[str], samples: int = 1000, tokenizer: str = "13a"
 ) -> dict[str, MetricScore]:
-    """All metrics of a corpus with one reference for each line.
+    """Compute all metrics of a corpus with one reference per line.
 
     Args:
-        hypotheses: translations, one a line.
-        references: one for each.
-        samples: resampled corpora, at least 2; sacrebleu draws them from a fixed seed.
-        tokenizer: sacrebleu's name of how BLEU parts words.
+        hypotheses: the translations.
+        references: one for each translation.
+        samples: the number of bootstrap samples, at least 2; sacrebleu draws them with a fixed seed.
+        tokenizer: sacrebleu's name of the tokenizer of BLEU.
+
+    Returns:
+        Maps each of ``METRICS`` to its score.
 
     Raises:
-        UsageError: sacrebleu is not installed, or there is not one reference for each hypothesis.
+        UsageError: sacrebleu is not installed, or the numbers of translations and references differ.
     """
-    _require_as_many(hypotheses, references)
+    _check_equal_numbers(hypotheses, references)
     scores = {}
     for name, metric in _metrics(tokenizer).items():
         found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
-        interval = float(found._ci)  # sacrebleu shows it in texts only
+        interval = float(found._ci)  # sacrebleu exposes it only in formatted output
         scores[name] = MetricScore(float(found.score), interval, str(metric.get_signature()))
     return scores
 
 
-def compared(
+def compare_systems(
     first: Sequence[str],
     second: Sequence[str],
     references: Sequence[str],
     samples: int = 1000,
     tokenizer: str = "13a",
-) -> Mapping[str, Difference]:
-    """How two systems' translations of the same lines differ.
+) -> Mapping[str, PairedDifference]:
+    """Compare two systems' translations of the same lines.
 
     Args:
-        first: one system's.
-        second: the other's.
+        first: the translations of the first system.
+        second: the translations of the second system.
         references: one for each line.
-        samples: resampled corpora; sacrebleu draws them from a fixed seed.
-        tokenizer: sacrebleu's name of how BLEU parts words.
+        samples: the number of bootstrap samples; sacrebleu draws them with a fixed seed.
+        tokenizer: sacrebleu's name of the tokenizer of BLEU.
+
+    Returns:
+        Maps each of ``METRICS`` to its difference.
 
     Raises:
-        UsageError: sacrebleu is not installed, or there are not as many of each.
+        UsageError: sacrebleu is not installed, or the numbers of lines differ.
     """
     for hypotheses in (first, second):
-        _require_as_many(hypotheses, references)
-    test = sacrebleu_module("sacrebleu.significance").PairedTest(
+        _check_equal_numbers(hypotheses, references)
+    test = import_sacrebleu("sacrebleu.significance").PairedTest(
         [("first", list(first)), ("second", list(second))],
         _metrics(tokenizer),
         references=[list(references)],
@@ -129,17 +139,19 @@ def compared(
     signatures, results = test()
     found = {}
     for name, (one, other) in ((name, values) for name, values in results.items() if name != "System"):
-        found[name] = Difference(
-            first=float(one.score),  # some of the numbers are numpy's
+        found[name] = PairedDifference(
+            first=float(one.score),  # some are numpy numbers
             second=float(other.score),
             first_interval=float(one.ci or 0.0),
             second_interval=float(other.ci or 0.0),
-            p=1.0 if one.score == other.score else float(other.p_value),  # sacrebleu counts greater differences only
+            p=1.0
+            if one.score == other.score
+            else float(other.p_value),  # sacrebleu counts only strictly greater differences
             signature=str(signatures[name]),
         )
     return found
 
 
-def _require_as_many(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def _check_equal_numbers(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references):
-        raise UsageError(f"{len(hypotheses)} translations for {len(references)} references; expected as many")
+        raise UsageError(f"{len(hypotheses)} translations for {len(references)} references; expected equally many")

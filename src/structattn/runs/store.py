@@ -17,7 +17,7 @@ from structattn.runs.checkpoint import (
     write_checkpoint,
 )
 from structattn.runs.state import Progress, TrainingState
-from structattn.support.files import flush_to_disk, folder_written_whole, write_atomically
+from structattn.support.files import flush_to_disk, write_atomically, write_folder_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CheckpointStore:
                 there in the end does not tell whether a run was ever interrupted.
         """
         target = self.folder / str(state.progress.update)
-        with folder_written_whole(target) as temporary:
+        with write_folder_atomically(target) as temporary:
             write_checkpoint(temporary, state, self.identity)
             if passing:
                 (temporary / PASSING).touch()

@@ -1,1 +1,1 @@
-"""Errors, seeded generators, files that are written whole or not at all; imports nothing of the rest."""
+"""Errors, seeded generators, atomic files, locks, progress and special tokens; imports no other package."""

@@ -1,32 +1,32 @@
-"""The errors that a user may meet, each with the exit code that the command line ends with."""
+"""The errors reported to users, with the exit codes of the command line."""
 
 from pathlib import Path
 
 
 class StructattnError(Exception):
-    """Something outside the program was wrong; the message names what, where, and what was expected."""
+    """Base class of errors caused by input or environment; the message says what, where, and what was expected."""
 
     exit_code = 1
 
 
 class UsageError(StructattnError):
-    """A command was called in a way that has no meaning."""
+    """A command or function was called with invalid arguments."""
 
     exit_code = 2
 
 
-class Interrupted(StructattnError):  # noqa: N818 - it asks to be resumed; nothing went wrong
-    """The work was stopped by a signal or a limit and can be resumed from what is on disk."""
+class Interrupted(StructattnError):  # noqa: N818 - not a failure: the work can be resumed
+    """The work was stopped by a signal or a limit, and can be resumed from disk."""
 
     exit_code = 75
 
 
 class LockedError(StructattnError):
-    """Another living process is at work on the same thing."""
+    """Another running process holds the lock."""
 
 
 class SettingsError(StructattnError):
-    """A setting has an unknown name or an impossible value; the message gives its dotted path."""
+    """A setting has an unknown name or an invalid value; the message gives its dotted path."""
 
 
 class DataError(StructattnError):
@@ -50,8 +50,15 @@ class CheckpointError(StructattnError):
 
 
 class ImplementationUnavailableError(StructattnError):
-    """The implementation that was asked for cannot run here; the message says why."""
+    """The requested implementation cannot run here; the message says why."""
 
 
 class NonFiniteError(StructattnError):
-    """A training step produced a loss or gradient that is not finite; nothing was changed by it."""
+    """A training step produced a loss or gradient that is not finite; the parameters were not updated."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out: Python's error, torch's on a GPU, or the RuntimeError of torch on a CPU."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

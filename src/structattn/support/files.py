@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and their digests."""
+"""Atomic writing of files and folders, and file digests."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -19,7 +19,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
+    """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new."""
     data = content.encode() if isinstance(content, str) else content
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -37,10 +37,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def folder_written_whole(path: Path) -> Iterator[Path]:
-    """Give an empty temporary folder; on success it is flushed and renamed to ``path``, on failure removed.
+def write_folder_atomically(path: Path) -> Iterator[Path]:
+    """Write a folder atomically.
 
-    ``path`` must not exist, or be an empty folder.
+    Args:
+        path: the folder; must not exist, or be empty.
+
+    Yields:
+        An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -59,6 +63,6 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
 
 
 def sha256_of_file(path: Path) -> str:
-    """The hexadecimal SHA-256 of a file's bytes."""
+    """Return the hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

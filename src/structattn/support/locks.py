@@ -1,4 +1,4 @@
-"""A lock on a folder that the operating system releases when its owner dies."""
+"""A lock file that the operating system releases when its owner dies."""
 
 import fcntl
 import os
@@ -11,10 +11,14 @@ from structattn.support.errors import LockedError
 
 @contextmanager
 def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
-    """Hold ``path`` (a file, made if missing) for the time of the block.
+    """Hold an exclusive lock while the block runs.
+
+    Args:
+        path: the lock file, created if missing.
+        purpose: what the lock is held for, in the error message.
 
     Raises:
-        LockedError: another living process holds it; its number is in the message.
+        LockedError: another running process holds it; the message has its process id.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -22,7 +26,7 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise LockedError(f"{path}: {purpose} is already under way in process {owner}") from None
+            raise LockedError(f"{path}: {purpose} is already running in process {owner}") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.parallel.filters import Filters
-from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.data.text.normalization import Normalization
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TransductionPairs
 
@@ -33,7 +33,7 @@ def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
     prepare_parallel(
         folder,
         {name: [Path(file) for file in files] for name, files in data.splits.items()},
-        coding=Coding(data.level, data.joint, data.size, data.threshold, data.marker),
+        tokenizer=TokenizerSettings(data.level, data.joint, data.size, data.threshold, data.marker),
         filters=Filters(data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed),
         normalization=Normalization(data.nfkc, data.lowercase),
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from structattn.metrics.t_distribution import half_width
+from structattn.metrics.t_distribution import critical_value
 from structattn.runs.events import events_of, last_event
 from structattn.settings.published import CONTRASTIVE, SCORES
 from structattn.sweeps.trials import Cell, Trial
@@ -77,7 +77,7 @@ class TableRow:
 def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
     """Return the statistics of one or more numbers."""
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-    interval = None if deviation is None else half_width(len(numbers)) * deviation / math.sqrt(len(numbers))
+    interval = None if deviation is None else critical_value(len(numbers)) * deviation / math.sqrt(len(numbers))
     return SampleStatistics(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
 
 

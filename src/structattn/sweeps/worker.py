@@ -8,9 +8,8 @@ from typing import Literal
 import torch
 
 from structattn.evaluation.run_evaluation import evaluate, is_scored
-from structattn.support.errors import Interrupted, LockedError, StructattnError
+from structattn.support.errors import Interrupted, LockedError, StructattnError, is_out_of_memory
 from structattn.support.locks import exclusive_lock
-from structattn.support.memory import memory_ran_out
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
 from structattn.training.train import train
@@ -63,7 +62,7 @@ def run_job(job: Job) -> JobResult:
     except StructattnError as error:
         return JobResult("failed", str(error))
     except Exception as error:  # of any kind: the other trials continue, and it is reported at the end
-        if memory_ran_out(error):  # other jobs may have used the memory, so a retry can succeed
+        if is_out_of_memory(error):  # other jobs may have used the memory, so a retry can succeed
             return JobResult("crashed", f"out of memory: {error}")
         return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
     return JobResult("done")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_language.scores import split_lower_bound as formal_language_bound

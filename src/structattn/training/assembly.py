@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from structattn.building.models import build_model_for
-from structattn.data.folders.prepared import PreparedFolder, open_prepared, verify_sources
+from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity
 from structattn.runs.events import EventLog
 from structattn.runs.folder import RunFolder, settings_digest

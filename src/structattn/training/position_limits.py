@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from structattn.data.folders.prepared import PreparedFolder, Sequences
+from structattn.data.folders import PreparedFolder, Sequences
 from structattn.settings.positions import most_tokens
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -32,7 +32,7 @@ def require_positions_that_reach(
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
-            {" source": prepared.pairs(split).source} if prepared.languages is not None else {}
+            {" source": prepared.pairs(split).source} if prepared.parallel_sides is not None else {}
         )
         for side, sequences in sides.items():
             _require_sequences(sequences, prepared.kind, maximum, f"{split}{side}")

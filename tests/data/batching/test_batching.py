@@ -15,7 +15,7 @@ from structattn.data.batching.sequences import (
     stream_batches,
     token_batches,
 )
-from structattn.data.folders.prepared import Sequences
+from structattn.data.folders import Sequences
 
 LENGTHS = st.lists(st.integers(0, 12), max_size=60)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -63,9 +63,9 @@ def test_token_batches_do_not_waste_the_budget(lengths, tokens, seed):
 
 
 @given(st.integers(0, 300), st.integers(1, 20), st.integers(1, 7), SEEDS, EPOCHS)
-def test_stream_batches_hold_each_window_once(target_count, length, size, seed, epoch):
-    batches = stream_batches(target_count, length, size, seed, epoch)
-    assert sorted(flat(batches)) == list(range(-(-target_count // length)))
+def test_stream_batches_hold_each_window_once(num_targets, length, size, seed, epoch):
+    batches = stream_batches(num_targets, length, size, seed, epoch)
+    assert sorted(flat(batches)) == list(range(-(-num_targets // length)))
     assert all(len(batch) == size for batch in batches[:-1])
 
 
@@ -172,7 +172,7 @@ def test_each_target_of_a_stream_counts_once_an_epoch(rows, length, size, epoch)
     sequences = sequences_of(rows)
     whole = [2] + [symbol for row in rows for symbol in (*row, 2)]
     pieces = {}
-    for windows in stream_batches(sequences.target_count, length, size, 5, epoch):
+    for windows in stream_batches(sequences.num_targets, length, size, 5, epoch):
         batch = make_stream_batch(sequences, windows, length)
         for row, window in enumerate(batch.examples):
             count = int(batch.lengths[row])

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from structattn.data.batching.pairs import make_pair_batch, pair_token_batches
 from structattn.data.batching.subword_dropout import SubwordDropout
 from structattn.data.folders.pairs import Pairs
+from structattn.data.folders.parallel_side import ParallelSide, ParallelSides
 from structattn.data.folders.sequences import Sequences
-from structattn.data.parallel.normalization import Normalization
-from structattn.data.parallel.parallel_side import Side, Sides
-from structattn.data.tokenization import BytePairs, SubwordTokenizer
-from structattn.data.tokenization.tokenizers import Tokenizer
+from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization import BytePairEncoding, SubwordTokenizer
+from structattn.data.tokenization.tokenizers import SymbolTokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import UsageError
 
@@ -95,7 +95,7 @@ def test_no_pairs_are_an_empty_batch():
 def test_pairs_of_unequal_number_are_no_pairs():
     two = Sequences(np.array([4, 5, 6], np.int32), np.array([0, 1, 3]))
     one = Sequences(np.array([4], np.int32), np.array([0, 1]))
-    with pytest.raises(ValueError, match="2 source sides, 1 target sides, 2 lines"):
+    with pytest.raises(ValueError, match="2 source sequences, 1 target sequences, 2 lines"):
         Pairs(two, one, np.array([1, 2]))
     pairs = Pairs(two, two, np.array([1, 4]))
     assert [part.tolist() for part in pairs[1]] == [[5, 6], [5, 6]]
@@ -106,9 +106,9 @@ def test_pairs_of_unequal_number_are_no_pairs():
 @pytest.fixture
 def sides():
     merges = (("a", "b"), ("c", "d"), ("ab", "cd"), ("abcd", " "))
-    vocabulary = Vocabulary.of(["a", "b", "c", "d", " ", "ab", "cd", "abcd", "abcd "], unknown=True)
-    side = Side(SubwordTokenizer(BytePairs(merges), vocabulary), Normalization())
-    return Sides(side, side, "bpe")
+    vocabulary = Vocabulary.from_symbols(["a", "b", "c", "d", " ", "ab", "cd", "abcd", "abcd "], unknown=True)
+    side = ParallelSide(SubwordTokenizer(BytePairEncoding(merges), vocabulary), Normalization())
+    return ParallelSides(side, side, "bpe")
 
 
 def cut(sides, dropout, epoch, indices):
@@ -141,12 +141,12 @@ def test_dropout_of_one_side_leaves_the_other(sides):
 
 
 def test_dropout_that_cannot_be_is_refused_at_once(sides):
-    words = Side(Tokenizer("word", Vocabulary.of(["a"])), Normalization())
+    words = ParallelSide(SymbolTokenizer("word", Vocabulary.from_symbols(["a"])), Normalization())
     for rates, reason in (
         ((0.1, 0.0), "needs level bpe"),
         ((0.0, 1.5), "expected 0 to 1"),
         ((float("nan"), 0), "0 to 1"),
     ):
         with pytest.raises(UsageError, match=reason):
-            SubwordDropout(Sides(words, sides.target, "bpe"), *rates, seed=1)
-    SubwordDropout(Sides(words, sides.target, "bpe"), 0.0, 0.1, seed=1)
+            SubwordDropout(ParallelSides(words, sides.target, "bpe"), *rates, seed=1)
+    SubwordDropout(ParallelSides(words, sides.target, "bpe"), 0.0, 0.1, seed=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.folders.prepared import Sequences, open_prepared, verify_prepared, verify_sources, write_prepared
+from structattn.data.folders import Sequences, open_prepared, verify_prepared, verify_sources, write_prepared
 from structattn.data.folders.writing import source_entry
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
@@ -20,7 +20,7 @@ LOG_PROBABILITIES = {"train": np.array([-1.5, 0.0, -np.inf])}
 def write(folder, **changes):
     arguments = {
         "kind": "formal_language",
-        "vocabulary": Vocabulary.of("abc"),
+        "vocabulary": Vocabulary.from_symbols("abc"),
         "tokenizer": {"level": "character", "note": "any JSON"},
         "splits": SEQUENCES,
         "log_probabilities": LOG_PROBABILITIES,
@@ -33,7 +33,7 @@ def write(folder, **changes):
 def test_what_is_written_is_read(tmp_path):
     prepared = open_prepared(write(tmp_path / "folder"), verify=True)
     assert prepared.kind == "formal_language"
-    assert prepared.vocabulary == Vocabulary.of("abc")
+    assert prepared.vocabulary == Vocabulary.from_symbols("abc")
     assert prepared.tokenizer.encode("cab") == [5, 3, 4]
     assert prepared.splits == tuple(SEQUENCES)
     assert prepared.header.extra == {"seed": 1, "lengths": [40, 80]}
@@ -42,9 +42,9 @@ def test_what_is_written_is_read(tmp_path):
         split = prepared.split(name)
         assert [split[index].tolist() for index in range(len(split))] == expected
         assert split.lengths.tolist() == [len(sequence) for sequence in expected]
-        assert split.token_count == len(split.tokens) == sum(map(len, expected))
-        assert split.target_count == sum(len(sequence) + 1 for sequence in expected)
-        assert prepared.header.splits[name].model_dump() == {"sequences": len(split), "tokens": split.token_count}
+        assert split.num_tokens == len(split.tokens) == sum(map(len, expected))
+        assert split.num_targets == sum(len(sequence) + 1 for sequence in expected)
+        assert prepared.header.splits[name].model_dump() == {"sequences": len(split), "tokens": split.num_tokens}
     np.testing.assert_array_equal(prepared.split("train").log_probabilities, LOG_PROBABILITIES["train"])
     assert prepared.split("valid").log_probabilities is None
 
@@ -81,7 +81,7 @@ def test_sequences_outside_are_refused(tmp_path, index):
 
 
 def test_an_unknown_split_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no split 'test', only train, valid"):
+    with pytest.raises(DataError, match="no split 'test'; it has train, valid"):
         open_prepared(write(tmp_path / "folder")).split("test")
 
 
@@ -90,7 +90,7 @@ def test_any_window_of_the_stream(rows, start, stop):
     whole = [2] + [symbol for row in rows for symbol in (*row, 2)]
     offsets = np.cumsum([0, *map(len, rows)])
     sequences = Sequences(np.array([symbol for row in rows for symbol in row], dtype=np.int32), offsets)
-    assert sequences.target_count + 1 == len(whole)
+    assert sequences.num_targets + 1 == len(whole)
     assert sequences.stream(start, stop).tolist() == whole[start:stop]
 
 
@@ -103,8 +103,8 @@ def test_any_window_of_the_stream(rows, start, stop):
         ),
         ({"splits": {"train": [[2]]}, "log_probabilities": None}, "sequence 0: id 2"),
         ({"splits": {"train": [np.array([[3]])]}, "log_probabilities": None}, r"shape \(1, 1\)"),
-        ({"splits": {"../train": [[3]]}, "log_probabilities": None}, "cannot name a split"),
-        ({"log_probabilities": {"train": np.zeros(2)}}, "3 sequences, log probabilities of shape"),
+        ({"splits": {"../train": [[3]]}, "log_probabilities": None}, "not a valid name of a split"),
+        ({"log_probabilities": {"train": np.zeros(2)}}, "3 sequences, but log probabilities of shape"),
         ({"log_probabilities": {"test": np.zeros(2)}}, r"splits \['test'\]"),
         ({"tokenizer": {"level": "symbol"}}, "level 'symbol' is not one of"),
     ],
@@ -134,7 +134,7 @@ def test_nothing_half_written_stays(tmp_path, error, raised):
     assert list(tmp_path.iterdir()) == []
     if isinstance(error, OSError):
         assert (
-            str(caught.value) == f"{tmp_path / 'folder'}: cannot be written, nothing was kept: No space left on device"
+            str(caught.value) == f"{tmp_path / 'folder'}: cannot be written; nothing was kept: No space left on device"
         )
 
 

@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from structattn.data.formal_languages import formal_language, lower_bound
+from structattn.data.formal_languages import formal_language
 from structattn.data.formal_languages.copying import COPYING_LANGUAGES
+from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 

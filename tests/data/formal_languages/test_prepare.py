@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from structattn.data.folders.prepared import open_prepared, verify_prepared
+from structattn.data.folders import open_prepared, verify_prepared
 from structattn.data.formal_languages import (
     FormalLanguageSizes,
     formal_language,
-    lower_bound,
     prepare_formal_language,
 )
+from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import DataError, UsageError
 
 SMALL = FormalLanguageSizes(

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.folders.prepared import open_prepared
+from structattn.data.folders import open_prepared
 from structattn.data.parallel.filters import Filters
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 
 NO_FILTERS = Filters()
-WORDS = Coding("word", joint=False)
+WORDS = TokenizerSettings("word", joint=False)
 GOOD = "".join(f"s{number} rot\tt{number} red\n" for number in range(1, 7))
 
 
@@ -26,10 +26,10 @@ def two_files(folder, table, name="train"):
     return tuple(write(folder / f"{name}.{side}", text) for side, text in zip(("de", "en"), sides, strict=True))
 
 
-def prepare(folder, table=GOOD, coding=WORDS, held_out=GOOD, filters=NO_FILTERS, output="folder", **options):
+def prepare(folder, table=GOOD, tokenizer=WORDS, held_out=GOOD, filters=NO_FILTERS, output="folder", **options):
     """A table as training text, and another to validate with; the opened folder and the notices."""
     splits = {"train": two_files(folder, table), "valid": two_files(folder, held_out, "valid")}
-    notices = prepare_parallel(folder / output, splits, coding=coding, filters=filters, **options)
+    notices = prepare_parallel(folder / output, splits, tokenizer=tokenizer, filters=filters, **options)
     return open_prepared(folder / output, verify=True), notices
 
 

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.folders.prepared import open_prepared, verify_sources
+from structattn.data.folders import open_prepared, verify_sources
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.support.errors import DataError
 
 COUNT = 9
-CHARACTERS = Coding("character")
+CHARACTERS = TokenizerSettings("character")
 
 
 def product(*choices):
@@ -69,7 +69,7 @@ def prepare(reader, paths, tmp_path, monkeypatch, **options):
     if reader == "standard_input":
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(paths[0].read_bytes())))
         paths = ["-"]
-    notices = prepare_parallel(tmp_path / "folder", {"train": paths}, coding=CHARACTERS, **options)
+    notices = prepare_parallel(tmp_path / "folder", {"train": paths}, tokenizer=CHARACTERS, **options)
     return open_prepared(tmp_path / "folder", verify=True), notices
 
 
@@ -139,7 +139,7 @@ def test_a_blank_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader,
     prepared, notices = prepare(reader, paths, tmp_path, monkeypatch)
     assert kept(prepared) == everything_but(line)
     assert prepared.header.extra["dropped"] == {"train": {"blank": 1}}
-    assert "1 of 9 pairs of train are dropped: 1 with a blank side" in notices[0]
+    assert "1 of 9 pairs of train are dropped: 1 with an empty side" in notices[0]
 
 
 @pytest.mark.parametrize(("reader", "start", "ending"), product(READERS, (b"", b"\xef\xbb\xbf"), (b"\n", b"\r\n")))
@@ -257,7 +257,7 @@ def test_a_line_too_long_is_refused(tmp_path, monkeypatch, reader, side, line):
     pairs = rows()
     pairs[line - 1][side] += b" x" * 30
     paths, shown, before = READERS[reader](tmp_path, pairs)
-    with pytest.raises(DataError, match="characters in one line, where max_line_tokens allows 50") as caught:
+    with pytest.raises(DataError, match="characters, but max_line_tokens is 50") as caught:
         prepare(reader, paths, tmp_path, monkeypatch, max_line_tokens=50)
     column = 1 + (before(pairs[line - 1]) if side else 0)
     assert str(caught.value).startswith(f"{shown[side]}:{line}:{column}: ")
@@ -280,7 +280,7 @@ def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypat
     import structattn.data.parallel.prepare as module
 
     paths, _, _ = READERS[reader](tmp_path, rows())
-    changed, learn = paths[min(side, len(paths) - 1)], module.learn_sides
+    changed, learn = paths[min(side, len(paths) - 1)], module.train_tokenizers
 
     def change_and_learn(*arguments):
         pairs = rows()
@@ -288,7 +288,7 @@ def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypat
         READERS[reader](tmp_path, pairs)
         return learn(*arguments)
 
-    monkeypatch.setattr(module, "learn_sides", change_and_learn)
+    monkeypatch.setattr(module, "train_tokenizers", change_and_learn)
     with pytest.raises(DataError, match="changed while it was being prepared"):
         prepare(reader, paths, tmp_path, monkeypatch)
     assert changed.exists()

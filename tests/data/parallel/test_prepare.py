@@ -9,20 +9,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.folders.prepared import open_prepared, verify_sources
-from structattn.data.parallel.filters import Filters, Tally, sampled_pairs
-from structattn.data.parallel.normalization import Normalization
+from structattn.data.folders import open_prepared, verify_sources
+from structattn.data.parallel.filters import Filters, PairCounts, sample_pairs
 from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import Coding
-from structattn.data.parallel.word_counts import UnitCounts
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.data.parallel.word_counts import BoundedCounts
+from structattn.data.text.normalization import Normalization
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import UNK
 
-CODINGS = [
-    *(Coding("bpe", joint, 40, threshold) for joint in (True, False) for threshold in (0, 3)),
-    *(Coding("bpe", joint, 40, 2, marker) for joint in (True, False) for marker in ("start", "continuation")),
-    *(Coding(f"sentencepiece-{kind}", joint, 45, 2) for joint in (True, False) for kind in ("bpe", "unigram")),
-    *(Coding(level, joint) for joint in (True, False) for level in ("word", "character", "byte")),
+SETTINGS = [
+    *(TokenizerSettings("bpe", joint, 40, threshold) for joint in (True, False) for threshold in (0, 3)),
+    *(
+        TokenizerSettings("bpe", joint, 40, 2, marker)
+        for joint in (True, False)
+        for marker in ("start", "continuation")
+    ),
+    *(
+        TokenizerSettings(f"sentencepiece-{kind}", joint, 45, 2)
+        for joint in (True, False)
+        for kind in ("bpe", "unigram")
+    ),
+    *(TokenizerSettings(level, joint) for joint in (True, False) for level in ("word", "character", "byte")),
 ]
 
 
@@ -41,7 +49,7 @@ def test_two_files(parallel, tmp_path):
 def test_a_table_gives_the_same_as_two_files(parallel, tmp_path):
     first, _ = parallel.prepare(tmp_path)
     table = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
-    prepare_parallel(tmp_path / "other", {"train": [table], "valid": [table]}, coding=parallel.WORDS)
+    prepare_parallel(tmp_path / "other", {"train": [table], "valid": [table]}, tokenizer=parallel.WORDS)
     second = open_prepared(tmp_path / "other", verify=True)
     assert parallel.lines(first) == parallel.lines(second)
     assert first.header.tokenizer == second.header.tokenizer
@@ -50,7 +58,7 @@ def test_a_table_gives_the_same_as_two_files(parallel, tmp_path):
 def test_standard_input_is_a_table(parallel, tmp_path, monkeypatch):
     valid = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(parallel.GOOD.encode())))
-    prepare_parallel(tmp_path / "folder", {"train": ["-"], "valid": [valid]}, coding=parallel.WORDS)
+    prepare_parallel(tmp_path / "folder", {"train": ["-"], "valid": [valid]}, tokenizer=parallel.WORDS)
     prepared = open_prepared(tmp_path / "folder", verify=True)
     assert len(prepared.pairs("train")) == 6
     assert [source.path for source in prepared.header.sources] == ["-", "../table.tsv"]
@@ -61,31 +69,31 @@ def test_standard_input_is_a_table(parallel, tmp_path, monkeypatch):
 def test_a_bad_line_of_standard_input_is_named_so(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a\tb\nc\xff\td\n")))
     with pytest.raises(DataError, match=r"^standard input:2:2: byte 0xFF") as caught:
-        prepare_parallel(tmp_path / "folder", {"train": ["-"]}, coding=parallel.WORDS)
+        prepare_parallel(tmp_path / "folder", {"train": ["-"]}, tokenizer=parallel.WORDS)
     assert (caught.value.line, caught.value.column) == (2, 2)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("coding", CODINGS, ids=str)
-def test_every_way_to_code_opens_again_and_gives_the_text_back(parallel, tmp_path, coding):
+@pytest.mark.parametrize("tokenizer", SETTINGS, ids=str)
+def test_every_way_to_code_opens_again_and_gives_the_text_back(parallel, tmp_path, tokenizer):
     table = "".join(f"der {n % 7}. größte жук 漢字\tthe {n % 5}th large\u2028bug <pad_>\n" for n in range(40))
-    prepared, _ = parallel.prepare(tmp_path, table, coding, table)
+    prepared, _ = parallel.prepare(tmp_path, table, tokenizer, table)
     expected = [tuple(line.split("\t")) for line in table.split("\n")[:-1]]
     for split in ("train", "valid"):
         assert parallel.lines(prepared, split) == [(n, *pair) for n, pair in enumerate(expected, start=1)]
     sides, pairs = prepared.sides, prepared.pairs("train")
-    assert sides.joint is coding.joint or coding.level == "byte"
+    assert sides.joint is tokenizer.joint or tokenizer.level == "byte"
     assert sides.source.encode(expected[3][0]) == pairs.source[3].tolist()
     assert prepared.header.vocabulary_size == sides.target.vocabulary.size
     expected_unknown = {"source": 0, "target": 0}
     assert prepared.header.extra["unknown_tokens"] == {"train": expected_unknown, "valid": expected_unknown}
 
 
-@pytest.mark.parametrize("coding", CODINGS, ids=str)
-def test_preparing_twice_gives_the_same_folder(parallel, tmp_path, coding):
+@pytest.mark.parametrize("tokenizer", SETTINGS, ids=str)
+def test_preparing_twice_gives_the_same_folder(parallel, tmp_path, tokenizer):
     table = "".join(f"{n} rot und {n % 4} blau\t{n} red and {n % 4} blue\n" for n in range(20))
-    first, _ = parallel.prepare(tmp_path, table, coding)
-    second, _ = parallel.prepare(tmp_path, table, coding, output="again")
+    first, _ = parallel.prepare(tmp_path, table, tokenizer)
+    second, _ = parallel.prepare(tmp_path, table, tokenizer, output="again")
     assert first.digest == second.digest
 
 
@@ -103,7 +111,7 @@ def test_blank_pairs_are_dropped_whole_counted_and_said(parallel, tmp_path):
     assert parallel.lines(prepared) == [(1, "s1", "t1"), (6, "s6", "t6")]
     assert prepared.header.extra["dropped"] == {"train": {"blank": 4}, "valid": {}}
     assert prepared.header.extra["lines"]["train"] == 6
-    assert notices[0] == f"{tmp_path / 'train.de'}: 4 of 6 pairs of train are dropped: 4 with a blank side"
+    assert notices[0] == f"{tmp_path / 'train.de'}: 4 of 6 pairs of train are dropped: 4 with an empty side"
 
 
 def test_the_filters_of_the_published_experiment(parallel, tmp_path):
@@ -150,7 +158,7 @@ def test_a_sample_is_drawn_from_what_is_kept_and_repeats_itself(parallel, tmp_pa
 def test_each_pair_is_sampled_equally_often():
     counts = Counter()
     for seed in range(1000):
-        drawn = list(sampled_pairs(iter(range(1, 9)), 8, Filters(sample=4, sample_seed=seed), Tally()))
+        drawn = list(sample_pairs(iter(range(1, 9)), 8, Filters(sample=4, sample_seed=seed), PairCounts()))
         assert drawn == sorted(drawn)
         assert len(drawn) == 4
         counts.update(drawn)
@@ -167,9 +175,9 @@ def test_words_that_train_lacks_are_unknown_and_said(parallel, tmp_path):
 
 def test_a_line_too_long_is_refused_unless_a_filter_drops_it(parallel, tmp_path):
     table = "s1\tt1\ns2\t" + "ä " * 8 + "\n"
-    for coding, limit, unit in ((parallel.WORDS, 7, "8 words"), (Coding("bpe"), 14, "15 characters")):
-        with pytest.raises(DataError, match=f"{unit} in one line") as caught:
-            parallel.prepare(tmp_path, table, coding, max_line_tokens=limit)
+    for tokenizer, limit, unit in ((parallel.WORDS, 7, "8 words"), (TokenizerSettings("bpe"), 14, "15 characters")):
+        with pytest.raises(DataError, match=f"the line has {unit}") as caught:
+            parallel.prepare(tmp_path, table, tokenizer, max_line_tokens=limit)
         assert (caught.value.path, caught.value.line) == (tmp_path / "train.en", 2)
     prepared, _ = parallel.prepare(tmp_path, table, max_line_tokens=7, filters=Filters(10))
     assert prepared.header.extra["dropped"]["train"] == {"long": 1}
@@ -177,8 +185,8 @@ def test_a_line_too_long_is_refused_unless_a_filter_drops_it(parallel, tmp_path)
 
 def test_a_line_of_a_million_characters(parallel, tmp_path):
     table = "s1\tt1\n" + "ab" * 500_000 + "\tt2\n"
-    with pytest.raises(DataError, match="1000000 characters in one line, where max_line_tokens allows 100000"):
-        parallel.prepare(tmp_path, table, Coding("bpe", size=20))
+    with pytest.raises(DataError, match="1000000 characters, but max_line_tokens is 100000"):
+        parallel.prepare(tmp_path, table, TokenizerSettings("bpe", size=20))
 
 
 @pytest.mark.parametrize("word", ["<pad>", "<bos>", "<eos>"])
@@ -187,17 +195,17 @@ def test_words_spelt_like_control_symbols_are_refused_at_word_level_only(paralle
     with pytest.raises(DataError, match="is the name of a control symbol") as caught:
         parallel.prepare(tmp_path, table)
     assert (caught.value.path, caught.value.line, caught.value.column) == (tmp_path / "train.en", 2, 4)
-    prepared, _ = parallel.prepare(tmp_path, table, Coding("bpe", size=10))
+    prepared, _ = parallel.prepare(tmp_path, table, TokenizerSettings("bpe", size=10))
     assert parallel.lines(prepared)[1] == (2, "s2", f"ä {word}")
 
 
 @pytest.mark.parametrize("content", ["", "\ufeff", "\t\n", " \t \n\t\n"])
 def test_a_text_without_pairs_is_refused(parallel, tmp_path, content):
-    with pytest.raises(DataError, match=r"holds no lines|all of its \d pairs are dropped: \d with a blank side"):
+    with pytest.raises(DataError, match=r"holds no lines|all of its \d pairs are dropped: \d with an empty side"):
         parallel.prepare(tmp_path, held_out=content.replace("\ufeff", ""))
     table = parallel.write(tmp_path / "table.tsv", content)
     with pytest.raises(DataError, match=r"holds no lines|pairs are dropped"):
-        prepare_parallel(tmp_path / "folder", {"train": [table]}, coding=parallel.WORDS)
+        prepare_parallel(tmp_path / "folder", {"train": [table]}, tokenizer=parallel.WORDS)
     assert not (tmp_path / "folder").exists()
 
 
@@ -209,20 +217,20 @@ def test_the_index_of_files_given_is_checked(parallel, tmp_path):
         ({"train": [one] * 3}, "3 files"),
         ({"train": ["-", one]}, "cannot be one side"),
         ({"train": ["-"], "valid": ["-"]}, "one split only"),
-        ({"train": [one], "../x": [one]}, "cannot name a split"),
+        ({"train": [one], "../x": [one]}, "not a valid name of a split"),
     ):
         with pytest.raises(UsageError, match=reason):
-            prepare_parallel(tmp_path / "folder", splits, coding=parallel.WORDS)
+            prepare_parallel(tmp_path / "folder", splits, tokenizer=parallel.WORDS)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Coding("words"),
-        lambda: Coding(marker="@@"),
-        lambda: Coding(size=-1),
-        lambda: Coding(threshold=-1),
-        lambda: Coding("byte", threshold=2),
+        lambda: TokenizerSettings("words"),
+        lambda: TokenizerSettings(marker="@@"),
+        lambda: TokenizerSettings(size=-1),
+        lambda: TokenizerSettings(threshold=-1),
+        lambda: TokenizerSettings("byte", threshold=2),
         lambda: Filters(0),
         lambda: Filters(max_ratio=0.5),
         lambda: Filters(max_ratio=float("nan")),
@@ -244,7 +252,7 @@ def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
             folder / "t.tsv", "".join(f"eins {n % 50} zwei\tone {n % 50} two\n" for n in range(count))
         )
         tracemalloc.start()
-        prepare_parallel(folder / "out", {"train": [table]}, coding=Coding("bpe", size=60))
+        prepare_parallel(folder / "out", {"train": [table]}, tokenizer=TokenizerSettings("bpe", size=60))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(open_prepared(folder / "out").pairs("train")) == count
@@ -252,12 +260,12 @@ def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
 
 
 def test_counting_forgets_rare_words_but_no_character():
-    counts = UnitCounts(str.split, most=100)
+    counts = BoundedCounts(str.split, capacity=100)
     for number in range(1000):
         counts.add(f"common w{chr(0x4E00 + number)}")
     assert len([unit for unit in counts.counts if len(unit) > 1]) <= 100
     assert counts.counts["common"] == 1000
-    assert counts.forgotten > 800
+    assert counts.num_evicted > 800
     assert {chr(0x4E00 + number) for number in range(1000)} <= set("".join(counts.counts))
 
 
@@ -297,7 +305,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_file_is_noticed_when_the_folder_is_opened(parallel, tmp_path, name):
-    prepared, _ = parallel.prepare(tmp_path, coding=Coding("bpe", joint=False, size=30, threshold=2))
+    prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", joint=False, size=30, threshold=2))
     path = prepared.path / name
     path.write_bytes(DAMAGES[name](path.read_bytes()))
     with pytest.raises(DataError):
@@ -308,7 +316,7 @@ def test_a_damaged_file_is_noticed_when_the_folder_is_opened(parallel, tmp_path,
     "content", [b"{}", b"[]", b"{", b'{"source": [true], "target": null}', b'{"source": [999], "target": null}']
 )
 def test_a_damaged_list_of_kept_pieces_is_noticed(parallel, tmp_path, content):
-    prepared, _ = parallel.prepare(tmp_path, coding=Coding("bpe", size=30))
+    prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
     (prepared.path / "kept.json").write_bytes(content)
     with pytest.raises(DataError, match=r"kept\.json"):
         open_prepared(prepared.path)
@@ -323,7 +331,7 @@ MERGES = b'{"format_version": 1, "marker": "end", "merges": '
     + [MERGES + merges + b"}" for merges in (b"1", b'[["a"]]', b'[["a", 1]]', b'[["a", ""]]', b'["abc"]')],
 )
 def test_a_damaged_list_of_merges_is_noticed(parallel, tmp_path, content):
-    prepared, _ = parallel.prepare(tmp_path, coding=Coding("bpe", size=30))
+    prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
     (prepared.path / "subwords.json").write_bytes(content)
     with pytest.raises(DataError, match=r"subwords\.json"):
         open_prepared(prepared.path)
@@ -333,7 +341,7 @@ def test_what_is_held_out_is_of_the_training_pairs_and_shares_no_source_line_wit
     # 600 source lines, each of them twice with different targets and once in capitals, which are normalised
     table = "".join(f"{word} {n}\tt{n} {other}\n" for n in range(600) for word, other in (("S", 1), ("s", 2), ("s", 3)))
     files = parallel.two_files(tmp_path, table)
-    options = {"coding": Coding("character"), "normalization": Normalization(lowercase=True)}
+    options = {"tokenizer": TokenizerSettings("character"), "normalization": Normalization(lowercase=True)}
     shares = {"valid": 0.1, "test": 0.25}
     prepare_parallel(tmp_path / "folder", {"train": files}, hold_out=shares, **options)
     prepared = open_prepared(tmp_path / "folder", verify=True)
@@ -362,7 +370,7 @@ def test_pairs_are_held_out_of_standard_input_and_of_samples(parallel, tmp_path,
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(table.encode())))
     filters = Filters(sample=50)
     prepare_parallel(
-        tmp_path / "folder", {"train": ["-"]}, coding=parallel.WORDS, filters=filters, hold_out={"valid": 0.2}
+        tmp_path / "folder", {"train": ["-"]}, tokenizer=parallel.WORDS, filters=filters, hold_out={"valid": 0.2}
     )
     prepared = open_prepared(tmp_path / "folder", verify=True)
     assert len(prepared.pairs("train")) == 50
@@ -375,14 +383,14 @@ def test_pairs_are_held_out_of_standard_input_and_of_samples(parallel, tmp_path,
     ("shares", "message"),
     [
         ({"valid": 0.0}, "the share held out for 'valid' is 0.0; expected more than 0 and less than 1"),
-        ({"valid": 0.5, "test": 0.5}, "the shares held out come to 1; nothing is left for 'train'"),
-        ({"train": 0.5}, "'train' is given, and to be held out, too"),
+        ({"valid": 0.5, "test": 0.5}, "the shares held out add up to 1; nothing is left for 'train'"),
+        ({"train": 0.5}, "split 'train' has files and is also held out"),
     ],
 )
 def test_impossible_shares_are_refused(parallel, tmp_path, shares, message):
     files = parallel.two_files(tmp_path, parallel.GOOD)
     with pytest.raises(UsageError, match=re.escape(message)):
-        prepare_parallel(tmp_path / "folder", {"train": files}, coding=parallel.WORDS, hold_out=shares)
-    with pytest.raises(DataError, match="none of its pairs fell to 'valid'"):
-        prepare_parallel(tmp_path / "folder", {"train": files}, coding=parallel.WORDS, hold_out={"valid": 1e-9})
+        prepare_parallel(tmp_path / "folder", {"train": files}, tokenizer=parallel.WORDS, hold_out=shares)
+    with pytest.raises(DataError, match="none of its pairs was assigned to 'valid'"):
+        prepare_parallel(tmp_path / "folder", {"train": files}, tokenizer=parallel.WORDS, hold_out={"valid": 1e-9})
     assert not (tmp_path / "folder").exists()

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from structattn.data.batching.pairs import make_pair_batch
-from structattn.data.folders.prepared import open_prepared
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.folders import open_prepared
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
 
-RARE = Coding("word", joint=False, threshold=2)
+RARE = TokenizerSettings("word", joint=False, threshold=2)
 TEXT = "das rad\tthe wheel\ndas rad rollt\tthe wheel rolls\nein <unk>\ta thing rolls\n"
 HELD_OUT = "ein rad eiert\tthe wheel wobbles\n"
 
@@ -24,14 +24,14 @@ def texts(prepared, split, side):
     rare, symbols = pairs.rare[index], getattr(prepared.sides, side).vocabulary.symbols
     lines = []
     for number in range(len(pairs)):
-        words, placed = [symbols[i] for i in pairs[number][index]], dict(rare.placed(number))
+        words, placed = [symbols[i] for i in pairs[number][index]], dict(rare.positions(number))
         lines.append(" ".join(rare.words[placed[i] - 1] if i in placed else word for i, word in enumerate(words)))
     return lines
 
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_no_word_is_lost(parallel, tmp_path, joint):
-    prepared, _ = parallel.prepare(tmp_path, TEXT, Coding("word", joint, threshold=2), HELD_OUT)
+    prepared, _ = parallel.prepare(tmp_path, TEXT, TokenizerSettings("word", joint, threshold=2), HELD_OUT)
     for split, table in (("train", TEXT), ("valid", HELD_OUT)):
         rows = [line.split("\t") for line in table.split("\n")[:-1]]
         assert texts(prepared, split, "source") == [row[0] for row in rows]
@@ -50,7 +50,7 @@ LINES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 def test_no_word_of_any_text_is_lost(parallel, tmp_path_factory, pairs, threshold):
     table = "".join(f"{source}x\t{target}x\n" for source, target in pairs)  # x, so that no CR stands before the end
     folder = tmp_path_factory.mktemp("any")
-    prepared, _ = parallel.prepare(folder, table, Coding("word", threshold=threshold), table)
+    prepared, _ = parallel.prepare(folder, table, TokenizerSettings("word", threshold=threshold), table)
     assert texts(prepared, "train", "target") == [target + "x" for _, target in pairs]
     assert texts(prepared, "valid", "source") == list(prepared.texts("valid", "source"))
 
@@ -60,28 +60,28 @@ def test_the_word_unk_has_no_spelling(parallel, tmp_path):
     rare = prepared.pairs("train").rare[0]
     assert prepared.pairs("train").source[2].tolist() == [UNK, UNK]
     assert rare[2].tolist() == [2, 0]
-    assert [rare.words[n - 1] for _, n in rare.placed(2)] == ["ein"]
+    assert [rare.words[n - 1] for _, n in rare.positions(2)] == ["ein"]
 
 
 def test_batches_say_how_unknown_words_are_spelt(parallel, tmp_path):
     prepared, _ = parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
-    batch, speller = make_pair_batch(prepared.pairs("train"), [1, 2, 1]), prepared.sides.source.speller
-    assert batch.source_words.which.tolist() == [[0, 0, 1, 0], [2, 0, 0, 0], [0, 0, 1, 0]]
-    assert [speller.word(row) for row in batch.source_words.spellings] == ["rollt", "ein"]
-    assert batch.target_words.which.tolist() == [[0] * 4, [1, 2, 0, 0], [0] * 4]
-    assert batch.target_words.which.shape == batch.targets.shape
-    assert batch.to("cpu").target_words.spellings.tolist() == batch.target_words.spellings.tolist()
+    batch, speller = make_pair_batch(prepared.pairs("train"), [1, 2, 1]), prepared.sides.source.character_tokenizer
+    assert batch.unknown_source_words.index.tolist() == [[0, 0, 1, 0], [2, 0, 0, 0], [0, 0, 1, 0]]
+    assert [speller.decode(row) for row in batch.unknown_source_words.characters] == ["rollt", "ein"]
+    assert batch.unknown_target_words.index.tolist() == [[0] * 4, [1, 2, 0, 0], [0] * 4]
+    assert batch.unknown_target_words.index.shape == batch.targets.shape
+    assert batch.to("cpu").unknown_target_words.characters.tolist() == batch.unknown_target_words.characters.tolist()
 
 
 def test_characters_are_those_of_the_training_text(parallel, tmp_path):
     prepared, _ = parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
-    assert set(prepared.sides.source.speller.characters.symbols[4:]) == set("dasradrolltein<unk>")
-    assert prepared.sides.target.speller.spell("wy")[2] == UNK
+    assert set(prepared.sides.source.character_tokenizer.vocabulary.symbols[4:]) == set("dasradrolltein<unk>")
+    assert prepared.sides.target.character_tokenizer.encode("wy")[2] == UNK
 
 
 @pytest.mark.parametrize("level", ["bpe", "character", "byte"])
 def test_other_symbols_have_none(parallel, tmp_path, level):
-    prepared, _ = parallel.prepare(tmp_path, TEXT, Coding(level, size=20), HELD_OUT)
+    prepared, _ = parallel.prepare(tmp_path, TEXT, TokenizerSettings(level, size=20), HELD_OUT)
     assert prepared.pairs("train").rare is None
     assert not list((tmp_path / "folder").rglob("*rare*"))
 
@@ -92,9 +92,9 @@ def test_other_symbols_have_none(parallel, tmp_path, level):
         ("rare_words.txt", b"a\nthin\nwobbles\n", "changed since it was written"),
         ("source_characters.txt", b"<pad>\n<bos>\n<eos>\n<unk>\na\n", "source_characters_digest"),
         ("characters.txt", b"<pad>\n<bos>\n<eos>\na\n", "has no <unk>"),
-        ("train/rare.bin", b"\0" * 4, "promises 8"),
-        ("train/rare.bin", np.array([1, 9], "<i4").tobytes(), "names words 1 to 9, of which there are 3"),
-        ("train/source/rare.bin", np.array([1, 2, -1], "<i4").tobytes(), "names words -1 to 2"),
+        ("train/rare.bin", b"\0" * 4, "expected 8 from its header"),
+        ("train/rare.bin", np.array([1, 9], "<i4").tobytes(), "refers to words 1 to 9; there are 3 words"),
+        ("train/source/rare.bin", np.array([1, 2, -1], "<i4").tobytes(), "refers to words -1 to 2"),
     ],
 )
 def test_damage_is_noticed_at_once(parallel, tmp_path, name, content, reason):
@@ -120,4 +120,4 @@ def test_a_folder_of_an_earlier_release_opens_without_spellings(parallel, tmp_pa
     (folder / "header.json").write_text(json.dumps(header))
     prepared = open_prepared(folder, verify=True)
     assert prepared.pairs("train").rare is None
-    assert make_pair_batch(prepared.pairs("train"), [0]).source_words is None
+    assert make_pair_batch(prepared.pairs("train"), [0]).unknown_source_words is None

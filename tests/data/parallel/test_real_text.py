@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.folders.prepared import open_prepared
-from structattn.data.parallel.filters import Filters, Rules, Tally, filtered_pairs
-from structattn.data.parallel.normalization import Normalization
+from structattn.data.folders import open_prepared
+from structattn.data.parallel.filters import Filters, PairCounts, SelectionRules, filter_pairs
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.reading import PairFiles
-from structattn.data.parallel.tokenizer_training import Coding
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.data.text.normalization import Normalization
 from structattn.data.text.reading import Notices
-from structattn.data.tokenization import BytePairs, learn_byte_pairs, numbered
+from structattn.data.tokenization import BytePairEncoding, build_subword_tokenizers, train_bpe
 from structattn.support.special_tokens import UNK
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
@@ -30,19 +30,19 @@ def test_the_filters_of_the_published_experiment_keep_what_was_counted_by_hand(t
     for side in ("de", "en"):
         lines = gzip.decompress((EUROPARL / f"all20k.{side}.gz").read_bytes()).split(b"\n")[:18_000]
         (tmp_path / side).write_bytes(b"\n".join(lines) + b"\n")
-    rules, tally = Rules(Filters(150, 4.0), PLAIN, True, 100_000, False), Tally()
-    for pair in filtered_pairs(PairFiles(tmp_path / "de", tmp_path / "en"), rules, tally, Notices()):
+    rules, counts = SelectionRules(Filters(150, 4.0), PLAIN, True, 100_000, False), PairCounts()
+    for pair in filter_pairs(PairFiles(tmp_path / "de", tmp_path / "en"), rules, counts, Notices()):
         assert pair.raw.source.line == pair.raw.target.line == pair.number
-    assert (tally.lines, tally.kept) == (18_000, 8_971)
+    assert (counts.lines, counts.kept) == (18_000, 8_971)
 
 
 @needs(NEWS)
 @pytest.mark.parametrize("year", [2016, 2017])
 def test_news_tests_cut_to_150_characters(year):
-    rules = Rules(Filters(150, 4.0, full_stops=True), PLAIN, False, 100_000, False)
+    rules = SelectionRules(Filters(150, 4.0, full_stops=True), PLAIN, False, 100_000, False)
     files = PairFiles(NEWS / f"newstest{year}.de", NEWS / f"newstest{year}.en")
     cut = [(NEWS / f"newstest{year}.le150.{side}").read_text("utf-8").split("\n")[:-1] for side in ("de", "en")]
-    kept = [(pair.source, pair.target) for pair in filtered_pairs(files, rules, Tally(), Notices())]
+    kept = [(pair.source, pair.target) for pair in filter_pairs(files, rules, PairCounts(), Notices())]
     assert kept == [(PLAIN(left), PLAIN(right)) for left, right in zip(*cut, strict=True)]
 
 
@@ -50,8 +50,8 @@ def test_news_tests_cut_to_150_characters(year):
 def test_europarl_comes_back(tmp_path):
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     splits = {name: [EUROPARL / f"{name}.{side}" for side in ("de", "en")] for name in ("train", "valid")}
-    coding, filters = Coding("bpe", size=4000), Filters(150, 4.0, full_stops=True)
-    prepare_parallel(tmp_path / "folder", splits, coding=coding, filters=filters)
+    tokenizer, filters = TokenizerSettings("bpe", size=4000), Filters(150, 4.0, full_stops=True)
+    prepare_parallel(tmp_path / "folder", splits, tokenizer=tokenizer, filters=filters)
     prepared = open_prepared(tmp_path / "folder", verify=True)
     assert len(prepared.pairs("train")) == 8_936 - prepared.header.extra["dropped"]["train"].get("full_stop", 0)
     for name, side in (("source", prepared.sides.source), ("target", prepared.sides.target)):
@@ -67,8 +67,8 @@ def test_human_rights_in_41_languages_come_back():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     texts = sorted(RIGHTS.glob("*.txt"))
     lines = [PLAIN(line) for path in texts for line in path.read_text("utf-8").split("\n")[:25]]
-    units = Counter(unit for line in lines for unit in BytePairs(()).units(line))
-    (tokenizer,) = numbered(learn_byte_pairs(units, 3000), [units], 3)
+    units = Counter(unit for line in lines for unit in BytePairEncoding(()).pretokenize(line))
+    (tokenizer,) = build_subword_tokenizers(train_bpe(units, 3000), [units], 3)
     encoded = [tokenizer.encode(line) for line in lines]
     assert len(texts) >= 40
     assert not any(UNK in ids for ids in encoded)

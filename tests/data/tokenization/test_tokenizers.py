@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, LEVELS, TextError, Tokenizer, build_tokenizer
+from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, LEVELS, SymbolTokenizer, TextError, build_tokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"))
@@ -129,7 +129,7 @@ def test_ids_outside_the_vocabulary_are_refused(number):
 
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match=r"'words' is not one of \['byte', 'character', 'word'\]"):
-        Tokenizer("words", Vocabulary.of("a"))
+        SymbolTokenizer("words", Vocabulary.from_symbols("a"))
 
 
 def test_digest():

@@ -12,17 +12,17 @@ SYMBOLS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 def test_special_symbols_come_first():
-    assert Vocabulary.of(["a"]).symbols == ("<pad>", "<bos>", "<eos>", "a")
-    assert Vocabulary.of(["a"], unknown=True).symbols == ("<pad>", "<bos>", "<eos>", "<unk>", "a")
+    assert Vocabulary.from_symbols(["a"]).symbols == ("<pad>", "<bos>", "<eos>", "a")
+    assert Vocabulary.from_symbols(["a"], unknown=True).symbols == ("<pad>", "<bos>", "<eos>", "<unk>", "a")
     assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
 
 
 def test_ids_are_positions():
-    vocabulary = Vocabulary.of("xyz", unknown=True)
+    vocabulary = Vocabulary.from_symbols("xyz", unknown=True)
     assert [vocabulary.id_of[symbol] for symbol in vocabulary.symbols] == list(range(vocabulary.size)) == list(range(7))
     assert vocabulary.has_unknown
-    assert not Vocabulary.of("xyz").has_unknown
-    assert not Vocabulary.of("").has_unknown
+    assert not Vocabulary.from_symbols("xyz").has_unknown
+    assert not Vocabulary.from_symbols("").has_unknown
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,14 @@ def test_refusals(symbols, reason):
 @given(SYMBOLS, st.booleans())
 def test_text_round_trip(symbols, unknown):
     symbols = [symbol for symbol in symbols if not symbol.startswith("<")]
-    vocabulary = Vocabulary.of(symbols, unknown)
+    vocabulary = Vocabulary.from_symbols(symbols, unknown)
     assert Vocabulary.from_text(vocabulary.to_text()) == vocabulary
 
 
 def test_file_round_trip_with_every_awkward_character(tmp_path):
-    vocabulary = Vocabulary.of(["\n", "\r", "\\", "\\n", "\u2028", "\u0085", "\ufeff", " ", "\t", "\x0b", "\x1c", "é"])
+    vocabulary = Vocabulary.from_symbols(
+        ["\n", "\r", "\\", "\\n", "\u2028", "\u0085", "\ufeff", " ", "\t", "\x0b", "\x1c", "é"]
+    )
     path = tmp_path / "vocabulary.txt"
     vocabulary.save(path)
     assert path.read_bytes().count(b"\n") == vocabulary.size  # one line each
@@ -78,7 +80,11 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 def test_digest_depends_on_level_and_vocabulary_alone():
-    digest = tokenizer_digest("word", Vocabulary.of("ab"))
-    assert digest == tokenizer_digest("word", Vocabulary.of("ab"))
-    others = [("character", Vocabulary.of("ab")), ("word", Vocabulary.of("ba")), ("word", Vocabulary.of("ab", True))]
+    digest = tokenizer_digest("word", Vocabulary.from_symbols("ab"))
+    assert digest == tokenizer_digest("word", Vocabulary.from_symbols("ab"))
+    others = [
+        ("character", Vocabulary.from_symbols("ab")),
+        ("word", Vocabulary.from_symbols("ba")),
+        ("word", Vocabulary.from_symbols("ab", True)),
+    ]
     assert len({digest, *(tokenizer_digest(*other) for other in others)}) == 4

@@ -1,8 +1,8 @@
-"""Batches as pure functions of (seed, epoch), so that a position in an epoch is all that resuming needs.
+"""Batches of sequences, as pure functions of (seed, epoch): to resume, a position in an epoch suffices.
 
-The first three functions give the plan of an epoch: a list of batches, each an array of indices of examples (of
-windows, for a stream). Every index occurs in exactly one batch. Without an epoch nothing is shuffled; that is the
-order for evaluation. The last two functions turn one item of a plan into tensors.
+``sequence_batches``, ``token_batches`` and ``stream_batches`` plan an epoch: a list of batches, each an array of the
+indices of examples (for a stream, of windows). Every index occurs in exactly one batch. Without an epoch nothing
+is shuffled, as for evaluation. ``make_batch`` and ``make_stream_batch`` build the tensors of one batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structattn.data.folders.prepared import Sequences
+from structattn.data.folders.sequences import Sequences
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS, PAD
 
@@ -24,13 +24,13 @@ Indices = Int64[np.ndarray, " _"]  # batches differ in their number of rows
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch for a language model: at step t it reads ``inputs[:, t]`` and predicts ``targets[:, t]``.
+    """A batch for a language model, which predicts ``targets[:, t]`` from ``inputs[:, : t + 1]``.
 
     Args:
-        inputs: ``<bos> w1 .. wn``, or a window of a stream; then ``<pad>``.
-        targets: ``w1 .. wn <eos>``, or the same window one symbol later; then ``<pad>``.
-        lengths: how many positions of each row count; n + 1 for a sequence of n tokens.
-        examples: the index of each row's sequence or window.
+        inputs: ``<bos> w1 .. wn``, or a window of a stream, then ``<pad>``.
+        targets: ``w1 .. wn <eos>``, or the same window one token later, then ``<pad>``.
+        lengths: the number of positions of each row without padding; n + 1 for a sequence of n tokens.
+        examples: the index of the sequence or window of each row.
     """
 
     inputs: Int64[Tensor, "batch time"]
@@ -39,21 +39,21 @@ class Batch:
     examples: tuple[int, ...]
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """Move the tensors to a device."""
         return Batch(self.inputs.to(device), self.targets.to(device), self.lengths.to(device), self.examples)
 
 
 def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epoch: int | None) -> list[Indices]:
-    """Batches of ``size`` sequences of one length; the last of each length may be smaller.
+    """Plan batches of ``size`` sequences of equal length; the last batch of each length may be smaller.
 
-    Which sequences share a batch never changes: neighbours in file order among those of their length. Only the order
-    of the batches is shuffled. Without an epoch they come by rising length.
+    A batch always holds the same sequences: neighbours in file order among those of their length. Only the order of
+    the batches is shuffled. Without an epoch they are in ascending order of length.
 
     Args:
         lengths: the number of tokens of each sequence.
-        size: sequences in a batch.
-        seed: decides the shuffling together with the epoch.
-        epoch: from 0; ``None`` to shuffle nothing.
+        size: the number of sequences in a batch.
+        seed: determines the order together with the epoch.
+        epoch: the epoch, from 0; ``None`` for no shuffling.
     """
     check_positive(size=size)
     values = np.asarray(lengths, dtype=np.int64)
@@ -64,21 +64,21 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
         for group in np.split(by_length, starts_of_lengths)
         for start in range(0, len(group), size)
     ]
-    return shuffled(batches, seed, epoch)
+    return shuffle_batches(batches, seed, epoch)
 
 
 def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoch: int | None) -> list[Indices]:
-    """Batches of sequences of similar length whose padded size, rows × (longest length + 1), is at most ``tokens``.
+    """Plan batches of sequences of similar length with padded size, rows × (longest length + 1), of at most ``tokens``.
 
-    A sequence that is too long on its own forms a batch alone, the only way in which the limit is ever passed.
-    Sequences of equal length are dealt anew each epoch, and the order of the batches is shuffled. Without an epoch
-    they come by rising length, and in file order among equals.
+    A sequence that exceeds the limit by itself forms a batch of its own; no other batch exceeds it. Sequences of equal
+    length are shuffled anew in each epoch, and so is the order of the batches. Without an epoch batches are in
+    ascending order of length, ties in file order.
 
     Args:
         lengths: the number of tokens of each sequence.
-        tokens: the largest padded size of a batch, the extra position for ``<bos>`` or ``<eos>`` counted.
-        seed: decides the shuffling together with the epoch.
-        epoch: from 0; ``None`` to shuffle nothing.
+        tokens: the maximum padded size of a batch, including the position of ``<bos>`` or ``<eos>``.
+        seed: determines the order together with the epoch.
+        epoch: the epoch, from 0; ``None`` for no shuffling.
     """
     check_positive(tokens=tokens)
     values = np.asarray(lengths, dtype=np.int64)
@@ -87,11 +87,11 @@ def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoc
         order = numpy_generator(seed, "sequences", epoch).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     cuts = _token_cuts((values[order] + 1).tolist(), tokens)
-    return shuffled([batch for batch in np.split(order, cuts) if len(batch)], seed, epoch)
+    return shuffle_batches([batch for batch in np.split(order, cuts) if len(batch)], seed, epoch)
 
 
 def _token_cuts(sizes: Iterable[int], tokens: int) -> list[int]:
-    """Where to cut rising sizes so that in each piece rows × the last size is at most ``tokens``."""
+    """Return where to split ascending sizes so that rows × last size of each part is at most ``tokens``."""
     cuts, start = [], 0
     for index, size in enumerate(sizes):
         if index > start and (index + 1 - start) * size > tokens:
@@ -100,26 +100,32 @@ def _token_cuts(sizes: Iterable[int], tokens: int) -> list[int]:
     return cuts
 
 
-def stream_batches(target_count: int, length: int, size: int, seed: int, epoch: int | None) -> list[Indices]:
-    """Batches of ``size`` windows of a stream; window i predicts the targets i·length to (i+1)·length - 1.
+def stream_batches(num_targets: int, length: int, size: int, seed: int, epoch: int | None) -> list[Indices]:
+    """Plan batches of ``size`` windows of a stream; window i predicts the targets i·length to (i+1)·length - 1.
 
     The last window may be shorter than ``length``, the last batch smaller than ``size``. Windows are shuffled.
 
     Args:
-        target_count: ``Sequences.target_count``: the tokens and one ``<eos>`` for each line.
-        length: targets in a window.
-        size: windows in a batch.
-        seed: decides the shuffling together with the epoch.
-        epoch: from 0; ``None`` to shuffle nothing.
+        num_targets: ``Sequences.num_targets``: the tokens and one ``<eos>`` for each line.
+        length: the number of targets in a window.
+        size: the number of windows in a batch.
+        seed: determines the order together with the epoch.
+        epoch: the epoch, from 0; ``None`` for no shuffling.
     """
     check_positive(length=length, size=size)
-    count = -(-target_count // length)
+    count = -(-num_targets // length)
     windows = np.arange(count) if epoch is None else numpy_generator(seed, "windows", epoch).permutation(count)
     return [windows[start : start + size] for start in range(0, count, size)]
 
 
-def shuffled(batches: list[Indices], seed: int, epoch: int | None) -> list[Indices]:
-    """Batches in an order that is a pure function of (seed, epoch), empty ones left out; unchanged without an epoch."""
+def shuffle_batches(batches: list[Indices], seed: int, epoch: int | None) -> list[Indices]:
+    """Drop empty batches and shuffle the others as a pure function of (seed, epoch); without an epoch keep their order.
+
+    Args:
+        batches: the batches.
+        seed: determines the order together with the epoch.
+        epoch: the epoch, from 0; ``None`` for no shuffling.
+    """
     batches = [batch for batch in batches if len(batch)]
     if epoch is None:
         return batches
@@ -127,10 +133,10 @@ def shuffled(batches: list[Indices], seed: int, epoch: int | None) -> list[Indic
 
 
 def check_positive(**sizes: int) -> None:
-    """Check that every number is at least 1.
+    """Check that every value is at least 1.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a value is not; the message has its name.
     """
     for name, value in sizes.items():
         if value < 1:
@@ -138,34 +144,41 @@ def check_positive(**sizes: int) -> None:
 
 
 def make_batch(sequences: Sequences | Sequence[NDArray[Any]], indices: Sequence[int] | Indices) -> Batch:
-    """The sequences of these indices, with ``<bos>`` before the inputs and ``<eos>`` after the targets."""
+    """Build the batch of the sequences of these indices.
+
+    Args:
+        sequences: all sequences.
+        indices: the indices of the sequences; ``<bos>`` is put before the inputs, ``<eos>`` after the targets.
+    """
     rows = [np.asarray(sequences[int(index)]) for index in indices]
     inputs = [np.concatenate(([BOS], row)) for row in rows]
     targets = [np.concatenate((row, [EOS])) for row in rows]
-    return _padded(inputs, targets, indices)
+    return _make_batch(inputs, targets, indices)
 
 
 def make_stream_batch(sequences: Sequences, windows: Sequence[int] | Indices, length: int) -> Batch:
-    """Windows of ``<eos> line 1 <eos> line 2 <eos> ...``; the leading ``<eos>`` is an input and never a target.
+    """Build the batch of windows of ``<eos> line 1 <eos> line 2 <eos> ...``.
+
+    The first ``<eos>`` is an input and never a target.
 
     Args:
         sequences: the lines.
-        windows: numbers of windows, from ``stream_batches``.
-        length: the same as given there.
+        windows: the indices of the windows, from ``stream_batches``.
+        length: the window length passed to ``stream_batches``.
     """
     pieces = [sequences.stream(int(window) * length, (int(window) + 1) * length + 1) for window in windows]
-    return _padded([piece[:-1] for piece in pieces], [piece[1:] for piece in pieces], windows)
+    return _make_batch([piece[:-1] for piece in pieces], [piece[1:] for piece in pieces], windows)
 
 
-def _padded(inputs: list[NDArray[Any]], targets: list[NDArray[Any]], examples: Sequence[int] | Indices) -> Batch:
-    lengths = np.array([len(row) for row in inputs], dtype=np.int64)
-    shape = (len(inputs), int(lengths.max(initial=0)))
-    padded_inputs, padded_targets = np.full(shape, PAD, dtype=np.int64), np.full(shape, PAD, dtype=np.int64)
-    for row, length in enumerate(lengths):
-        padded_inputs[row, :length], padded_targets[row, :length] = inputs[row], targets[row]
-    return Batch(
-        inputs=torch.from_numpy(padded_inputs),
-        targets=torch.from_numpy(padded_targets),
-        lengths=torch.from_numpy(lengths),
-        examples=tuple(int(index) for index in examples),
-    )
+def _make_batch(inputs: list[NDArray[Any]], targets: list[NDArray[Any]], examples: Sequence[int] | Indices) -> Batch:
+    padded, lengths = pad(inputs)
+    return Batch(padded, pad(targets)[0], lengths, tuple(int(index) for index in examples))
+
+
+def pad(rows: Sequence[NDArray[Any]]) -> tuple[Int64[Tensor, "batch time"], Int64[Tensor, " batch"]]:
+    """Stack rows, with ``<pad>`` after the shorter ones; return them and their lengths."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    padded = np.full((len(rows), int(lengths.max(initial=0))), PAD, dtype=np.int64)
+    for row, values in enumerate(rows):
+        padded[row, : len(values)] = values
+    return torch.from_numpy(padded), torch.from_numpy(lengths)

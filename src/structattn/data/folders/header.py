@@ -1,4 +1,4 @@
-"""The header of a prepared folder: what it holds, what it was made from, and the digest of every other file."""
+"""The header of a prepared folder: its contents, its sources, and the digest of every other file."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ CHARACTERS_NAME, RARE_WORDS_NAME = "characters.txt", "rare_words.txt"
 
 @dataclass(frozen=True)
 class StoredArray:
-    """The name and the element type of one of a split's files."""
+    """Name and element type of an array file of a split."""
 
     name: str
     dtype: np.dtype[Any]
@@ -33,31 +33,31 @@ RARE = StoredArray("rare.bin", np.dtype("<i4"))
 
 Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # names a folder, never a path, nor one of the files beside it
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # a folder name; excludes paths and the names of the files beside it
 SplitName = Annotated[str, Field(pattern=SPLIT_NAME)]
 
 
-class _Part(BaseModel):
+class _HeaderModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Source(_Part):
-    """A file that was read: its path from the prepared folder, the digest of its bytes, the split it became."""
+class Source(_HeaderModel):
+    """A source file: its path relative to the prepared folder, the digest of its bytes, and the split made from it."""
 
     path: str
     sha256: Digest
     split: str
 
 
-class Counts(_Part):
-    """The size of a split; ``tokens`` counts neither ``<bos>`` nor ``<eos>``."""
+class Counts(_HeaderModel):
+    """The size of a split; ``tokens`` excludes ``<bos>`` and ``<eos>``."""
 
     sequences: int = Field(ge=0)
     tokens: int = Field(ge=0)
 
 
-class Header(_Part):
-    """All of ``header.json``."""
+class Header(_HeaderModel):
+    """The contents of ``header.json``."""
 
     format_version: Literal[1] = FORMAT_VERSION
     kind: Kind
@@ -65,22 +65,22 @@ class Header(_Part):
     vocabulary_size: int = Field(ge=3)
     sources: list[Source]
     splits: dict[SplitName, Counts]
-    files: dict[str, Digest] = Field(description="the SHA-256 of every file but the header itself")
+    files: dict[str, Digest] = Field(description="the SHA-256 of every file except the header")
     extra: dict[str, Any]
 
     def to_json(self) -> bytes:
-        """The bytes of the file; the same header gives the same bytes."""
+        """Return the bytes of the file; equal headers give equal bytes."""
         return (json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_header(folder: Path) -> tuple[Header, str]:
-    """Read a prepared folder's header.
+    """Read the header of a prepared folder.
 
     Returns:
         The header, and the SHA-256 of its bytes.
 
     Raises:
-        DataError: there is none, or it is damaged or of another format version.
+        DataError: it is missing or damaged, or has another format version.
     """
     path = folder / HEADER_NAME
     try:
@@ -89,16 +89,16 @@ def read_header(folder: Path) -> tuple[Header, str]:
         raise DataError(folder, f"not a prepared folder: it has no {HEADER_NAME}") from None
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    _refuse_other_version(path, content)
+    _check_format_version(path, content)
     try:
         return Header.model_validate_json(content), hashlib.sha256(content).hexdigest()
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        field = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise DataError(path, f"not a header: {field}: {first['msg']}") from None
 
 
-def _refuse_other_version(path: Path, content: bytes) -> None:
+def _check_format_version(path: Path, content: bytes) -> None:
     try:
         tree = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Pairs of sequences, memory-mapped: the splits of parallel text."""
+"""Memory-mapped pairs of sequences: the splits of parallel text."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,13 @@ class Pairs:
     """The pairs of one split; ``pairs[i]`` is the i-th as (source ids, target ids).
 
     Args:
-        source: the source sides.
-        target: the target sides; as many.
-        lines: the line, from 1, that each pair had in the files it was read from: dropped pairs leave gaps.
-        rare: which words the ``<unk>`` of the source and of the target are, at level ``word``.
+        source: the source sequences.
+        target: the target sequences, equally many.
+        lines: the line number of each pair in the original files, counted from 1; dropped pairs leave gaps.
+        rare: the rare words of source and target, at level ``word``.
+
+    Raises:
+        ValueError: the numbers of source sequences, target sequences and lines differ.
     """
 
     source: Sequences
@@ -27,8 +30,8 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if not len(self.source) == len(self.target) == len(self.lines):
-            sizes = f"{len(self.source)} source sides, {len(self.target)} target sides, {len(self.lines)} lines"
-            raise ValueError(f"pairs need as many of each: {sizes}")
+            sizes = f"{len(self.source)} source sequences, {len(self.target)} target sequences, {len(self.lines)} lines"
+            raise ValueError(f"expected equally many of each: {sizes}")
 
     def __len__(self) -> int:
         return len(self.source)

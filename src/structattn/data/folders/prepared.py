@@ -1,23 +1,23 @@
-"""Prepared folders: numbered sequences, memory-mapped, with all that is needed to trust them.
+"""Opening and verifying prepared folders.
 
 header.json                     see header.py
-vocabulary.txt                  one symbol a line
-SPLIT/tokens.bin                int32, little endian: all sequences one after the other, no <bos>, no <eos>
+vocabulary.txt                  one symbol per line
+SPLIT/tokens.bin                int32, little endian: the concatenated sequences, without <bos> and <eos>
 SPLIT/offsets.bin               int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
 SPLIT/log_probabilities.bin     float64, optional: log p(w | length of w) of each sequence
 
-Parallel text has, besides, where these are the target's:
+For parallel text the files above belong to the target; further files are:
 
-source_vocabulary.txt           that of the source, where the sides have each their own
-subwords.json                   merges of byte pairs; subwords.model for SentencePiece; source_... where separate
-kept.json                       the ids that may come out on each side, where not all may
+source_vocabulary.txt           vocabulary of the source, if the sides have separate ones
+subwords.json                   BPE merges; subwords.model for SentencePiece; source_subwords... if separate
+kept.json                       the ids of the pieces used on each side, null for all
 SPLIT/source/                   tokens.bin and offsets.bin of the source
-SPLIT/lines.bin                 int64: the line that each pair had in the files, from 1
-SPLIT/source.txt, target.txt    the normalised lines, for all splits but train
+SPLIT/lines.bin                 int64: the line number of each pair in the original files, from 1
+SPLIT/source.txt, target.txt    the normalized lines, for all splits except train
 
-and, where symbols are words, unless an earlier release wrote it:
+and at level word:
 
-characters.txt                  the characters that words are spelt in; source_characters.txt where separate
+characters.txt                  the characters of words; source_characters.txt if separate
 rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see rare_words.py
 """
 
@@ -35,25 +35,14 @@ from structattn.data.folders.header import (
     read_header,
 )
 from structattn.data.folders.pairs import Pairs
-from structattn.data.folders.rare_words import rare_words_of
-from structattn.data.folders.sequences import Sequences, mapped_array, mapped_sequences
-from structattn.data.folders.writing import STANDARD_INPUT, source_entry, write_prepared
-from structattn.data.parallel.parallel_side import SideName, Sides, load_sides
-from structattn.data.tokenization.tokenizers import Tokenizer, level_named
+from structattn.data.folders.parallel_side import ParallelSides, SideName, load_sides
+from structattn.data.folders.rare_words import load_rare_words
+from structattn.data.folders.sequences import Sequences, map_array, map_sequences
+from structattn.data.folders.writing import STANDARD_INPUT
+from structattn.data.tokenization.tokenizers import SymbolTokenizer, get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
-
-__all__ = [
-    "Pairs",
-    "PreparedFolder",
-    "Sequences",
-    "open_prepared",
-    "source_entry",
-    "verify_prepared",
-    "verify_sources",
-    "write_prepared",
-]
 
 
 @dataclass(frozen=True)
@@ -62,17 +51,17 @@ class PreparedFolder:
 
     Args:
         path: the folder.
-        header: what it says of itself.
-        digest: the SHA-256 of ``header.json``, which holds the digest of every other file.
-        vocabulary: the numbering of its symbols; of parallel text, those of the target.
-        languages: how lines of parallel text become ids, and back; None for all else.
+        header: the contents of its header.
+        digest: the SHA-256 of ``header.json``, which contains the digest of every other file.
+        vocabulary: its vocabulary; for parallel text, that of the target.
+        parallel_sides: the tokenizers of parallel text; None for other kinds.
     """
 
     path: Path
     header: Header
     digest: str
     vocabulary: Vocabulary
-    languages: Sides | None = None
+    parallel_sides: ParallelSides | None = None
 
     @property
     def kind(self) -> str:
@@ -81,73 +70,72 @@ class PreparedFolder:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits, in the order in which they were written."""
+        """The names of the splits in the order in which they were written."""
         return tuple(self.header.splits)
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """What turns lines into the folder's ids and back.
+    def tokenizer(self) -> SymbolTokenizer:
+        """The tokenizer of the folder.
 
         Raises:
-            DataError: it holds parallel text, of which each side has its own: see ``sides``.
+            DataError: the folder holds parallel text, which has one tokenizer for each side; see ``sides``.
         """
-        if self.languages is not None:
+        if self.parallel_sides is not None:
             raise DataError(self.path, "holds parallel text, which has a tokenizer for each side")
-        return Tokenizer(self.header.tokenizer["level"], self.vocabulary)
+        return SymbolTokenizer(self.header.tokenizer["level"], self.vocabulary)
 
     def split(self, name: str) -> Sequences:
-        """The sequences of a split, memory-mapped; of parallel text, the target sides.
+        """Return the sequences of a split, memory-mapped; for parallel text, the target sequences.
 
         Raises:
-            DataError: there is no such split, or its files do not fit together.
+            DataError: there is no such split, or its files are inconsistent.
         """
         counts, folder = self._counts(name), self.path / name
         has_probabilities = f"{name}/{LOG_PROBABILITIES.name}" in self.header.files
-        probabilities = mapped_array(folder, LOG_PROBABILITIES, counts.sequences) if has_probabilities else None
-        return mapped_sequences(folder, counts.sequences, counts.tokens, probabilities)
+        probabilities = map_array(folder, LOG_PROBABILITIES, counts.sequences) if has_probabilities else None
+        return map_sequences(folder, counts.sequences, counts.tokens, probabilities)
 
     @property
-    def sides(self) -> Sides:
-        """How the lines of parallel text become ids, and back.
+    def sides(self) -> ParallelSides:
+        """The tokenizers of parallel text.
 
         Raises:
-            DataError: the folder holds something else.
+            DataError: the folder holds data of another kind.
         """
-        if self.languages is None:
+        if self.parallel_sides is None:
             raise _not_parallel(self)
-        return self.languages
+        return self.parallel_sides
 
     @property
     def length_ratio(self) -> float:
-        """Source tokens for each target token of the training pairs, ``<eos>`` not counted.
+        """The number of source tokens per target token in the training pairs, not counting ``<eos>``.
 
         Raises:
-            DataError: the folder holds something else, or does not say.
+            DataError: the folder holds data of another kind, or its header does not state the number.
         """
-        if self.languages is None:
+        if self.parallel_sides is None:
             raise _not_parallel(self)
         return _source_tokens(self, "train") / max(1, self._counts("train").tokens)
 
     def pairs(self, name: str) -> Pairs:
-        """The pairs of a split of parallel text, memory-mapped.
+        """Return the pairs of a split of parallel text, memory-mapped.
 
         Raises:
-            DataError: the folder holds something else, there is no such split, or its files do not fit together.
+            DataError: the folder holds data of another kind, there is no such split, or its files are inconsistent.
         """
-        if self.languages is None:
+        if self.parallel_sides is None:
             raise _not_parallel(self)
         counts, folder = self._counts(name), self.path / name
-        source = mapped_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
-        target, lines = self.split(name), mapped_array(folder, LINES, counts.sequences)
-        return Pairs(
-            source, target, lines, rare_words_of(self.path, self.header, self.languages, name, (source, target))
-        )
+        source = map_sequences(folder / "source", counts.sequences, _source_tokens(self, name))
+        target, lines = self.split(name), map_array(folder, LINES, counts.sequences)
+        rare = load_rare_words(self.path, self.header, self.parallel_sides, name, (source, target))
+        return Pairs(source, target, lines, rare)
 
     def texts(self, name: str, side: SideName) -> tuple[str, ...]:
-        """The normalised lines of one side of a split, those of the pairs that were kept; not there for ``train``.
+        """Return the normalized lines of one side of a split; they are not stored for ``train``.
 
         Raises:
-            DataError: there are none, or not as many as there are pairs.
+            DataError: there are none, or their number differs from the number of pairs.
         """
         path, expected = self.path / name / f"{side}.txt", self._counts(name).sequences
         try:
@@ -157,12 +145,12 @@ class PreparedFolder:
         except UnicodeDecodeError as error:
             raise DataError(path, f"damaged: {error}") from None
         if len(lines) != expected:
-            raise DataError(path, f"has {len(lines)} lines where its header promises {expected}")
+            raise DataError(path, f"has {len(lines)} lines; expected {expected} from the header")
         return tuple(lines)
 
     def _counts(self, name: str) -> Counts:
         if name not in self.header.splits:
-            raise DataError(self.path, f"has no split {name!r}, only {', '.join(self.splits)}")
+            raise DataError(self.path, f"has no split {name!r}; it has {', '.join(self.splits)}")
         return self.header.splits[name]
 
 
@@ -174,48 +162,51 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
     counts = prepared.header.extra.get("source_tokens")
     count = counts.get(name) if isinstance(counts, dict) else None
     if not isinstance(count, int) or count < 0:
-        raise DataError(prepared.path / HEADER_NAME, f"does not say how many source tokens {name!r} has")
+        raise DataError(prepared.path / HEADER_NAME, f"does not state the number of source tokens of {name!r}")
     return count
 
 
 def open_prepared(folder: Path, *, verify: bool = False) -> PreparedFolder:
     """Open a prepared folder.
 
-    Its header and vocabulary are read and checked, and the sizes of the other files; ``verify`` reads those files too
-    and compares their digests. Nothing that is read can run code.
+    Reads and checks the header and the vocabulary, and the sizes of the other files. Opening a folder runs no code.
+
+    Args:
+        folder: the prepared folder.
+        verify: also read the other files and compare their digests.
 
     Raises:
-        DataError: the folder is missing, damaged, or of another format version.
+        DataError: the folder is missing or damaged, or has another format version.
     """
     folder = Path(folder)
     header, digest = read_header(folder)
-    prepared = (
-        _opened_parallel(folder, header, digest) if header.kind == "parallel" else _opened(folder, header, digest)
-    )
+    prepared = _open_parallel(folder, header, digest) if header.kind == "parallel" else _open(folder, header, digest)
     for name in prepared.splits:
-        prepared.split(name) if prepared.languages is None else prepared.pairs(name)
+        prepared.split(name) if prepared.parallel_sides is None else prepared.pairs(name)
     if verify:
         verify_prepared(prepared)
     return prepared
 
 
-def _opened(folder: Path, header: Header, digest: str) -> PreparedFolder:
+def _open(folder: Path, header: Header, digest: str) -> PreparedFolder:
     vocabulary = Vocabulary.load(folder / VOCABULARY_NAME)
     _check_vocabulary(folder, header, vocabulary)
     return PreparedFolder(folder, header, digest, vocabulary)
 
 
-def _opened_parallel(folder: Path, header: Header, digest: str) -> PreparedFolder:
+def _open_parallel(folder: Path, header: Header, digest: str) -> PreparedFolder:
     sides = load_sides(folder, header.tokenizer)
-    if sides.target.vocabulary.size != header.vocabulary_size:
-        raise DataError(folder / HEADER_NAME, f"its vocabulary has {sides.target.vocabulary.size} symbols")
+    size = sides.target.vocabulary.size
+    if size != header.vocabulary_size:
+        reason = f"vocabulary_size is {header.vocabulary_size}, but the vocabulary has {size} symbols"
+        raise DataError(folder / HEADER_NAME, reason)
     return PreparedFolder(folder, header, digest, sides.target.vocabulary, sides)
 
 
 def _check_vocabulary(folder: Path, header: Header, vocabulary: Vocabulary) -> None:
     path, level = folder / VOCABULARY_NAME, header.tokenizer.get("level")
     try:
-        level_named(level)
+        get_level(level)
     except ValueError as error:
         raise DataError(folder / HEADER_NAME, f"tokenizer: {error}") from None
     expected, found = header.tokenizer.get("digest"), tokenizer_digest(str(level), vocabulary)
@@ -224,7 +215,9 @@ def _check_vocabulary(folder: Path, header: Header, vocabulary: Vocabulary) -> N
 
 
 def verify_prepared(prepared: PreparedFolder) -> None:
-    """Compare the digest of every file with the header's. Cost: reads everything, about 1 GB a second.
+    """Compare the digest of every file with the header.
+
+    Cost: reads all files, at about 1 GB/s.
 
     Raises:
         DataError: a file is missing or has changed; the message gives both digests.
@@ -234,10 +227,10 @@ def verify_prepared(prepared: PreparedFolder) -> None:
 
 
 def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
-    """Compare the files that the folder was made from with what they were then.
+    """Check that the source files have not changed since the folder was prepared.
 
     Returns:
-        The sources that are not there any more: a prepared folder may be used far from its sources.
+        The sources that no longer exist: a prepared folder may be used without them.
 
     Raises:
         DataError: a source has changed; the message gives both digests.

@@ -1,4 +1,4 @@
-"""The arrays of a prepared folder: memory-mapped sequences."""
+"""Memory-mapped sequences of a prepared folder."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +16,11 @@ from structattn.support.special_tokens import EOS
 
 @dataclass(frozen=True)
 class Sequences:
-    """The sequences of one split, on disk; ``sequences[i]`` is the i-th as int32 ids, without ``<bos>`` and ``<eos>``.
+    """The sequences of one split; ``sequences[i]`` is the i-th as int32 ids, without ``<bos>`` and ``<eos>``.
 
     Args:
-        tokens: all sequences one after the other.
-        offsets: where each begins, and where the last one ends.
+        tokens: the concatenation of all sequences.
+        offsets: the start of each sequence, and the end of the last one.
         log_probabilities: log p(w | length of w), for strings drawn from a known distribution.
     """
 
@@ -42,13 +42,13 @@ class Sequences:
         return np.diff(self.offsets)
 
     @property
-    def token_count(self) -> int:
-        """The number of tokens, ``<eos>`` not counted."""
+    def num_tokens(self) -> int:
+        """The number of tokens, not counting ``<eos>``."""
         return len(self.tokens)
 
     @property
-    def target_count(self) -> int:
-        """The number of symbols that a language model predicts: the tokens, and an ``<eos>`` for each sequence."""
+    def num_targets(self) -> int:
+        """The number of tokens that a language model predicts: all tokens, and ``<eos>`` for each sequence."""
         return len(self.tokens) + len(self)
 
     @cached_property
@@ -56,11 +56,11 @@ class Sequences:
         return self.offsets + np.arange(len(self.offsets))
 
     def stream(self, start: int, stop: int) -> Int32[np.ndarray, " symbols"]:
-        """Positions ``start`` to ``stop`` of ``<eos> sequence 0 <eos> sequence 1 <eos> ...``.
+        """Return positions ``start`` to ``stop`` of ``<eos> sequence 0 <eos> sequence 1 <eos> ...``.
 
-        The whole has ``target_count + 1`` positions. Cost: proportional to the positions asked for.
+        The stream has ``num_targets + 1`` positions. Cost: proportional to ``stop - start``.
         """
-        start, stop, _ = slice(start, stop).indices(self.target_count + 1)
+        start, stop, _ = slice(start, stop).indices(self.num_targets + 1)
         first, last = np.searchsorted(self._ends, (start, max(start, stop)))
         window = np.full(max(stop - start, 0), EOS, dtype=np.int32)
         is_token = np.ones(len(window), dtype=bool)
@@ -69,17 +69,17 @@ class Sequences:
         return window
 
 
-def mapped_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
-    """A stored array of ``count`` elements, memory-mapped.
+def map_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
+    """Memory-map a stored array of ``count`` elements.
 
     Raises:
-        DataError: the file cannot be read, or is of another size.
+        DataError: the file cannot be read, or has another size.
     """
-    path, promised = folder / array.name, count * array.dtype.itemsize
+    path, expected = folder / array.name, count * array.dtype.itemsize
     try:
         size = path.stat().st_size
-        if size != promised:
-            raise DataError(path, f"has {size} bytes where its header promises {promised}")
+        if size != expected:
+            raise DataError(path, f"has {size} bytes; expected {expected} from its header")
         if count == 0:
             return np.empty(0, array.dtype)  # an empty file cannot be mapped
         return np.asarray(np.memmap(path, array.dtype, mode="r"))
@@ -87,22 +87,26 @@ def mapped_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-def mapped_sequences(
+def map_sequences(
     folder: Path, count: int, tokens: int, log_probabilities: Float64[np.ndarray, " sequences"] | None = None
 ) -> Sequences:
-    """The sequences of a folder that holds ``tokens.bin`` and ``offsets.bin``.
+    """Memory-map the sequences of a folder with ``tokens.bin`` and ``offsets.bin``.
+
+    Args:
+        folder: the folder.
+        count: the number of sequences.
+        tokens: the number of tokens.
+        log_probabilities: of each sequence, if known.
 
     Raises:
-        DataError: the files do not fit together, or not to these counts.
+        DataError: the files are inconsistent with each other or with these counts.
     """
-    sequences = Sequences(
-        mapped_array(folder, TOKENS, tokens), mapped_array(folder, OFFSETS, count + 1), log_probabilities
-    )
+    sequences = Sequences(map_array(folder, TOKENS, tokens), map_array(folder, OFFSETS, count + 1), log_probabilities)
     _check_offsets(sequences, folder / OFFSETS.name)
     return sequences
 
 
 def _check_offsets(sequences: Sequences, path: Path) -> None:
     offsets = sequences.offsets
-    if offsets[0] != 0 or offsets[-1] != sequences.token_count or bool((sequences.lengths < 0).any()):
-        raise DataError(path, f"damaged: offsets should rise from 0 to {sequences.token_count}")
+    if offsets[0] != 0 or offsets[-1] != sequences.num_tokens or bool((sequences.lengths < 0).any()):
+        raise DataError(path, f"damaged: expected offsets that increase from 0 to {sequences.num_tokens}")

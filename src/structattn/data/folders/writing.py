@@ -1,4 +1,4 @@
-"""Writes a prepared folder, whole or not at all, without holding a split in memory."""
+"""Atomic writing of prepared folders, without holding a split in memory."""
 
 import os
 import re
@@ -24,16 +24,16 @@ from structattn.data.folders.header import (
     Source,
 )
 from structattn.data.text.reading import check_readable
-from structattn.data.tokenization.tokenizers import level_named
+from structattn.data.tokenization.tokenizers import get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
-from structattn.support.files import folder_written_whole, sha256_of_file
+from structattn.support.files import sha256_of_file, write_folder_atomically
 from structattn.support.special_tokens import FIRST_SYMBOL
 
 STANDARD_INPUT = "-"
-"""Where the header names a source that was no file and cannot be looked at again."""
+"""The path in the header of a source that was standard input and cannot be read again."""
 
-_FLUSH_AT = 1 << 20  # tokens gathered before they are written
+_FLUSH_AT = 1 << 20  # tokens buffered before they are written
 
 Ids = Sequence[int] | NDArray[Any]
 
@@ -49,30 +49,29 @@ def write_prepared(
     log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a prepared folder; the same arguments give the same bytes.
+    """Write a prepared folder atomically; equal arguments give equal bytes.
 
     Args:
         folder: must not exist, or be empty.
-        kind: ``formal_language``, ``sentences`` or ``stream``.
-        vocabulary: the numbering of the symbols.
-        tokenizer: JSON; its ``level`` (``word``, ``character`` or ``byte``) says how a line is cut into symbols. The
-            digest is added.
-        splits: for each name its sequences of ids, without ``<bos>`` and ``<eos>``. Each is walked through once, in
-            the order given.
-        sources: for each file that was read what ``source_entry`` gives.
-        log_probabilities: for a split log p(w | length of w) of each of its sequences.
-        extra: JSON; kept as it is.
+        kind: ``formal_language``, ``sentences``, ``stream`` or ``transduction``.
+        vocabulary: the symbols and their ids.
+        tokenizer: JSON with the ``level`` (``word``, ``character`` or ``byte``); the digest is added.
+        splits: maps names of splits to sequences of ids, without ``<bos>`` and ``<eos>``. Each is iterated over once,
+            in the order given.
+        sources: the ``source_entry`` of each file that was read.
+        log_probabilities: maps names of splits to log p(w | length of w) of each sequence.
+        extra: JSON, stored unchanged.
 
     Raises:
-        DataError: the folder holds something already, or cannot be written. Nothing is left behind then.
-        ValueError: an id is outside the vocabulary or belongs to a control symbol, or the counts do not agree.
+        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
+        ValueError: an id is outside the vocabulary or is a control symbol, or the counts do not agree.
     """
-    level_named(tokenizer.get("level"))
+    get_level(tokenizer.get("level"))
     given = log_probabilities or {}
     _check_names(splits, given)
-    refuse_occupied(folder)
+    require_empty_folder(folder)
     try:
-        with folder_written_whole(folder) as temporary:
+        with write_folder_atomically(folder) as temporary:
             vocabulary.save(temporary / VOCABULARY_NAME)
             counts = {
                 name: _write_split(temporary / name, name, sequences, vocabulary.size, given.get(name))
@@ -84,25 +83,25 @@ def write_prepared(
                 vocabulary_size=vocabulary.size,
                 sources=[Source.model_validate(source) for source in sources],
                 splits=counts,
-                files=digests_of(temporary),
+                files=file_digests(temporary),
                 extra=dict(extra or {}),
             )
             (temporary / HEADER_NAME).write_bytes(header.to_json())
     except OSError as error:
-        raise DataError(folder, f"cannot be written, nothing was kept: {error.strerror or error}") from error
+        raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
 
 
 def _check_names(splits: Iterable[str], with_probabilities: Iterable[str]) -> None:
     for name in splits:
         if not re.match(SPLIT_NAME, name):
-            raise ValueError(f"{name!r} cannot name a split; expected letters, digits, '-' and '_'")
+            raise ValueError(f"{name!r} is not a valid name of a split; expected letters, digits, '-' and '_'")
     unknown = sorted(set(with_probabilities) - set(splits))
     if unknown:
-        raise ValueError(f"log_probabilities has splits {unknown}, of which there are no sequences")
+        raise ValueError(f"log_probabilities has splits {unknown}, which have no sequences")
 
 
-def refuse_occupied(folder: Path) -> None:
-    """Check that nothing would be overwritten.
+def require_empty_folder(folder: Path) -> None:
+    """Check that ``folder`` does not exist or is empty, so that nothing is overwritten.
 
     Raises:
         DataError: ``folder`` is a file, or a folder that is not empty.
@@ -115,9 +114,9 @@ def refuse_occupied(folder: Path) -> None:
 
 
 def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
-    """A source as the header describes it, its path relative to the prepared folder.
+    """Return the header's entry for a source file, with its path relative to the prepared folder.
 
-    Relative, so that a project that is moved or cloned elsewhere gives the same header, and so the same digest.
+    A relative path keeps the header, and so its digest, the same when a project is moved or cloned.
 
     Raises:
         DataError: the file cannot be read.
@@ -137,25 +136,25 @@ def _write_split(
     if log_probabilities is not None:
         if log_probabilities.shape != (counts.sequences,):
             shape = log_probabilities.shape
-            raise ValueError(f"split {name!r}: {counts.sequences} sequences, log probabilities of shape {shape}")
+            raise ValueError(f"split {name!r}: {counts.sequences} sequences, but log probabilities of shape {shape}")
         (folder / LOG_PROBABILITIES.name).write_bytes(log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
     return counts
 
 
 class SequenceWriter:
-    """Writes ``tokens.bin`` and ``offsets.bin`` as sequences come; at most some MB wait in memory.
+    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB.
 
     Args:
-        folder: is made.
-        name: what error messages call it.
-        size: of the vocabulary.
+        folder: the folder, which is created.
+        name: its name in error messages.
+        size: the vocabulary size.
     """
 
     def __init__(self, folder: Path, name: str, size: int) -> None:
         folder.mkdir()
         self._folder, self._name, self._size = folder, name, size
-        self._group: list[Int32[np.ndarray, " length"]] = []
-        self._waiting = self._tokens = self._count = 0
+        self._buffer: list[Int32[np.ndarray, " length"]] = []
+        self._buffered = self._tokens = self._count = 0
 
     def __enter__(self) -> "SequenceWriter":
         with ExitStack() as stack:
@@ -172,37 +171,37 @@ class SequenceWriter:
 
     @property
     def counts(self) -> Counts:
-        """How much was written; whole only after the end of the ``with`` statement."""
+        """How much was written; complete only after the ``with`` statement."""
         return Counts(sequences=self._count, tokens=self._tokens)
 
     def add(self, sequence: Ids) -> None:
-        """Write one sequence more.
+        """Write one sequence.
 
         Raises:
-            ValueError: an id is outside the vocabulary or belongs to a control symbol.
+            ValueError: an id is outside the vocabulary or is a control symbol.
         """
         ids = np.asarray(sequence, dtype=np.int64)
         outside = ids[(ids < FIRST_SYMBOL) | (ids >= self._size)]
         if ids.ndim != 1 or len(outside):
             found = f"shape {ids.shape}" if ids.ndim != 1 else f"id {outside[0]}"
-            place = f"{self._name}, sequence {self._count + len(self._group)}"
-            raise ValueError(f"{place}: {found}; expected ids {FIRST_SYMBOL} to {self._size - 1}")
-        self._group.append(ids.astype(TOKENS.dtype))
-        self._waiting += len(ids) + 1  # so that empty sequences cannot pile up without end
-        if self._waiting >= _FLUSH_AT:
+            where = f"{self._name}, sequence {self._count + len(self._buffer)}"
+            raise ValueError(f"{where}: {found}; expected ids {FIRST_SYMBOL} to {self._size - 1}")
+        self._buffer.append(ids.astype(TOKENS.dtype))
+        self._buffered += len(ids) + 1  # + 1 bounds the number of empty sequences in the buffer
+        if self._buffered >= _FLUSH_AT:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._group:
+        if not self._buffer:
             return
-        ends = self._tokens + np.cumsum([len(sequence) for sequence in self._group])
-        self._token_file.write(np.concatenate(self._group).tobytes())
+        ends = self._tokens + np.cumsum([len(sequence) for sequence in self._buffer])
+        self._token_file.write(np.concatenate(self._buffer).tobytes())
         self._offset_file.write(ends.astype(OFFSETS.dtype).tobytes())
-        self._tokens, self._count = int(ends[-1]), self._count + len(self._group)
-        self._group, self._waiting = [], 0
+        self._tokens, self._count = int(ends[-1]), self._count + len(self._buffer)
+        self._buffer, self._buffered = [], 0
 
 
-def digests_of(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder."""
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.data.folders.writing import refuse_occupied, write_prepared
+from structattn.data.folders.writing import require_empty_folder, write_prepared
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
+from structattn.data.formal_languages.language import Language
 from structattn.data.formal_languages.normal_form import Reading
-from structattn.data.formal_languages.protocol import Language
 from structattn.data.formal_languages.registry import formal_language
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import UsageError
@@ -82,14 +82,14 @@ def prepare_formal_language(
         DataError: the folder holds something already, or cannot be written. Nothing is left behind then.
     """
     folder = Path(folder)
-    refuse_occupied(folder)
+    require_empty_folder(folder)
     language = formal_language(name, reading)
     lengths = _lengths_of_splits(language, sizes)
     strings = _drawn(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
     write_prepared(
         folder,
         kind="formal_language",
-        vocabulary=Vocabulary.of(language.alphabet),
+        vocabulary=Vocabulary.from_symbols(language.alphabet),
         tokenizer={"level": "character"},
         splits={split: (string + FIRST_SYMBOL for string in drawn) for split, drawn in strings.items()},
         log_probabilities=_log_conditionals(language, {split: strings[split] for split in ("valid", "test")}),

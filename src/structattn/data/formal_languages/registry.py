@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from structattn.data.formal_languages.context_free import ContextFreeLanguage
 from structattn.data.formal_languages.copying import COPYING_DESCRIPTIONS, COPYING_LANGUAGES
 from structattn.data.formal_languages.grammars import GRAMMAR_DESCRIPTIONS, GRAMMARS
-from structattn.data.formal_languages.language import FormalLanguage
+from structattn.data.formal_languages.language import Language
 from structattn.data.formal_languages.normal_form import READINGS, Reading
-from structattn.data.formal_languages.protocol import Language
 from structattn.data.formal_languages.stack_language import StackLanguage
 from structattn.support.errors import UsageError
 
@@ -37,5 +37,5 @@ def formal_language(name: str, reading: Reading = "faithful") -> Language:
     if reading not in READINGS:
         raise UsageError(f"reading {reading!r} is not known; expected one of {', '.join(READINGS)}")
     if name in GRAMMARS:
-        return FormalLanguage(name, reading, GRAMMARS[name]())
+        return ContextFreeLanguage(name, reading, GRAMMARS[name]())
     return COPYING_LANGUAGES[name] if name in COPYING_LANGUAGES else StackLanguage()

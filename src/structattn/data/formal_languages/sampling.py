@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
-from structattn.data.formal_languages.lengths import Choices, LengthTable
+from structattn.data.formal_languages.length_table import Choices, LengthTable
 
 
 @dataclass(frozen=True, eq=False)

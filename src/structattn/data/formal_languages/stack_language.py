@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
 
-DEEPEST = 4
-OPEN, CLOSE = DEEPEST + 1, DEEPEST + 2  # digits are their own indices
+MAX_DEPTH = 4
+OPEN, CLOSE = MAX_DEPTH + 1, MAX_DEPTH + 2  # digits are their own indices
 
 
 class StackLanguage:
@@ -33,7 +33,7 @@ class StackLanguage:
     @property
     def alphabet(self) -> tuple[str, ...]:
         """The digits and the brackets."""
-        return (*map(str, range(DEEPEST + 1)), "(", ")")
+        return (*map(str, range(MAX_DEPTH + 1)), "(", ")")
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
         """All lengths in low..high, both included.
@@ -81,13 +81,13 @@ def _step(symbols: IndexArray) -> IndexArray:
 
 def _choices(level: IndexArray) -> IndexArray:
     """How many symbols are allowed at each level: the digit, and one bracket or both."""
-    choices: IndexArray = 1 + (level < DEEPEST) + (level > 0).astype(np.int64)
+    choices: IndexArray = 1 + (level < MAX_DEPTH) + (level > 0).astype(np.int64)
     return choices
 
 
 def _drawn(level: IndexArray, generator: Generator) -> IndexArray:
     pick = generator.integers(0, _choices(level))
-    brackets = np.where((pick == 1) & (level < DEEPEST), OPEN, CLOSE)
+    brackets = np.where((pick == 1) & (level < MAX_DEPTH), OPEN, CLOSE)
     symbols: IndexArray = np.where(pick == 0, level, brackets)
     return symbols
 
@@ -95,8 +95,8 @@ def _drawn(level: IndexArray, generator: Generator) -> IndexArray:
 def _log_probability(string: IndexArray) -> float:
     level = np.concatenate([[0], np.cumsum(_step(string))])
     before = level[:-1]
-    digits = string <= DEEPEST
-    legal = (level >= 0).all() and (level <= DEEPEST).all() and (string[digits] == before[digits]).all()
+    digits = string <= MAX_DEPTH
+    legal = (level >= 0).all() and (level <= MAX_DEPTH).all() and (string[digits] == before[digits]).all()
     return float(-np.log(_choices(before)).sum()) if legal else -math.inf
 
 
@@ -108,5 +108,5 @@ def dependencies(string: NDArray[np.integer]) -> NDArray[np.bool_]:
     """
     symbols = np.asarray(string, dtype=np.int64)
     time = np.arange(len(symbols))
-    last_digit = np.maximum.accumulate(np.where(symbols <= DEEPEST, time, 0))
+    last_digit = np.maximum.accumulate(np.where(symbols <= MAX_DEPTH, time, 0))
     return (time[None, :] >= last_digit[:, None]) & (time[None, :] <= time[:, None])

@@ -1,4 +1,11 @@
-"""Parallel text: pairs of lines, checked, filtered, cut into subwords and numbered.
+"""Preparation of parallel text: pairs of lines are checked, filtered and encoded.
 
-What prepares it is imported by name: ``structattn.data.parallel.prepare``. What opens it is in ``prepared.py``.
+- ``prepare_parallel`` writes a prepared folder.
+- ``TokenizerSettings``, ``Filters`` and ``structattn.data.text.Normalization`` are its options.
 """
+
+from structattn.data.parallel.filters import Filters
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
+
+__all__ = ["Filters", "TokenizerSettings", "prepare_parallel"]

@@ -1,11 +1,11 @@
-"""Which pairs are kept: a pair is kept whole or dropped whole, and what was dropped is counted."""
+"""Filters of pairs: a pair is kept or dropped as a whole, and dropped pairs are counted by reason."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from structattn.data.parallel.normalization import Normalization
 from structattn.data.parallel.reading import PairFiles, RawPair, Text, read_pairs
+from structattn.data.text.normalization import Normalization
 from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import derived_seed, numpy_generator
@@ -13,19 +13,20 @@ from structattn.support.seeds import derived_seed, numpy_generator
 
 @dataclass(frozen=True)
 class Filters:
-    """What is dropped besides pairs with a blank side. Characters are code points after normalisation.
+    """Which pairs are dropped besides those with an empty side. Lengths are in code points after normalization.
 
-    DuSell & Chiang (2024, section 8) have ``Filters(150, 4.0, full_stops=True, sample=100_000, sample_seed=123)``.
+    DuSell & Chiang (2024, section 8) use ``Filters(150, 4.0, full_stops=True, sample=100_000, sample_seed=123)``.
 
     Args:
         max_characters: drop pairs with a longer side, in all splits.
-        max_ratio: drop training pairs of which one side has more than so many times the characters of the other.
-        full_stops: drop pairs of which a side is "." and nothing else.
-        sample: keep so many training pairs, drawn evenly from those that all else keeps; all where there are fewer.
-        sample_seed: decides which.
+        max_ratio: drop training pairs whose sides' lengths differ by a larger factor.
+        full_stops: drop pairs with a side that is just ".".
+        sample: the number of training pairs to keep, sampled uniformly from those that pass the other filters; all if
+            there are fewer.
+        sample_seed: the seed of the sample.
 
     Raises:
-        UsageError: a number is out of its range.
+        UsageError: a number is out of range.
     """
 
     max_characters: int | None = None
@@ -35,13 +36,19 @@ class Filters:
     sample_seed: int = 123
 
     def __post_init__(self) -> None:
-        for name in ("max_characters", "max_ratio", "sample"):
-            value = getattr(self, name)
-            if value is not None and not value >= 1:  # NaN is refused, too
+        limits = {"max_characters": self.max_characters, "max_ratio": self.max_ratio, "sample": self.sample}
+        for name, value in limits.items():
+            if value is not None and not value >= 1:  # also refuses NaN
                 raise UsageError(f"{name} is {value}; expected at least 1")
 
-    def objection(self, source: str, target: str, training: bool) -> str | None:
-        """Why a pair of normalised lines is dropped; None where it is kept."""
+    def reason_to_drop(self, source: str, target: str, training: bool) -> str | None:
+        """Return why a pair of normalized lines is dropped, or None if it is kept.
+
+        Args:
+            source: the source line.
+            target: the target line.
+            training: whether the filters of training pairs apply.
+        """
         if not source or not target:
             return "blank"
         lengths = len(source), len(target)
@@ -56,7 +63,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair that is kept: its line, both sides as they stand, and both normalised."""
+    """A pair that is kept: its line number, the original lines, and the normalized ones."""
 
     number: int
     raw: RawPair
@@ -65,51 +72,59 @@ class Pair:
 
 
 @dataclass
-class Tally:
-    """How many pairs of a split were read, kept, and dropped for which reason."""
+class PairCounts:
+    """The number of pairs of a split that were read, kept, and dropped by reason."""
 
     lines: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def told(self) -> str:
-        """The dropped ones in words."""
-        return ", ".join(f"{count} {_WORDS[reason]}" for reason, count in sorted(self.dropped.items()))
+    def describe_dropped(self) -> str:
+        """Describe the dropped pairs in words."""
+        return ", ".join(f"{count} {_REASONS[reason]}" for reason, count in sorted(self.dropped.items()))
 
 
-_WORDS = {
-    "blank": "with a blank side",
+_REASONS = {
+    "blank": "with an empty side",
     "long": "too long",
-    "full_stop": "of a full stop alone",
-    "ratio": "of too unequal lengths",
+    "full_stop": "with a side that is only a full stop",
+    "ratio": "with too different lengths",
     "sample": "not in the sample",
 }
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Some of the pairs of a file, by chance, all those of one source line together; others are of other splits.
+    """A random portion of the pairs of a file. Pairs with the same source line are in the same portion.
+
+    A hash of the normalized source line and the seed gives a number uniform over [0, 1); the portion holds the lines
+    with numbers in [low, high).
 
     Args:
-        low: every normalised source line has a number drawn evenly from 0 to 1; those from ``low`` on are in.
-        high: and those below ``high``.
-        seed: of the draws.
+        low: the lower bound.
+        high: the upper bound.
+        seed: the seed of the hash.
     """
 
     low: float
     high: float
     seed: int
 
-    def holds(self, source: str) -> bool:
-        """Whether the pairs of a normalised source line are in."""
+    def contains(self, source: str) -> bool:
+        """Return whether the pairs of a normalized source line are in the portion."""
         return self.low <= derived_seed(self.seed, "held out", source) / 2**63 < self.high
 
 
-def portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
-    """A portion of about each share, and all others for ``rest``; none overlap.
+def split_portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Portion]:
+    """Divide [0, 1) into portions.
+
+    Args:
+        shares: the share of each held-out split.
+        seed: see ``Portion``.
+        rest: the split that gets the remainder.
 
     Raises:
-        UsageError: a share is none, or nothing is left.
+        UsageError: a share is not between 0 and 1, or nothing remains.
     """
     found, low = {}, 0.0
     for name, share in shares.items():
@@ -118,21 +133,21 @@ def portions(shares: Mapping[str, float], seed: int, rest: str) -> dict[str, Por
         found[name] = Portion(low, low + share, seed)
         low += share
     if low >= 1:
-        raise UsageError(f"the shares held out come to {low:g}; nothing is left for {rest!r}")
+        raise UsageError(f"the shares held out add up to {low:g}; nothing is left for {rest!r}")
     return found | {rest: Portion(low, 1.0, seed)}
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How pairs of a split are chosen.
+class SelectionRules:
+    """How the pairs of a split are selected.
 
     Args:
-        filters: which are dropped.
-        normalization: how lines are made alike before anything else.
+        filters: which pairs are dropped.
+        normalization: applied to each line first.
         training: whether the filters of training pairs apply.
-        max_line_tokens: a longer line is refused, where no filter has dropped it.
-        words: whether its words are counted for that, else its characters.
-        portion: what is the split's own of its files; None: everything.
+        max_line_tokens: longer lines are refused, unless a filter drops them.
+        words: whether that length is in words; otherwise in characters.
+        portion: the portion of the files that belongs to the split; None for all.
     """
 
     filters: Filters
@@ -143,45 +158,52 @@ class Rules:
     portion: Portion | None = None
 
 
-def filtered_pairs(files: PairFiles, rules: Rules, tally: Tally, notices: Notices) -> Iterator[Pair]:
-    """The pairs that filters keep, before any sampling; ``tally`` counts them as they pass.
+def filter_pairs(files: PairFiles, rules: SelectionRules, counts: PairCounts, notices: Notices) -> Iterator[Pair]:
+    """Read pairs and yield those that pass the filters, before sampling.
+
+    Args:
+        files: the files of the split.
+        rules: which pairs are selected.
+        counts: updated with each pair.
+        notices: collects notices of reading.
 
     Raises:
         DataError: a file is refused, or a line is too long.
     """
     for raw in read_pairs(files, notices):
         source, target = (rules.normalization(side.text) for side in (raw.source, raw.target))
-        if rules.portion is not None and not rules.portion.holds(source):
+        if rules.portion is not None and not rules.portion.contains(source):
             continue
-        tally.lines += 1
-        reason = rules.filters.objection(source, target, rules.training)
+        counts.lines += 1
+        reason = rules.filters.reason_to_drop(source, target, rules.training)
         if reason is not None:
-            tally.dropped[reason] += 1
+            counts.dropped[reason] += 1
             continue
-        _refuse_long(source, raw.source, rules)
-        _refuse_long(target, raw.target, rules)
-        tally.kept += 1
+        _check_length(source, raw.source, rules)
+        _check_length(target, raw.target, rules)
+        counts.kept += 1
         yield Pair(raw.number, raw, source, target)
 
 
-def _refuse_long(line: str, place: Text, rules: Rules) -> None:
+def _check_length(line: str, original: Text, rules: SelectionRules) -> None:
     if len(line) <= rules.max_line_tokens:
         return
     count = line.count(" ") + 1 if rules.words else len(line)
     if count > rules.max_line_tokens:
         unit = "words" if rules.words else "characters"
-        most = f"max_line_tokens allows {rules.max_line_tokens}; max_characters drops such pairs"
-        raise DataError(place.path, f"{count} {unit} in one line, where {most}", place.line, place.bytes_before + 1)
+        limit = f"max_line_tokens is {rules.max_line_tokens}; max_characters drops such pairs"
+        column = original.bytes_before + 1
+        raise DataError(original.path, f"the line has {count} {unit}, but {limit}", original.line, column)
 
 
-def sampled_pairs(pairs: Iterator[Pair], total: int, filters: Filters, tally: Tally) -> Iterator[Pair]:
-    """Each subset of ``filters.sample`` pairs is equally likely; the same seed gives the same (Knuth's algorithm S).
+def sample_pairs(pairs: Iterator[Pair], total: int, filters: Filters, counts: PairCounts) -> Iterator[Pair]:
+    """Sample ``filters.sample`` of the pairs uniformly without replacement (Knuth's algorithm S), in order.
 
     Args:
         pairs: ``total`` pairs.
-        total: how many.
-        filters: how many are wanted, and the seed.
-        tally: counts those that are left out.
+        total: their number.
+        filters: the size and the seed of the sample.
+        counts: updated with each pair that is left out.
     """
     wanted = total if filters.sample is None else min(filters.sample, total)
     generator = numpy_generator(filters.sample_seed, "sample of pairs")
@@ -190,5 +212,5 @@ def sampled_pairs(pairs: Iterator[Pair], total: int, filters: Filters, tally: Ta
             wanted -= 1
             yield pair
         else:
-            tally.dropped["sample"] += 1
-            tally.kept -= 1
+            counts.dropped["sample"] += 1
+            counts.kept -= 1

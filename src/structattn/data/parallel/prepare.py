@@ -1,7 +1,7 @@
-"""Parallel text to a prepared folder for translation.
+"""Preparation of parallel text for translation.
 
-The files are read twice: once to check every pair and count words, from which subwords are learnt, and once to write;
-once more before that where pairs are sampled. Memory holds different words, pieces and one pair.
+The files are read twice: first to check every pair and count words, from which the tokenizers are trained, then to
+write; if pairs are sampled, once more before that. Memory holds the distinct words, the pieces and one pair.
 """
 
 import re
@@ -12,21 +12,21 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.data.folders.header import SPLIT_NAME
-from structattn.data.folders.writing import refuse_occupied
-from structattn.data.parallel.filters import Filters, Rules, portions
-from structattn.data.parallel.normalization import Normalization
-from structattn.data.parallel.reading import PairFiles, found_files
+from structattn.data.folders.writing import require_empty_folder
+from structattn.data.parallel.filters import Filters, SelectionRules, split_portions
+from structattn.data.parallel.reading import PairFiles, open_pair_files
 from structattn.data.parallel.splits import EncodedPair, Split
-from structattn.data.parallel.tokenizer_training import Coding, learn_sides
-from structattn.data.parallel.word_counts import UnitCounts
+from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
+from structattn.data.parallel.word_counts import BoundedCounts
 from structattn.data.parallel.writing import rare_word_collectors, write_parallel
+from structattn.data.text.normalization import Normalization
 from structattn.data.text.reading import Notices
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 
 TRAIN: Final = "train"
-_CODING: Final = Coding()
+_TOKENIZER: Final = TokenizerSettings()
 _FILTERS: Final = Filters()
 _NORMALIZATION: Final = Normalization()
 
@@ -35,63 +35,63 @@ def prepare_parallel(
     folder: Path,
     splits: Mapping[str, Sequence[Path]],
     *,
-    coding: Coding = _CODING,
+    tokenizer: TokenizerSettings = _TOKENIZER,
     filters: Filters = _FILTERS,
     normalization: Normalization = _NORMALIZATION,
     hold_out: Mapping[str, float] = MappingProxyType({}),
     max_line_tokens: int = 100_000,
 ) -> tuple[str, ...]:
-    """Check parallel text, learn its subwords, number them, and write a prepared folder, whole or not at all.
+    """Check parallel text, train its tokenizers, encode it, and write a prepared folder atomically.
 
     Args:
         folder: the prepared folder; must not exist, or be empty.
-        splits: for each name its files: source and target, line for line, or one TSV, source TAB target; ``-`` is a
-            TSV on standard input. ``.gz`` is decompressed. Subwords and vocabularies are taken from ``train``.
-        coding: what a symbol is.
-        filters: which pairs are dropped, besides those with a blank side.
-        normalization: how lines are made alike before anything else.
-        hold_out: for each name of a further split the share of the training pairs that it gets, by chance (the seed is
-            ``filters.sample_seed``); pairs with the same source line stay together, on one side or the other.
-        max_line_tokens: a longer line, in words at level ``word`` and in characters else, is refused.
+        splits: maps names of splits to files: source and target, line by line, or one TSV, source TAB target; ``-`` is
+            a TSV on standard input. ``.gz`` is decompressed. The tokenizers are trained on ``train``.
+        tokenizer: the kind of tokenizer.
+        filters: which pairs are dropped, besides those with an empty side.
+        normalization: applied to lines first.
+        hold_out: maps names of further splits to the random share of the training pairs that they get (the seed is
+            ``filters.sample_seed``); pairs with the same source line stay together.
+        max_line_tokens: longer lines are refused; in words at level ``word``, otherwise in characters.
 
     Returns:
-        What the user should know: marks and CRs that were dropped, pairs that were dropped, symbols that are unknown.
+        Notices to the user: dropped byte-order marks, CRs and pairs, and the number of ``<unk>``.
 
     Raises:
-        DataError: a file is refused; the message gives file, line, byte column and reason. Nothing is left behind.
-        UsageError: an option has an impossible value, or an optional library is missing.
+        DataError: a file is refused, with file, line, byte column and reason. Nothing is left on disk.
+        UsageError: an option is invalid, or an optional library is not installed.
     """
     folder, notices = Path(folder), Notices()
     _check([*splits, *hold_out], max_line_tokens)
-    chosen = portions(hold_out, filters.sample_seed, TRAIN)
-    refuse_occupied(folder)
-    rules = Rules(filters, normalization, False, max_line_tokens, coding.level == "word")
-    with found_files(splits, folder) as given:
+    portions = split_portions(hold_out, filters.sample_seed, TRAIN)
+    require_empty_folder(folder)
+    rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
+    with open_pair_files(splits, folder) as given:
         files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
-        sources = {name: found.entries(name, folder) for name, found in files.items()}
-        found = [
-            Split(name, its, replace(rules, training=name == TRAIN, portion=chosen.get(name) if hold_out else None))
+        sources = {name: its.entries(name, folder) for name, its in files.items()}
+        parts = [
+            Split(name, its, replace(rules, training=name == TRAIN, portion=portions.get(name) if hold_out else None))
             for name, its in files.items()
         ]
-        source, target = _survey(found, coding, notices)
-        sides = learn_sides(source.counts, target.counts, coding, normalization)
-        rare = rare_word_collectors(sides, coding.joint)
-        with progress("Writing", sum(split.tally.kept for split in found), "pairs") as advance:
+        source, target = _survey(parts, tokenizer, notices)
+        sides = train_tokenizers(source.counts, target.counts, tokenizer, normalization)
+        rare = rare_word_collectors(sides, tokenizer.joint)
+        with progress("Writing", sum(part.counts.kept for part in parts), "pairs") as advance:
             write_parallel(
                 folder,
                 sides=sides,
-                joint=coding.joint,
+                joint=tokenizer.joint,
                 rare=rare,
-                tokenizer={**coding.description(), **normalization.description()},
+                tokenizer={**tokenizer.description(), **normalization.description()},
                 splits={
-                    split.name: _unchanged(split.encoded(sides, rare, advance), split.files, sources[split.name])
-                    for split in found
+                    part.name: _check_unchanged(part.encode(sides, rare, advance), part.files, sources[part.name])
+                    for part in parts
                 },
                 with_texts=[name for name in files if name != TRAIN],
                 sources=[entry for entries in sources.values() for entry in entries],
-                extra=lambda: _description(found, filters, hold_out, max_line_tokens),
+                extra=lambda: _description(parts, filters, hold_out, max_line_tokens),
             )
-    _say_unknown(found, notices)
+    _report_unknown(parts, notices)
     return notices.messages
 
 
@@ -102,27 +102,29 @@ def _check(splits: Sequence[str], max_line_tokens: int) -> None:
         raise UsageError(f"there is no split {TRAIN!r}, only {', '.join(splits) or 'none'}")
     for name in splits:
         if splits.count(name) > 1:
-            raise UsageError(f"{name!r} is given, and to be held out, too; expected one of them")
+            raise UsageError(f"split {name!r} has files and is also held out; expected one of the two")
         if not re.match(SPLIT_NAME, name):
-            raise UsageError(f"{name!r} cannot name a split; expected letters, digits, '-' and '_'")
+            raise UsageError(f"{name!r} is not a valid name of a split; expected letters, digits, '-' and '_'")
 
 
-def _survey(splits: Iterable[Split], coding: Coding, notices: Notices) -> tuple[UnitCounts, UnitCounts]:
-    """The first reading of all splits; the words of both sides of the training text."""
-    counts = UnitCounts(coding.cut), UnitCounts(coding.cut)
+def _survey(
+    splits: Iterable[Split], tokenizer: TokenizerSettings, notices: Notices
+) -> tuple[BoundedCounts, BoundedCounts]:
+    """Check all splits; return the counts of the training text's source and target side."""
+    counts = BoundedCounts(tokenizer.pretokenize), BoundedCounts(tokenizer.pretokenize)
     with progress("Checking pairs", None, "pairs") as advance:
         for split in splits:
-            split.survey(coding.cut, counts if split.name == TRAIN else None, notices, advance)
-    forgotten = sum(side.forgotten for side in counts)
-    if forgotten:
-        notices.say(f"{forgotten} rare words were not remembered: subwords are learnt from all others")
+            split.survey(tokenizer.pretokenize, counts if split.name == TRAIN else None, notices, advance)
+    evicted = sum(side.num_evicted for side in counts)
+    if evicted:
+        notices.add(f"{evicted} rare words do not fit into memory; the tokenizers are trained on the others")
     return counts
 
 
-def _unchanged(
+def _check_unchanged(
     pairs: Iterator[EncodedPair], files: PairFiles, entries: Sequence[Mapping[str, str]]
 ) -> Iterator[EncodedPair]:
-    """The same pairs; what they were read from must still be what was checked when all have come."""
+    """Yield the pairs, then check that their files have not changed since the first pass."""
     yield from pairs
     files.check_unchanged(entries)
 
@@ -134,15 +136,17 @@ def _description(
         "filters": asdict(filters),
         **({"hold_out": dict(hold_out)} if hold_out else {}),
         "max_line_tokens": max_line_tokens,
-        "lines": {split.name: split.tally.lines for split in splits},
-        "dropped": {split.name: dict(sorted(split.tally.dropped.items())) for split in splits},
-        "unknown_tokens": {split.name: dict(zip(("source", "target"), split.unknown, strict=True)) for split in splits},
+        "lines": {split.name: split.counts.lines for split in splits},
+        "dropped": {split.name: dict(sorted(split.counts.dropped.items())) for split in splits},
+        "unknown_tokens": {
+            split.name: dict(zip(("source", "target"), split.num_unknown, strict=True)) for split in splits
+        },
     }
 
 
-def _say_unknown(splits: Iterable[Split], notices: Notices) -> None:
+def _report_unknown(splits: Iterable[Split], notices: Notices) -> None:
     for split in splits:
-        source, target = split.unknown
+        source, target = split.num_unknown
         if source or target:
             counts = f"{source} source and {target} target symbols"
-            notices.say(f"{split.files.shown}: {counts} of {split.name} are {UNKNOWN_SYMBOL}")
+            notices.add(f"{split.files.shown}: {counts} of {split.name} are {UNKNOWN_SYMBOL}")

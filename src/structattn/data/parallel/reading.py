@@ -1,10 +1,10 @@
-"""Pairs of lines, strictly read: pair i is line i of the files, whatever is dropped before it.
+"""Strict reading of pairs of lines: pair i is line i of the files, whatever was dropped before it.
 
-| input                                        | outcome                                                    |
-|----------------------------------------------|------------------------------------------------------------|
-| what ``text.py`` refuses                     | refused: file, line, byte column                           |
-| one file has more lines than the other       | refused at the first line without a counterpart            |
-| a line of a TSV without exactly one tab      | refused: line, and the column of the second tab or the end |
+| input                                        | outcome                                                        |
+|----------------------------------------------|----------------------------------------------------------------|
+| what ``data.text.reading`` refuses           | refused with file, line and byte column                        |
+| one file has more lines than the other       | refused at the first line without a counterpart                |
+| a line of a TSV without exactly one tab      | refused with the line and the column of the second tab or end  |
 """
 
 import shutil
@@ -25,7 +25,7 @@ _INPUT_NAME: Final = Path("standard input")
 
 
 class Text(NamedTuple):
-    """One side of a pair: its text, and where that stands: file, line from 1, bytes of the line before it."""
+    """One side of a pair: its text, file, line counted from 1, and the number of bytes of the line before it."""
 
     text: str
     path: Path
@@ -34,7 +34,7 @@ class Text(NamedTuple):
 
 
 class RawPair(NamedTuple):
-    """A pair as it stands in the files; ``number`` is its line, from 1."""
+    """A pair as in the files; ``number`` is its line, counted from 1."""
 
     number: int
     source: Text
@@ -43,12 +43,12 @@ class RawPair(NamedTuple):
 
 @dataclass(frozen=True)
 class PairFiles:
-    """Where the pairs of a split are.
+    """The files of a split.
 
     Args:
         source: a file of source lines; without ``target`` a TSV, source TAB target.
         target: a file of as many target lines.
-        name: what messages call ``source``, where that is not its path.
+        name: the name of ``source`` in messages, by default its path.
     """
 
     source: Path
@@ -62,23 +62,27 @@ class PairFiles:
 
     @property
     def shown(self) -> Path:
-        """What messages call the first file."""
+        """The name of the first file in messages."""
         return self.source if self.name is None else self.name
 
     def entries(self, split: str, folder: Path) -> list[dict[str, str]]:
-        """What the header keeps of the files.
+        """Return the header's entries for the files.
+
+        Args:
+            split: the name of the split.
+            folder: the prepared folder.
 
         Raises:
-            DataError: one cannot be read.
+            DataError: a file cannot be read.
         """
         entries = [source_entry(path, split, folder) for path in self.paths]
         return entries if self.name is None else [{**entries[0], "path": STANDARD_INPUT}]
 
     def check_unchanged(self, entries: Sequence[Mapping[str, str]]) -> None:
-        """Compare the files with what they were.
+        """Compare the files with their entries.
 
         Raises:
-            DataError: one has changed.
+            DataError: a file has changed.
         """
         for path, entry in zip(self.paths, entries, strict=True):
             if sha256_of_file(path) != entry["sha256"]:
@@ -86,19 +90,19 @@ class PairFiles:
 
 
 def read_pairs(files: PairFiles, notices: Notices) -> Iterator[RawPair]:
-    """Read pairs one after the other.
+    """Read pairs one by one.
 
-    Cost: time linear in the bytes, memory in the longest pair.
+    Cost: time linear in the number of bytes, memory of the longest pair.
 
     Raises:
         DataError: see the table above.
     """
     if files.target is None:
-        return _from_table(files.source, files.shown, notices)
-    return _from_two(files.source, files.target, notices)
+        return _read_tsv(files.source, files.shown, notices)
+    return _read_two_files(files.source, files.target, notices)
 
 
-def _from_two(source: Path, target: Path, notices: Notices) -> Iterator[RawPair]:
+def _read_two_files(source: Path, target: Path, notices: Notices) -> Iterator[RawPair]:
     sides = read_lines(source, notices), read_lines(target, notices)
     while True:
         left, right = (next(side, None) for side in sides)
@@ -117,13 +121,11 @@ def _text(line: Line, path: Path) -> Text:
 def _refuse_unequal(source: Path, target: Path, left: Line | None, right: Line | None) -> None:
     longer, shorter, line = (source, target, left) if left is not None else (target, source, right)
     assert line is not None
-    reason = (
-        f"has no counterpart: {shorter} ends after {line.number - 1} lines; nothing says which lines belong together"
-    )
+    reason = f"has no counterpart: {shorter} ends after {line.number - 1} lines; expected equally many lines"
     raise DataError(longer, reason, line.number, 1)
 
 
-def _from_table(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
+def _read_tsv(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
     for line in read_lines(path, notices, shown):
         source, *rest = line.text.split("\t")
         if len(rest) != 1:
@@ -137,12 +139,12 @@ def _from_table(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
 
 
 @contextmanager
-def found_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Iterator[dict[str, PairFiles]]:
-    """The files of each split; standard input is copied to a temporary file, since it is read twice.
+def open_pair_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Iterator[dict[str, PairFiles]]:
+    """Find the files of each split; standard input is copied to a temporary file, because it is read twice.
 
     Args:
-        splits: for each name two files, source and target, or one TSV; ``-`` is a TSV on standard input.
-        beside: the copy is made in this path's folder, where the prepared folder will need room in any case.
+        splits: maps names of splits to two files, source and target, or one TSV; ``-`` is a TSV on standard input.
+        beside: the copy is created next to this path, where the prepared folder needs the space in any case.
 
     Raises:
         UsageError: another number of files, or standard input for two splits.
@@ -155,7 +157,7 @@ def found_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Iterator[
             raise UsageError(f"{name}: standard input holds pairs, source TAB target; it cannot be one side")
     given = [name for name, paths in splits.items() if paths == (Path(STANDARD_INPUT),)]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)}: standard input can be one split only")
+        raise UsageError(f"{' and '.join(given)}: standard input can be used for one split only")
     files = {name: PairFiles(*paths) for name, paths in splits.items()}
     if not given:
         yield files

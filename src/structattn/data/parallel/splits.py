@@ -1,26 +1,25 @@
-"""A split of parallel text while it is prepared: it can be read again with the same outcome."""
+"""A split of parallel text during preparation; it is read twice, with the same result."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.folders.rare_words import RareWordCollector
-from structattn.data.parallel.filters import Pair, Rules, Tally, filtered_pairs, sampled_pairs
-from structattn.data.parallel.parallel_side import Sides
-from structattn.data.parallel.reading import PairFiles, Text
-from structattn.data.parallel.word_counts import UnitCounts
+from structattn.data.parallel.filters import Pair, PairCounts, SelectionRules, filter_pairs, sample_pairs
+from structattn.data.parallel.reading import PairFiles
+from structattn.data.parallel.word_counts import BoundedCounts
 from structattn.data.text.reading import Notices
-from structattn.data.tokenization.tokenizers import TextError, split_line
+from structattn.data.tokenization.tokenizers import locate_errors, split_line
 from structattn.support.errors import DataError
+from structattn.support.progress import track
 from structattn.support.special_tokens import UNK
 
-_ADVANCE_EVERY = 1000
-_SILENT = Notices(log=False)  # for all readings but the first, which has said everything
+_SILENT = Notices(log=False)  # for every pass but the first, which has collected all notices
 
 
 class EncodedPair(NamedTuple):
-    """A pair as ids, with its line, its normalised texts, and the numbers of its rare words where they are kept."""
+    """A pair of ids with its line number, its normalized lines, and the indices of its rare words if stored."""
 
     number: int
     source: list[int]
@@ -31,96 +30,95 @@ class EncodedPair(NamedTuple):
 
 @dataclass
 class Split:
-    """A split, and what its readings found.
+    """A split and the counts gathered while reading it.
 
     Args:
-        name: of the split.
-        files: where it is.
-        rules: which pairs are kept.
-        tally: of the first reading.
-        unknown: how many symbols of each side became ``<unk>`` when it was encoded.
+        name: the name of the split.
+        files: its files.
+        rules: which pairs are selected.
+        counts: the pairs of the first pass.
+        num_unknown: the number of ``<unk>`` on each side after encoding.
     """
 
     name: str
     files: PairFiles
-    rules: Rules
-    tally: Tally = field(default_factory=Tally)
-    unknown: list[int] = field(default_factory=lambda: [0, 0])
+    rules: SelectionRules
+    counts: PairCounts = field(default_factory=PairCounts)
+    num_unknown: list[int] = field(default_factory=lambda: [0, 0])
 
-    def survey(self, cut: Callable[[str], list[str]], counts: tuple[UnitCounts, UnitCounts] | None, notices: Notices,
-               advance: Callable[..., None]) -> None:  # fmt: skip
-        """Check every pair, tally them, and count the units of both sides where ``counts`` are given.
+    def survey(
+        self,
+        pretokenize: Callable[[str], list[str]],
+        word_counts: tuple[BoundedCounts, BoundedCounts] | None,
+        notices: Notices,
+        advance: Callable[..., None],
+    ) -> None:
+        """Check and count every pair.
+
+        Args:
+            pretokenize: splits a normalized line; fails on lines that cannot be encoded.
+            word_counts: for each side, updated with its lines; None to count no words.
+            notices: collects what was dropped.
+            advance: moves the progress bar.
 
         Raises:
             DataError: a file is refused, or no pair is left.
         """
         if self._samples:
-            kept = Tally()
-            for _ in filtered_pairs(self.files, self.rules, kept, notices):
+            unsampled = PairCounts()
+            for _ in filter_pairs(self.files, self.rules, unsampled, notices):
                 pass
-            self._total = kept.kept
-        for pair in advancing(self._pairs(self.tally, notices), advance):
-            for index, (line, place) in enumerate(((pair.source, pair.raw.source), (pair.target, pair.raw.target))):
-                with located(place, line):
-                    cut(line)
-                if counts is not None:
-                    counts[index].add(line)
-        self._check_some_left()
-        if self.tally.dropped:
-            told = f"{sum(self.tally.dropped.values())} of {self.tally.lines} pairs of {self.name} are dropped"
-            notices.say(f"{self.files.shown}: {told}: {self.tally.told()}")
+            self._total = unsampled.kept
+        for pair in track(self._pairs(self.counts, notices), advance):
+            for index, (line, text) in enumerate(((pair.source, pair.raw.source), (pair.target, pair.raw.target))):
+                with locate_errors(text.path, text.line, text.bytes_before, exact=line == text.text):
+                    pretokenize(line)
+                if word_counts is not None:
+                    word_counts[index].add(line)
+        self._check_not_empty()
+        if self.counts.dropped:
+            dropped = f"{self.counts.dropped.total()} of {self.counts.lines} pairs of {self.name} are dropped"
+            notices.add(f"{self.files.shown}: {dropped}: {self.counts.describe_dropped()}")
 
-    def encoded(
-        self, sides: Sides, rare: Sequence[RareWordCollector] | None, advance: Callable[..., None]
+    def encode(
+        self, sides: ParallelSides, rare: Sequence[RareWordCollector] | None, advance: Callable[..., None]
     ) -> Iterator[EncodedPair]:
-        """Read again, and encode; at level ``word`` the rare words of both sides are collected."""
-        for pair in advancing(self._pairs(Tally(), _SILENT), advance):
+        """Read the split again and encode it.
+
+        Args:
+            sides: the tokenizers.
+            rare: collects the rare words of both sides, at level ``word``.
+            advance: moves the progress bar.
+        """
+        for pair in track(self._pairs(PairCounts(), _SILENT), advance):
             ids = sides.source.tokenizer.encode(pair.source), sides.target.tokenizer.encode(pair.target)
-            for index, (side, numbers) in enumerate(zip((sides.source, sides.target), ids, strict=True)):
-                self.unknown[index] += numbers.count(UNK) if side.vocabulary.has_unknown else 0
+            for index, (side, tokens) in enumerate(zip((sides.source, sides.target), ids, strict=True)):
+                self.num_unknown[index] += tokens.count(UNK) if side.vocabulary.has_unknown else 0
             texts = pair.source, pair.target
-            yield EncodedPair(pair.number, *ids, texts, None if rare is None else _rare_numbers(rare, texts, ids))
+            yield EncodedPair(pair.number, *ids, texts, None if rare is None else _rare_indices(rare, texts, ids))
 
     @property
     def _samples(self) -> bool:
         return self.rules.training and self.rules.filters.sample is not None
 
-    def _pairs(self, tally: Tally, notices: Notices) -> Iterator[Pair]:
-        pairs = filtered_pairs(self.files, self.rules, tally, notices)
-        return sampled_pairs(pairs, self._total, self.rules.filters, tally) if self._samples else pairs
+    def _pairs(self, counts: PairCounts, notices: Notices) -> Iterator[Pair]:
+        pairs = filter_pairs(self.files, self.rules, counts, notices)
+        return sample_pairs(pairs, self._total, self.rules.filters, counts) if self._samples else pairs
 
-    def _check_some_left(self) -> None:
-        if not self.tally.lines:
-            what = "holds no lines" if self.rules.portion is None else f"none of its pairs fell to {self.name!r}"
-            raise DataError(self.files.shown, what)
-        if not self.tally.kept:
-            raise DataError(self.files.shown, f"all of its {self.tally.lines} pairs are dropped: {self.tally.told()}")
+    def _check_not_empty(self) -> None:
+        lines = self.counts.lines
+        if not lines:
+            held_out = f"none of its pairs was assigned to {self.name!r}"
+            raise DataError(self.files.shown, "holds no lines" if self.rules.portion is None else held_out)
+        if not self.counts.kept:
+            reason = f"all of its {lines} pairs are dropped: {self.counts.describe_dropped()}"
+            raise DataError(self.files.shown, reason)
 
 
-def _rare_numbers(
+def _rare_indices(
     rare: Sequence[RareWordCollector], texts: tuple[str, str], ids: tuple[list[int], list[int]]
 ) -> tuple[list[int], list[int]]:
     source, target = (
-        side.numbers(split_line("word", text), numbers) for side, text, numbers in zip(rare, texts, ids, strict=True)
+        side.add(split_line("word", text), tokens) for side, text, tokens in zip(rare, texts, ids, strict=True)
     )
     return source, target
-
-
-@contextmanager
-def located(place: Text, line: str) -> Iterator[None]:
-    """Add file and line to what is wrong with a text, and the column where normalisation has not moved it."""
-    try:
-        yield
-    except TextError as error:
-        column = error.column if line == place.text else 1
-        raise DataError(place.path, error.reason, place.line, place.bytes_before + column) from None
-
-
-def advancing(items: Iterable[Pair], advance: Callable[..., None]) -> Iterator[Pair]:
-    """The same items; the progress bar moves with them."""
-    count = 0
-    for count, item in enumerate(items, start=1):
-        yield item
-        if count % _ADVANCE_EVERY == 0:
-            advance(_ADVANCE_EVERY)
-    advance(count % _ADVANCE_EVERY)

@@ -1,4 +1,4 @@
-"""What a symbol of each side is, learnt from counted words."""
+"""Training of the tokenizers of parallel text from counted pre-tokens."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -6,33 +6,34 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
-from structattn.data.parallel.normalization import Normalization
-from structattn.data.parallel.parallel_side import PARALLEL_LEVELS, SUBWORD_LEVELS, Side, Sides
-from structattn.data.tokenization import BytePairs, SentencePieces, Subwords, learn_byte_pairs, learn_sentence_pieces
-from structattn.data.tokenization.byte_pairs import MARKERS
-from structattn.data.tokenization.spelling import speller_of
-from structattn.data.tokenization.subword_vocabulary import numbered
-from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, Tokenizer, split_line
+from structattn.data.folders.parallel_side import PARALLEL_LEVELS, SUBWORD_LEVELS, ParallelSide, ParallelSides
+from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.byte_pair_encoding import MARKERS, BytePairEncoding
+from structattn.data.tokenization.sentencepiece_model import SentencePieceModel
+from structattn.data.tokenization.subword_tokenizer import SubwordModel, build_subword_tokenizers
+from structattn.data.tokenization.subword_training import train_bpe, train_sentencepiece
+from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer, split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
+from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import UsageError
 
-_SENTENCE_PIECE: Final = "sentencepiece-"
+_SENTENCEPIECE: Final = "sentencepiece-"
 
 
 @dataclass(frozen=True)
-class Coding:
-    """What a symbol is.
+class TokenizerSettings:
+    """Settings of the tokenizers of parallel text.
 
     Args:
         level: ``bpe``, ``sentencepiece-bpe``, ``sentencepiece-unigram``, ``word``, ``character`` or ``byte``.
-        joint: whether both sides share what is learnt, and one numbering.
-        size: merges of ``bpe``; pieces of SentencePiece. Other levels do not use it.
-        threshold: subwords that occur less often on a side are not used on it but parted into smaller ones; rarer words
-            and characters become ``<unk>``. 0: none.
-        marker: for ``bpe``, see ``BytePairs``.
+        joint: whether both sides share the subword model and the vocabulary.
+        size: the number of merges for ``bpe``, of pieces for SentencePiece; unused at other levels.
+        threshold: the minimum count of a symbol on a side. Rarer subwords are split into smaller ones on that side;
+            rarer words and characters become ``<unk>``. 0 keeps all.
+        marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
 
     Raises:
-        UsageError: a value is impossible.
+        UsageError: a value is out of range.
     """
 
     level: str = "bpe"
@@ -46,71 +47,84 @@ class Coding:
             raise UsageError(f"level {self.level!r} is not one of {list(PARALLEL_LEVELS)}")
         if self.marker not in MARKERS:
             raise UsageError(f"marker {self.marker!r} is not one of {list(MARKERS)}")
-        for name, least in (("size", 0), ("threshold", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        for name, value in (("size", self.size), ("threshold", self.threshold)):
+            if value < 0:
+                raise UsageError(f"{name} is {value}; expected at least 0")
         if self.level == "byte" and self.threshold > 1:
-            raise UsageError("threshold has no meaning for bytes: all 256 are always numbered")
+            raise UsageError("threshold does not apply to bytes: the vocabulary always has all 256")
 
     def description(self) -> dict[str, Any]:
-        """What the header keeps: the fields that this level uses."""
+        """Return the fields that the header stores: those that the level uses."""
         unused = set[str]() if self.level == "bpe" else {"marker"}
         if self.level not in SUBWORD_LEVELS:
             unused |= {"size"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
     @property
-    def cut(self) -> Callable[[str], list[str]]:
-        """A normalised line to what is counted: words with their marks for subwords, else symbols."""
+    def pretokenize(self) -> Callable[[str], list[str]]:
+        """The function that splits a normalized line into pre-tokens (subwords) or symbols (other levels)."""
         if self.level == "bpe":
-            return BytePairs((), self.marker).units
+            return BytePairEncoding((), self.marker).pretokenize
         if self.level in SUBWORD_LEVELS:
-            return SentencePieces(b"").units
+            return SentencePieceModel(b"").pretokenize
         return partial(split_line, self.level)
 
 
 Counts = Mapping[str, int]
 
 
-def learn_sides(source: Counts, target: Counts, coding: Coding, normalization: Normalization) -> Sides:
-    """Learn from how often each of ``coding.cut`` occurs on each side of the training text.
+def train_tokenizers(
+    source: Counts, target: Counts, settings: TokenizerSettings, normalization: Normalization
+) -> ParallelSides:
+    """Train the tokenizers of both sides.
+
+    Args:
+        source: the counts of ``settings.pretokenize`` on the source side of the training text.
+        target: the same for the target side.
+        settings: the kind of tokenizer.
+        normalization: applied to lines before they are encoded.
 
     Raises:
-        UsageError: a library is missing.
+        UsageError: an optional library is not installed.
     """
-    learn = _subword_sides if coding.level in SUBWORD_LEVELS else _symbol_sides
-    groups = [[source, target]] if coding.joint else [[source], [target]]
-    found = [side for group in groups for side in learn(group, coding, normalization)]
-    return Sides(found[0], found[1], coding.level)
+    train = _train_subwords if settings.level in SUBWORD_LEVELS else _collect_symbols
+    groups = [[source, target]] if settings.joint else [[source], [target]]
+    found = [side for group in groups for side in train(group, settings, normalization)]
+    return ParallelSides(found[0], found[1], settings.level)
 
 
-def _subword_sides(sides: list[Counts], coding: Coding, normalization: Normalization) -> list[Side]:
-    subwords = _learnt(_total(sides), coding)
-    return [Side(tokenizer, normalization) for tokenizer in numbered(subwords, sides, coding.threshold)]
+def _train_subwords(
+    sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
+) -> list[ParallelSide]:
+    model = _train_subword_model(_total(sides), settings)
+    tokenizers = build_subword_tokenizers(model, sides, settings.threshold)
+    return [ParallelSide(tokenizer, normalization) for tokenizer in tokenizers]
 
 
 def _total(sides: list[Counts]) -> Counter[str]:
     total = Counter[str]()
     for counts in sides:
-        total.update(counts)  # unlike a sum, this keeps what was seen 0 times: characters of forgotten words
+        total.update(counts)  # unlike a sum, this keeps counts of 0: the characters of evicted words
     return total
 
 
-def _learnt(units: Counts, coding: Coding) -> Subwords:
-    if coding.level == "bpe":
-        return learn_byte_pairs(units, coding.size, coding.marker)
-    return learn_sentence_pieces(units, coding.size, coding.level.removeprefix(_SENTENCE_PIECE))
+def _train_subword_model(pretokens: Counts, settings: TokenizerSettings) -> SubwordModel:
+    if settings.level == "bpe":
+        return train_bpe(pretokens, settings.size, settings.marker)
+    return train_sentencepiece(pretokens, settings.size, settings.level.removeprefix(_SENTENCEPIECE))
 
 
-def _symbol_sides(sides: list[Counts], coding: Coding, normalization: Normalization) -> list[Side]:
-    """Words, characters or bytes: those that occur often enough on a side at least, and ``<unk>`` for new text."""
+def _collect_symbols(
+    sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
+) -> list[ParallelSide]:
+    """Take the words, characters or bytes that are frequent enough on at least one side, and ``<unk>``."""
     total = _total(sides)
-    if coding.level == "byte":
-        vocabulary = Vocabulary.of(BYTE_SYMBOLS)
+    if settings.level == "byte":
+        vocabulary = Vocabulary.from_symbols(BYTE_SYMBOLS)
     else:
-        least = max(1, coding.threshold)  # characters of forgotten words are counted 0 times
-        common = {symbol for counts in sides for symbol in counts if counts[symbol] >= least}
-        ranked = sorted(common - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
-        vocabulary = Vocabulary.of(ranked, unknown=True)
-    speller = speller_of(total) if coding.level == "word" else None
-    return [Side(Tokenizer(coding.level, vocabulary), normalization, speller) for _ in sides]
+        threshold = max(1, settings.threshold)  # the characters of evicted words have a count of 0
+        frequent = {symbol for counts in sides for symbol in counts if counts[symbol] >= threshold}
+        ranked = sorted(frequent - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
+        vocabulary = Vocabulary.from_symbols(ranked, unknown=True)
+    characters = WordCharacterTokenizer.from_counts(total) if settings.level == "word" else None
+    return [ParallelSide(SymbolTokenizer(settings.level, vocabulary), normalization, characters) for _ in sides]

@@ -1,43 +1,43 @@
-"""Counts the words of a text in bounded memory."""
+"""Counting the words of a text in bounded memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-MOST_UNITS: Final = 4_000_000
+DEFAULT_CAPACITY: Final = 4_000_000
 
 
-class UnitCounts:
-    """How often each unit of a text occurs.
+class BoundedCounts:
+    """Counts of the pre-tokens of a text, approximate beyond a capacity.
 
-    When more than ``most`` different ones have come, those seen least often are forgotten until half are left (Manku &
-    Motwani 2002 bound what that can miss), so memory does not grow with the text. Their characters are remembered.
+    When more than ``capacity`` distinct pre-tokens are held, the rarest are evicted until half of the capacity is left
+    (see Manku & Motwani 2002 for the error), so memory does not grow with the text. Their characters are kept.
 
     Args:
-        cut: a line to its units.
-        most: how many different units are held.
+        pretokenize: splits a line into pre-tokens.
+        capacity: the maximum number of distinct pre-tokens.
     """
 
-    def __init__(self, cut: Callable[[str], list[str]], most: int = MOST_UNITS) -> None:
-        self._cut, self._most = cut, most
+    def __init__(self, pretokenize: Callable[[str], list[str]], capacity: int = DEFAULT_CAPACITY) -> None:
+        self._pretokenize, self._capacity = pretokenize, capacity
         self.counts: Counter[str] = Counter()
-        self.forgotten = 0
+        self.num_evicted = 0
 
     def add(self, line: str) -> None:
-        """Count one line more."""
-        self.counts.update(self._cut(line))
-        if len(self.counts) > self._most:
-            self._forget()
+        """Count the pre-tokens of a line."""
+        self.counts.update(self._pretokenize(line))
+        if len(self.counts) > self._capacity:
+            self._evict()
 
-    def _forget(self) -> None:
-        ranked = sorted(self.counts, key=lambda unit: (-self.counts[unit], unit))
-        rare = [unit for unit in ranked[self._most // 2 :] if len(unit) > 1]
-        for unit in rare:
-            del self.counts[unit]
+    def _evict(self) -> None:
+        ranked = sorted(self.counts, key=lambda pretoken: (-self.counts[pretoken], pretoken))
+        rare = [pretoken for pretoken in ranked[self._capacity // 2 :] if len(pretoken) > 1]
+        for pretoken in rare:
+            del self.counts[pretoken]
         for character in _characters(rare):
             self.counts.setdefault(character, 0)
-        self.forgotten += len(rare)
+        self.num_evicted += len(rare)
 
 
-def _characters(units: Iterable[str]) -> set[str]:
-    return {character for unit in units for character in unit}
+def _characters(pretokens: Iterable[str]) -> set[str]:
+    return {character for pretoken in pretokens for character in pretoken}

@@ -1,13 +1,13 @@
-"""Strict reading of text files: bytes, cut at line feeds only, decoded as UTF-8 or refused with the place.
+"""Strict reading of text files: lines end at line feeds only and are decoded as UTF-8.
 
 | input                                  | outcome                                                            |
 |----------------------------------------|--------------------------------------------------------------------|
-| not UTF-8, or a NUL byte               | refused: file, line, byte column                                   |
+| invalid UTF-8, or a NUL byte           | refused with file, line and byte column                            |
 | a folder, a pipe, an unreadable file   | refused                                                            |
-| ``.gz`` truncated or damaged           | refused at the line and column at which the data end               |
-| byte-order mark at the start           | dropped, said once                                                 |
-| CR before LF                           | dropped, said once; any other CR is an ordinary character          |
-| U+0085, U+2028, VT, FF, FS, GS, RS ... | ordinary characters, though ``str.splitlines`` breaks lines there  |
+| truncated or damaged ``.gz``           | refused with the line and column at which the data end             |
+| byte-order mark at the start           | dropped with a notice                                              |
+| CR before LF                           | dropped with a notice; any other CR is an ordinary character       |
+| U+0085, U+2028, VT, FF, FS, GS, RS ... | ordinary characters, although ``str.splitlines`` splits there      |
 | no line feed at the end                | the last line counts like the others                               |
 """
 
@@ -27,14 +27,18 @@ _CHUNK = 1 << 16
 
 
 class Notices:
-    """What a user should know and need not act on; each notice is logged (unless ``log`` is false) and kept once."""
+    """Collects notices to the user, each of them once.
+
+    Args:
+        log: also log each notice as a warning.
+    """
 
     def __init__(self, log: bool = True) -> None:
         self._log = log
         self._messages: dict[str, None] = {}
 
-    def say(self, message: str) -> None:
-        """Log a message as a warning, unless it has been said."""
+    def add(self, message: str) -> None:
+        """Add a notice, unless it was added before."""
         if message not in self._messages:
             self._messages[message] = None
             if self._log:
@@ -42,12 +46,12 @@ class Notices:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """All that was said, in order."""
+        """All notices in order."""
         return tuple(self._messages)
 
 
 class Line(NamedTuple):
-    """A line of a file: its number, from 1; its text; how many bytes of the line (of a mark) stand before the text."""
+    """A line of a file: its number, counted from 1, its text, and the number of bytes (of a mark) before the text."""
 
     number: int
     text: str
@@ -55,14 +59,14 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterator[Line]:
-    """Read a text file line by line; a name that ends in ``.gz`` is decompressed.
+    """Read a text file line by line; a file whose name ends in ``.gz`` is decompressed.
+
+    Cost: time linear in the number of bytes, memory of the longest line.
 
     Args:
         path: the file.
-        notices: takes what the user should know.
-        name: what messages call the file, where that is not its path.
-
-    Cost: time linear in the bytes, memory in the longest line.
+        notices: collects what was dropped.
+        name: the name of the file in messages, by default its path.
 
     Raises:
         DataError: see the table above.
@@ -70,11 +74,16 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
     check_readable(path)
     shown = path if name is None else name
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        yield from lines_of(file, shown, notices)
+        yield from read_lines_from(file, shown, notices)
 
 
-def lines_of(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
-    """What ``read_lines`` gives, of an open file, standard input for instance; ``shown`` is what messages call it.
+def read_lines_from(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
+    """Read an open file, for example standard input, as ``read_lines`` does.
+
+    Args:
+        file: a file opened in binary mode.
+        shown: the name of the file in messages.
+        notices: collects what was dropped.
 
     Raises:
         DataError: see the table above.
@@ -82,16 +91,16 @@ def lines_of(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator
     for number, raw in enumerate(_raw_lines(file, shown), start=1):
         skipped = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
         if skipped:
-            notices.say(f"{shown}: the byte-order mark at the start is dropped")
+            notices.add(f"{shown}: the byte-order mark at the start is dropped")
             if len(raw) == skipped:
-                return  # nothing follows: an empty file
+                return  # nothing follows the mark: an empty file
         if raw.endswith(b"\r\n"):
-            notices.say(f"{shown}: lines end in CRLF; the CR is dropped")
-        yield Line(number, _decoded(raw, skipped, shown, number), skipped)
+            notices.add(f"{shown}: lines end in CRLF; the CR is dropped")
+        yield Line(number, _decode(raw, skipped, shown, number), skipped)
 
 
 def check_readable(path: Path) -> None:
-    """Check that a path is a file that can be opened, and read more than once.
+    """Check that a path is a regular file that can be opened.
 
     Raises:
         DataError: it is not.
@@ -100,7 +109,7 @@ def check_readable(path: Path) -> None:
         if path.is_dir():
             raise DataError(path, "is a directory; expected a text file")
         if path.exists() and not path.is_file():
-            raise DataError(path, "is not a regular file; it could not be read twice")
+            raise DataError(path, "is not a regular file, so it cannot be read twice")
         with path.open("rb"):
             pass
     except OSError as error:
@@ -108,8 +117,8 @@ def check_readable(path: Path) -> None:
 
 
 def _raw_lines(file: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
-    """The lines as bytes, each with its line feed; cut by hand, so that a failed read has an exact place."""
-    number, pending = 1, list[bytes]()  # parts of the line being gathered: joining them once keeps long lines linear
+    """Yield lines with their line feeds. Lines are split here, so that a failed read has an exact position."""
+    number, pending = 1, list[bytes]()  # chunks of the current line; joined once, so that long lines take linear time
     while True:
         try:
             chunk = file.read1(_CHUNK)
@@ -136,7 +145,7 @@ def _read_failure(error: Exception) -> str:
     return f"cannot be read further: {getattr(error, 'strerror', None) or error}"
 
 
-def _decoded(raw: bytes, skipped: int, path: Path, number: int) -> str:
+def _decode(raw: bytes, skipped: int, path: Path, number: int) -> str:
     ending = 2 if raw.endswith(b"\r\n") else int(raw.endswith(b"\n"))
     body = raw[skipped : len(raw) - ending]
     nul = body.find(b"\0")

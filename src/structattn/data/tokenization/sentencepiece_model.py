@@ -1,86 +1,81 @@
-"""Two changes to the bytes of a SentencePiece model.
+"""SentencePiece models (Kudo & Richardson 2018): a space is written ``▁`` and precedes its word."""
 
-The model is a protocol buffer (sentencepiece_model.proto): field 1, repeated, is a piece, in which field 1 is the text
-and field 3 the type; field 2 says how it was learnt, and begins with the path of the text.
-"""
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
 
-from collections.abc import Container, Iterator
+from structattn.data.tokenization.sentencepiece_proto import disable_pieces
+from structattn.support.errors import UsageError
 
-_PIECES, _LEARNING, _TEXT, _BYTES = 1, 2, 1, 2
-_UNUSED = bytes((3 << 3, 5))
+SPACE: Final = "▁"
+_NO_DROPOUT = "subword dropout needs level bpe: SentencePiece's random segmentation is not reproducible"
 
 
-def with_unused(model: bytes, kept: Container[str]) -> bytes:
-    """The same model; its pieces of more than one character that are not kept can no more come out.
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """A SentencePiece model whose pieces never cross spaces; implements ``SubwordModel``.
 
-    They get type 5, UNUSED, as by SentencePiece's own vocabulary restriction: a field given twice counts as given last.
+    As in SentencePiece itself, ``▁`` in the text is read as a space.
 
-    Raises:
-        ValueError: the bytes are no such model.
+    Args:
+        model: the bytes of the model file, a protocol buffer; loading it runs no code.
+        kept: the pieces that ``segment`` may return; None for all. Single characters are always allowed.
     """
-    changed = bytearray()
-    for index, (field, body) in enumerate(_fields(model)):
-        unused = index > 0 and field == _PIECES and _is_unused(body, kept)  # the first piece is <unk>
-        changed += _field(field, body + _UNUSED if unused else body)
-    return bytes(changed)
 
+    model: bytes = field(repr=False)
+    kept: frozenset[str] | None = None
 
-def without_path(model: bytes, path: str) -> bytes:
-    """The same model without the path of the text that it was learnt from, so that the same text gives the same bytes.
+    @cached_property
+    def _processor(self) -> Any:
+        try:
+            import sentencepiece
+        except ImportError as error:
+            reason = f"sentencepiece, which is not installed ({error}); pip install 'structattn[mt]'"
+            raise UsageError(f"this text was tokenized with the optional library {reason}") from None
+        model = self.model if self.kept is None else disable_pieces(self.model, self.kept)
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
 
-    Raises:
-        ValueError: the bytes are no such model.
-    """
-    found = _field(_TEXT, path.encode())
-    return b"".join(
-        _field(field, body.removeprefix(found) if field == _LEARNING else body) for field, body in _fields(model)
-    )
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """All pieces of the model."""
+        processor = self._processor
+        return tuple(processor.id_to_piece(index) for index in range(processor.get_piece_size()) if index)
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything that determines how a line is segmented."""
+        kept = None if self.kept is None else sorted(self.kept)
+        return hashlib.sha256(self.model + repr(kept).encode()).hexdigest()
 
-def _field(number: int, body: bytes) -> bytes:
-    return _number(number << 3 | _BYTES) + _number(len(body)) + body
+    def restrict(self, kept: Iterable[str]) -> "SentencePieceModel":
+        """Return the same model restricted to these pieces."""
+        return replace(self, kept=frozenset(kept))
 
+    def pretokenize(self, line: str) -> list[str]:
+        """Return the words of a line."""
+        return [word for word in line.replace(SPACE, " ").split(" ") if word]
 
-def _is_unused(piece: bytes, kept: Container[str]) -> bool:
-    text = _text(piece)
-    return len(text) > 1 and text not in kept
+    def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
+        """Segment a word into pieces.
 
+        Raises:
+            UsageError: dropout is requested.
+        """
+        if draws is not None or rate:
+            raise UsageError(_NO_DROPOUT)
+        pieces: list[str] = self._processor.encode(pretoken, out_type=str)
+        return pieces
 
-def _text(piece: bytes) -> str:
-    key, start = _varint(piece, 0)
-    length, start = _varint(piece, start)
-    if key != (_TEXT << 3 | _BYTES):
-        raise ValueError("a piece does not begin with its text")
-    return piece[start : start + length].decode()
+    def pretokens_of(self, pieces: Iterable[str]) -> list[str]:
+        """Refuse: only dropout needs the words that pieces came from.
 
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(_NO_DROPOUT)
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The number and content of each field of a message that has nothing but lengthy ones, as a model does."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        length, at = _varint(message, at)
-        if key & 7 != _BYTES or at + length > len(message):
-            raise ValueError(f"byte {at}: not a field of a model")
-        yield key >> 3, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number written in groups of seven bits, lowest first, and the index after it."""
-    value = shift = 0
-    while True:
-        if at >= len(message):
-            raise ValueError(f"byte {at}: the model ends within a number")
-        value |= (message[at] & 127) << shift
-        shift, at = shift + 7, at + 1
-        if message[at - 1] < 128:
-            return value, at
-
-
-def _number(value: int) -> bytes:
-    groups = bytearray()
-    while value > 127:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*groups, value))
+    def decode(self, pieces: Iterable[str]) -> str:
+        """Return the line that pieces stand for."""
+        return " ".join(word for word in "".join(pieces).split(SPACE) if word)

@@ -1,53 +1,67 @@
-"""Learnt subwords as files of a prepared folder."""
+"""Files of subword models in a prepared folder."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from structattn.data.tokenization.byte_pairs import BytePairs
-from structattn.data.tokenization.sentencepiece_tokenizer import SentencePieces
-from structattn.data.tokenization.subword_tokenizer import Subwords
+from structattn.data.tokenization.byte_pair_encoding import BytePairEncoding
+from structattn.data.tokenization.sentencepiece_model import SentencePieceModel
+from structattn.data.tokenization.subword_tokenizer import SubwordModel
 from structattn.support.errors import DataError
 
-BYTE_PAIRS_NAME, SENTENCE_PIECES_NAME = "subwords.json", "subwords.model"
+BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 
 
-def save_subwords(subwords: Subwords, folder: Path, prefix: str) -> None:
-    """Write ``subwords.json`` or ``subwords.model``, without what ``restricted`` added."""
-    if isinstance(subwords, BytePairs):
-        content = {"format_version": 1, "marker": subwords.marker, "merges": subwords.merges}
+def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
+    """Write ``subwords.json`` (BPE) or ``subwords.model`` (SentencePiece), without the restriction ``kept``.
+
+    Args:
+        model: the subword model.
+        folder: the prepared folder.
+        prefix: put before the file's name.
+
+    Raises:
+        TypeError: the model is neither a ``BytePairEncoding`` nor a ``SentencePieceModel``.
+    """
+    if isinstance(model, BytePairEncoding):
+        content = {"format_version": 1, "marker": model.marker, "merges": model.merges}
         text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
-        (folder / (prefix + BYTE_PAIRS_NAME)).write_bytes(text.encode())
-    elif isinstance(subwords, SentencePieces):
-        (folder / (prefix + SENTENCE_PIECES_NAME)).write_bytes(subwords.model)
+        (folder / (prefix + BPE_NAME)).write_bytes(text.encode())
+    elif isinstance(model, SentencePieceModel):
+        (folder / (prefix + SENTENCEPIECE_NAME)).write_bytes(model.model)
     else:
-        raise TypeError(f"no file holds {type(subwords).__name__}")
+        raise TypeError(f"no file format for {type(model).__name__}")
 
 
-def load_subwords(level: str, folder: Path, prefix: str) -> Subwords:
-    """Read what ``save_subwords`` wrote. Nothing that is read can run code.
+def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
+    """Read the file that ``save_subword_model`` wrote. Loading it runs no code.
+
+    Args:
+        level: ``bpe`` or one of the SentencePiece levels.
+        folder: the prepared folder.
+        prefix: put before the file's name.
 
     Raises:
         DataError: the file is missing or damaged.
     """
-    path = folder / (prefix + (BYTE_PAIRS_NAME if level == "bpe" else SENTENCE_PIECES_NAME))
+    path = folder / (prefix + (BPE_NAME if level == "bpe" else SENTENCEPIECE_NAME))
     try:
         content = path.read_bytes()
-        return _byte_pairs(json.loads(content)) if level == "bpe" else SentencePieces(content)
+        return _parse_merges(json.loads(content)) if level == "bpe" else SentencePieceModel(content)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(path, f"not a list of merges: {error!r}") from None
 
 
-def _byte_pairs(content: Any) -> BytePairs:
+def _parse_merges(content: Any) -> BytePairEncoding:
     if content["format_version"] != 1:
         raise ValueError(f"format version {content['format_version']!r}; this release reads version 1")
-    return BytePairs(tuple(_pair(merge) for merge in content["merges"]), content["marker"])
+    return BytePairEncoding(tuple(_parse_pair(merge) for merge in content["merges"]), content["marker"])
 
 
-def _pair(merge: Iterable[Any]) -> tuple[str, str]:
+def _parse_pair(merge: Iterable[Any]) -> tuple[str, str]:
     left, right = merge
     if not (isinstance(left, str) and isinstance(right, str) and left and right):
         raise ValueError(f"{merge!r} is not a pair of pieces")

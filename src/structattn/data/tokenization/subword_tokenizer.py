@@ -1,8 +1,9 @@
-"""Subwords with their numbers: lines to ids and back."""
+"""Subword tokenizers: a trained subword model with a vocabulary."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Protocol, SupportsInt
@@ -10,111 +11,151 @@ from typing import Protocol, SupportsInt
 import numpy as np
 from jaxtyping import Int32
 
-from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
-_REMEMBERED_UNITS = 1 << 17
+_CACHED_PRETOKENS = 1 << 17
 _DRAWS_AT_ONCE = 512
-_HOLE = "\n"  # stands for <unk> among pieces: no line and so no merge holds it
+_UNKNOWN_PIECE = "\n"  # stands for <unk> among pieces: no line, and so no merge, contains it
+_RESERVED = {*CONTROL_SYMBOLS, UNKNOWN_SYMBOL}
 
 
-class Subwords(Protocol):
-    """A learnt way to cut lines: ``BytePairs`` or ``SentencePieces``."""
+class SubwordModel(Protocol):
+    """A trained segmentation of lines into pieces: ``BytePairEncoding`` or ``SentencePieceModel``."""
 
     @property
-    def products(self) -> Iterable[str]:
-        """All pieces that were learnt."""
+    def pieces(self) -> Iterable[str]:
+        """All pieces that were learned."""
 
     @property
     def kept(self) -> frozenset[str] | None:
-        """The pieces that may come out; None where all may."""
+        """The pieces that ``segment`` may return; None for all."""
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of all that decides how a line is cut."""
+        """The SHA-256 of everything that determines how a line is segmented."""
 
-    def restricted(self, kept: Iterable[str]) -> "Subwords":
-        """The same, with only these pieces coming out."""
+    def restrict(self, kept: Iterable[str]) -> "SubwordModel":
+        """Return the same model restricted to these pieces."""
 
-    def units(self, line: str) -> list[str]:
-        """The stretches of a line that are cut independently of each other."""
+    def pretokenize(self, line: str) -> list[str]:
+        """Split a line into pre-tokens, which are segmented independently of each other."""
 
-    def segment(self, unit: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
-        """The pieces of a unit."""
+    def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
+        """Segment a pre-token into pieces, with dropout at ``rate`` > 0."""
 
-    def rejoined(self, pieces: Iterable[str]) -> list[str]:
-        """The units that pieces stand for."""
+    def pretokens_of(self, pieces: Iterable[str]) -> list[str]:
+        """Return the pre-tokens that pieces of a line came from."""
 
-    def text(self, pieces: Iterable[str]) -> str:
-        """The line that pieces stand for."""
+    def decode(self, pieces: Iterable[str]) -> str:
+        """Return the line that pieces stand for."""
 
 
 @dataclass(frozen=True)
 class SubwordTokenizer:
-    """Learnt subwords and their numbering.
+    """Tokenizer whose tokens are the pieces of a subword model; implements ``Tokenizer``.
 
     Args:
-        subwords: how lines are cut.
-        vocabulary: the pieces; it has ``<unk>``, for a character that none of them holds.
+        model: segments lines into pieces.
+        vocabulary: the pieces; it has ``<unk>``, for characters that occur in no piece.
     """
 
-    subwords: Subwords
+    model: SubwordModel
     vocabulary: Vocabulary
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of all that decides how a line becomes ids."""
-        return hashlib.sha256(json.dumps([self.subwords.digest, self.vocabulary.symbols]).encode()).hexdigest()
+        """The SHA-256 of everything that determines how a line is encoded."""
+        return hashlib.sha256(json.dumps([self.model.digest, self.vocabulary.symbols]).encode()).hexdigest()
 
     def encode(self, line: str) -> list[int]:
-        """The ids of a line, without ``<bos>`` and ``<eos>``.
+        """Return the ids of a line, without ``<bos>`` and ``<eos>``.
 
         Args:
-            line: words between single spaces, none at the ends.
+            line: words separated by single spaces, without leading or trailing spaces.
         """
-        return [number for unit in self.subwords.units(line) for number in self._ids(unit)]
+        return [token for pretoken in self.model.pretokenize(line) for token in self._cached_ids(pretoken)]
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """The line that ids stand for; control symbols are left out.
+        """Return the line that ids stand for, without control symbols.
 
         Raises:
             ValueError: an id is outside the vocabulary.
         """
-        return self.subwords.text(self.vocabulary.visible(ids))
+        return self.model.decode(self.vocabulary.symbols_of(ids))
 
-    def resegmented(
+    def resegment(
         self, ids: Iterable[SupportsInt], rate: float, generator: np.random.Generator
     ) -> Int32[np.ndarray, " length"]:
-        """The ids of the same line cut anew, with merges left out at random: BPE-dropout (Provilkov et al. 2020).
+        """Segment the same line again with merges dropped at random: BPE-dropout (Provilkov et al. 2020).
 
-        What is ``<unk>`` stays so. At rate 0 nothing changes, at rate 1 a line becomes its characters.
+        ``<unk>`` stays ``<unk>``. Rate 0 changes nothing; at rate 1 a line becomes its characters.
 
         Args:
-            ids: what ``encode`` gave.
-            rate: the probability with which each possible merge is left out.
-            generator: decides which.
+            ids: the output of ``encode``.
+            rate: the probability of dropping each possible merge, from 0 to 1.
+            generator: draws the dropped merges.
 
         Raises:
-            UsageError: these subwords allow no dropout; the message says why.
+            UsageError: the subword model does not support dropout.
         """
         if rate == 0.0:
-            return np.array([int(number) for number in ids], dtype=np.int32)
+            return np.array([int(token) for token in ids], dtype=np.int32)
         draws = _uniform(generator)
-        pieces = (_HOLE if int(number) == UNK else self.vocabulary.symbols[int(number)] for number in ids)
-        units = self.subwords.rejoined(pieces)
-        numbers = [number for unit in units for number in self._numbers(self.subwords.segment(unit, draws, rate))]
-        return np.array(numbers, dtype=np.int32)
+        pieces = (_UNKNOWN_PIECE if int(token) == UNK else self.vocabulary.symbols[int(token)] for token in ids)
+        pretokens = self.model.pretokens_of(pieces)
+        tokens = [token for each in pretokens for token in self._ids(self.model.segment(each, draws, rate))]
+        return np.array(tokens, dtype=np.int32)
 
     @cached_property
-    def _ids(self) -> Callable[[str], tuple[int, ...]]:
-        """The ids of a unit, those of the latest units remembered."""
-        return lru_cache(_REMEMBERED_UNITS)(lambda unit: tuple(self._numbers(self.subwords.segment(unit))))
+    def _cached_ids(self) -> Callable[[str], tuple[int, ...]]:
+        return lru_cache(_CACHED_PRETOKENS)(lambda pretoken: tuple(self._ids(self.model.segment(pretoken))))
 
-    def _numbers(self, pieces: Iterable[str]) -> list[int]:
-        known = self.vocabulary.id_of
-        return [number if (number := known.get(piece, UNK)) >= FIRST_SYMBOL else UNK for piece in pieces]
+    def _ids(self, pieces: Iterable[str]) -> list[int]:
+        id_of = self.vocabulary.id_of
+        return [token if (token := id_of.get(piece, UNK)) >= FIRST_SYMBOL else UNK for piece in pieces]
 
 
 def _uniform(generator: np.random.Generator) -> Iterator[float]:
     while True:
         yield from generator.random(_DRAWS_AT_ONCE).tolist()
+
+
+def build_subword_tokenizers(
+    model: SubwordModel, sides: Iterable[Mapping[str, int]], threshold: int = 0
+) -> list[SubwordTokenizer]:
+    """Build one tokenizer for each side, all with one shared vocabulary.
+
+    Without a threshold the vocabulary holds every learned piece and every character. With one, a piece that is rarer on
+    a side is not used there: its merge is undone, recursively (``--vocabulary-threshold`` of subword-nmt), and pieces
+    used on no side are left out of the vocabulary. Single characters are always allowed.
+
+    Pieces are ordered by descending count, ties by code point, after ``<unk>``. A piece with the name of a special
+    symbol is never used.
+
+    Args:
+        model: the trained subword model.
+        sides: for each side, the counts of the pre-tokens of its training text.
+        threshold: the minimum count of a piece on a side; 0 or 1 keeps all.
+    """
+    counted = [piece_counts(model, pretokens) for pretokens in sides]
+    characters = {character for counts in counted for piece in counts for character in piece}
+    learned = {*model.pieces, *characters, *(piece for counts in counted for piece in counts)} - _RESERVED
+    total = sum(counted, Counter[str]())  # drops counts of 0, so pieces that were never seen rank last
+    kept = [learned if threshold <= 1 else _frequent(counts, threshold) | characters for counts in counted]
+    ranked = sorted(set().union(*kept), key=lambda piece: (-total[piece], piece))
+    vocabulary = Vocabulary.from_symbols(ranked, unknown=True)
+    return [SubwordTokenizer(model.restrict(pieces), vocabulary) for pieces in kept]
+
+
+def piece_counts(model: SubwordModel, pretokens: Mapping[str, int]) -> Counter[str]:
+    """Count the pieces of a text, given the counts of its pre-tokens."""
+    counts: Counter[str] = Counter()
+    for pretoken, count in pretokens.items():
+        for piece in model.segment(pretoken):
+            counts[piece] += count
+    return counts
+
+
+def _frequent(counts: Mapping[str, int], threshold: int) -> set[str]:
+    return {piece for piece, count in counts.items() if count >= threshold} - _RESERVED

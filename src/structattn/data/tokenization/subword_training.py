@@ -1,111 +1,111 @@
-"""Learns subwords from counted words, with the libraries of the extra ``mt``.
+"""Training of subword models from counted pre-tokens.
 
-Only here are they asked for; a byte-pair encoding is applied without them.
+Training needs the optional libraries of ``structattn[mt]``; applying a byte-pair encoding does not.
 """
 
+import importlib
 import io
 import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from structattn.data.tokenization.byte_pairs import MARK, BytePairs
-from structattn.data.tokenization.sentencepiece_model import without_path
-from structattn.data.tokenization.sentencepiece_tokenizer import SPACE, SentencePieces
+from structattn.data.tokenization.byte_pair_encoding import MARK, BytePairEncoding
+from structattn.data.tokenization.sentencepiece_model import SPACE, SentencePieceModel
+from structattn.data.tokenization.sentencepiece_proto import remove_input_path
 from structattn.support.errors import UsageError
 
-_SEPARATOR = "\n"  # the one character that no line holds
-_REPEATED = 1000
-_ITS_OWN = "▅"  # U+2585: SentencePiece keeps it for itself and skips words that have it
-_LONGEST_WORD = 1 << 20  # bytes; SentencePiece would leave out what is longer than 4192
+_SEPARATOR = "\n"  # the one character that no line contains
+_REPETITIONS = 1000
+_RESERVED_CHARACTER = "▅"  # U+2585: SentencePiece reserves it and skips words that contain it
+_MAX_WORD_BYTES = 1 << 20  # SentencePiece's default would skip words of more than 4192 bytes
 
 
-def _needed(name: str) -> ModuleType:
+def _import_library(name: str) -> Any:
     try:
-        return __import__(name)
+        return importlib.import_module(name)
     except ImportError as error:
-        reason = f"{name} is not there ({error}); pip install 'structattn[mt]'"
-        raise UsageError(f"subwords are learnt with a library that is optional: {reason}") from None
+        reason = f"{name}, which is not installed ({error}); pip install 'structattn[mt]'"
+        raise UsageError(f"training subwords needs the optional library {reason}") from None
 
 
-def learn_byte_pairs(units: Mapping[str, int], merges: int, marker: str = "end") -> BytePairs:
-    """Learn merges: start from characters, and join the commonest pair of neighbours, again and again.
+def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end") -> BytePairEncoding:
+    """Train a byte-pair encoding: start from characters and repeatedly merge the most frequent adjacent pair.
 
-    Pairs are counted within units, each weighted by how often it occurs. Among equally common pairs the one with the
-    lower numbers is taken: characters are numbered by code point, merged pieces after them in their order.
-    Sennrich et al. (2016), algorithm 1; done by the library tokenizers.
+    Pairs are counted within pre-tokens, weighted by their counts. Ties go to the pair with the lower ids; characters
+    have ids by code point, merged pieces follow in their order. Sennrich et al. (2016), algorithm 1; computed by the
+    library tokenizers.
 
     Args:
-        units: how often each of ``BytePairs.units`` occurs.
-        merges: how many to learn; fewer where no two pieces stand beside each other any more.
-        marker: see ``BytePairs``.
+        pretokens: the counts of ``BytePairEncoding.pretokenize`` on the training text.
+        num_merges: the number of merges; fewer are learned if no adjacent pieces are left.
+        marker: see ``BytePairEncoding``.
 
     Raises:
         UsageError: the library is not installed.
     """
-    tokenizers: Any = _needed("tokenizers")
-    counts = _bare(units) if marker == "continuation" else units
-    characters = len(set().union(*counts))
-    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
-    learner.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=characters + merges, min_frequency=1, show_progress=False)
-    learner.train_from_iterator(_repeated(counts), trainer)
-    learnt = json.loads(learner.to_str())["model"]["merges"]
-    return BytePairs(tuple((left, right) for left, right in learnt), marker)
+    tokenizers = _import_library("tokenizers")
+    counts = _without_marks(pretokens) if marker == "continuation" else pretokens
+    num_characters = len(set().union(*counts))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=num_characters + num_merges, min_frequency=1, show_progress=False
+    )
+    tokenizer.train_from_iterator(_repeated(counts), trainer)
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return BytePairEncoding(tuple((left, right) for left, right in merges), marker)
 
 
-def _bare(units: Mapping[str, int]) -> Counter[str]:
+def _without_marks(pretokens: Mapping[str, int]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for unit, count in units.items():
-        counts[unit.removesuffix(MARK)] += count
+    for pretoken, count in pretokens.items():
+        counts[pretoken.removesuffix(MARK)] += count
     return counts
 
 
 def _repeated(counts: Mapping[str, int]) -> Iterator[str]:
-    """Each unit as often as it occurs, in portions: the library has no door for counts."""
-    for unit in sorted(counts):
-        portions, rest = divmod(counts[unit], _REPEATED)
-        portion = (unit + _SEPARATOR) * _REPEATED
-        for _ in range(portions):
-            yield portion
+    """Yield each pre-token as often as it occurs, in chunks: the library does not accept counts."""
+    for pretoken in sorted(counts):
+        chunks, rest = divmod(counts[pretoken], _REPETITIONS)
+        chunk = (pretoken + _SEPARATOR) * _REPETITIONS
+        for _ in range(chunks):
+            yield chunk
         if rest:
-            yield (unit + _SEPARATOR) * rest
+            yield (pretoken + _SEPARATOR) * rest
 
 
-def learn_sentence_pieces(units: Mapping[str, int], size: int, algorithm: str) -> SentencePieces:
-    """Learn pieces with SentencePiece (Kudo & Richardson 2018), every character covered, no normalisation.
+def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str) -> SentencePieceModel:
+    """Train a SentencePiece model (Kudo & Richardson 2018) that covers every character, without normalization.
 
     Args:
-        units: how often each of ``SentencePieces.units`` occurs.
-        size: the number of pieces, a soft limit: fewer where the text has no more.
+        pretokens: the counts of ``SentencePieceModel.pretokenize`` on the training text.
+        size: the number of pieces, a soft limit: fewer if the text has no more.
         algorithm: ``bpe`` or ``unigram`` (Kudo 2018).
 
     Raises:
-        UsageError: the library is not installed, or the size is below what the characters alone need.
+        UsageError: the library is not installed, or the size is too small for the characters alone.
     """
-    library: Any = _needed("sentencepiece")
+    sentencepiece = _import_library("sentencepiece")
     model = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         words = Path(folder, "words.tsv")
         with words.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{unit}\t{count}\n" for unit, count in sorted(units.items()))
+            file.writelines(f"{pretoken}\t{count}\n" for pretoken, count in sorted(pretokens.items()))
         try:
-            library.SentencePieceTrainer.train(
+            sentencepiece.SentencePieceTrainer.train(
                 input=str(words),
                 input_format="tsv",
                 model_writer=model,
                 model_type=algorithm,
                 vocab_size=size,
                 character_coverage=1.0,
-                required_chars="".join(
-                    sorted(set().union(*units) - {SPACE, _ITS_OWN})
-                ),  # else those of "<unk>" are missing
+                required_chars=_required_characters(pretokens),
                 normalization_rule_name="identity",
                 hard_vocab_limit=False,
-                max_sentence_length=_LONGEST_WORD,
+                max_sentence_length=_MAX_WORD_BYTES,
                 num_threads=1,
                 bos_id=-1,
                 eos_id=-1,
@@ -114,5 +114,10 @@ def learn_sentence_pieces(units: Mapping[str, int], size: int, algorithm: str) -
                 minloglevel=3,
             )
         except (RuntimeError, OSError) as error:
-            raise UsageError(f"SentencePiece learns no {size} pieces from this text: {error}") from None
-    return SentencePieces(without_path(model.getvalue(), str(words)))
+            raise UsageError(f"SentencePiece cannot learn {size} pieces from this text: {error}") from None
+    return SentencePieceModel(remove_input_path(model.getvalue(), str(words)))
+
+
+def _required_characters(pretokens: Mapping[str, int]) -> str:
+    """Return all characters; without this option SentencePiece omits those of the word ``<unk>``."""
+    return "".join(sorted(set().union(*pretokens) - {SPACE, _RESERVED_CHARACTER}))

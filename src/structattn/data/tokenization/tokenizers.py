@@ -1,26 +1,46 @@
-"""Lines of text to ids and back, by words, characters or bytes."""
+"""The tokenizer protocol, and tokenizers whose tokens are words, characters or bytes."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsInt
+from pathlib import Path
+from typing import Protocol, SupportsInt
 
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
-from structattn.support.errors import StructattnError
+from structattn.support.errors import DataError, StructattnError
 from structattn.support.special_tokens import UNK
 
 _WORD = re.compile(r"[^ \t]+")
 
 BYTE_SYMBOLS = tuple(chr(byte) if 0x20 <= byte < 0x7F else f"<0x{byte:02X}>" for byte in range(256))
-"""The symbol of each byte: itself where it is printable ASCII, else its number."""
+"""The symbol of each byte: the character itself for printable ASCII, otherwise its hexadecimal value."""
 
 _BYTE_OF = {symbol: byte for byte, symbol in enumerate(BYTE_SYMBOLS)}
 
 
+class Tokenizer(Protocol):
+    """Converts lines of text to token ids and back; implemented by ``SymbolTokenizer`` and ``SubwordTokenizer``."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The symbols and their ids."""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything that determines how a line is encoded."""
+
+    def encode(self, line: str) -> list[int]:
+        """Return the ids of a line, without ``<bos>`` and ``<eos>``."""
+
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
+        """Return the line that ids stand for, without control symbols."""
+
+
 class TextError(StructattnError):
-    """A line of text has no encoding.
+    """A line of text cannot be encoded.
 
     Args:
         reason: what was found, and what was expected.
@@ -32,11 +52,30 @@ class TextError(StructattnError):
         self.reason, self.column = reason, column
 
 
+@contextmanager
+def locate_errors(path: Path, line: int, bytes_before: int, *, exact: bool = True) -> Iterator[None]:
+    """Convert a ``TextError`` of a line into a ``DataError`` with file, line and column.
+
+    Args:
+        path: the file.
+        line: the number of the line, counted from 1.
+        bytes_before: the number of bytes of the line before the text.
+        exact: whether the text is as in the file; if it was normalized, the column is that of its start.
+
+    Raises:
+        DataError: instead of the ``TextError``.
+    """
+    try:
+        yield
+    except TextError as error:
+        raise DataError(path, error.reason, line, bytes_before + (error.column if exact else 1)) from None
+
+
 def _split_words(line: str) -> list[str]:
     return _WORD.findall(line)
 
 
-def _words_start(line: str, index: int) -> int:
+def _word_start(line: str, index: int) -> int:
     return [found.start() for found in _WORD.finditer(line)][index]
 
 
@@ -45,14 +84,14 @@ def _split_bytes(line: str) -> list[str]:
 
 
 def _join_bytes(symbols: Sequence[str]) -> str:
-    """A line; a line feed, which only a model can have put there, would make two of it."""
+    """Decode bytes as UTF-8. A line feed, which a model may generate, is replaced: the result must be one line."""
     parts = (bytes([_BYTE_OF[symbol]]) if symbol in _BYTE_OF else symbol.encode() for symbol in symbols)
     return b"".join(parts).decode(errors="replace").replace("\n", "\N{REPLACEMENT CHARACTER}")
 
 
 @dataclass(frozen=True)
 class Level:
-    """One way to cut a line: into symbols, back into a line, and the byte offset at which symbol i begins."""
+    """A unit of text: how to split a line into symbols, join them again, and find the byte offset of symbol i."""
 
     split: Callable[[str], list[str]]
     join: Callable[[Sequence[str]], str]
@@ -60,19 +99,18 @@ class Level:
 
 
 LEVELS: Mapping[str, Level] = {
-    "word": Level(_split_words, " ".join, lambda line, index: len(line[: _words_start(line, index)].encode())),
+    "word": Level(_split_words, " ".join, lambda line, index: len(line[: _word_start(line, index)].encode())),
     "character": Level(list, "".join, lambda line, index: len(line[:index].encode())),
     "byte": Level(_split_bytes, _join_bytes, lambda _line, index: index),
 }
-"""``word``: what stands between spaces and tabs, and nothing else parts words; ``character``: code points, spaces
-included; ``byte``: the bytes of UTF-8."""
+"""``word``: separated by spaces and tabs only; ``character``: code points, spaces included; ``byte``: UTF-8 bytes."""
 
 
-def level_named(name: object) -> Level:
-    """The level of that name.
+def get_level(name: object) -> Level:
+    """Return the level of that name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such level.
     """
     if not isinstance(name, str) or name not in LEVELS:
         raise ValueError(f"level {name!r} is not one of {sorted(LEVELS)}")
@@ -80,13 +118,13 @@ def level_named(name: object) -> Level:
 
 
 def split_line(level: str, line: str) -> list[str]:
-    """Cut a line into symbols.
+    """Split a line into symbols.
 
     Raises:
-        TextError: a word is spelt like ``<pad>``, ``<bos>`` or ``<eos>``. Numbering it as an ordinary word would need
-            a second symbol of that name, and taking it for the control symbol would let text end a sequence.
+        TextError: a word is ``<pad>``, ``<bos>`` or ``<eos>``. As an ordinary word it would need a second symbol of
+            that name, and as the control symbol it would let text end a sequence.
     """
-    symbols = level_named(level).split(line)
+    symbols = get_level(level).split(line)
     for control in CONTROL_SYMBOLS:
         if control in symbols:
             column = LEVELS[level].byte_offset(line, symbols.index(control)) + 1
@@ -95,19 +133,22 @@ def split_line(level: str, line: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Tokenizer:
-    """A level and a vocabulary: all that is needed to turn lines into ids and back.
+class SymbolTokenizer:
+    """Tokenizer whose tokens are words, characters or bytes.
 
     Args:
         level: ``word``, ``character`` or ``byte``.
-        vocabulary: the symbols; ids 0 to 2 never come out of ``encode``.
+        vocabulary: the symbols; ``encode`` never returns the ids 0 to 2.
+
+    Raises:
+        ValueError: there is no such level.
     """
 
     level: str
     vocabulary: Vocabulary
 
     def __post_init__(self) -> None:
-        level_named(self.level)
+        get_level(self.level)
 
     @cached_property
     def digest(self) -> str:
@@ -115,17 +156,17 @@ class Tokenizer:
         return tokenizer_digest(self.level, self.vocabulary)
 
     def encode(self, line: str) -> list[int]:
-        """The ids of a line's symbols, without ``<bos>`` and ``<eos>``.
+        """Return the ids of a line's symbols, without ``<bos>`` and ``<eos>``.
 
-        A symbol outside the vocabulary becomes ``<unk>`` where there is one; so does the word ``<unk>`` itself.
+        Out-of-vocabulary symbols become ``<unk>`` if the vocabulary has it; so does the word ``<unk>`` itself.
 
         Raises:
-            TextError: a symbol is outside a vocabulary without ``<unk>``, or spelt like a control symbol.
+            TextError: a symbol is not in a vocabulary without ``<unk>``, or is the name of a control symbol.
         """
         return self.encode_symbols(split_line(self.level, line), line)
 
     def encode_symbols(self, symbols: Sequence[str], line: str) -> list[int]:
-        """``encode`` for a line that has been cut by ``split_line`` already."""
+        """Encode a line that ``split_line`` has already split into ``symbols``."""
         id_of = self.vocabulary.id_of
         if self.vocabulary.has_unknown:
             return [id_of.get(symbol, UNK) for symbol in symbols]
@@ -138,17 +179,17 @@ class Tokenizer:
         raise TextError(reason, column)
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """The line that ids stand for; control symbols are left out, bytes that are not UTF-8 become U+FFFD.
+        """Return the line that ids stand for, without control symbols; invalid UTF-8 becomes U+FFFD.
 
-        Words are joined by single spaces, so ``decode(encode(line))`` is ``line`` up to spaces and unknown words.
+        Words are joined by single spaces, so ``decode(encode(line))`` is ``line`` up to spaces and ``<unk>``.
 
         Raises:
             ValueError: an id is outside the vocabulary.
         """
-        return LEVELS[self.level].join(self.vocabulary.visible(ids))
+        return LEVELS[self.level].join(self.vocabulary.symbols_of(ids))
 
 
-def chosen_vocabulary(
+def choose_vocabulary(
     level: str,
     counts: Mapping[str, int],
     *,
@@ -156,24 +197,25 @@ def chosen_vocabulary(
     max_symbols: int | None = None,
     held_out: Iterable[str] = (),
 ) -> Vocabulary:
-    """The vocabulary of a text: its symbols by falling count, equal counts by code point.
+    """Return the vocabulary of a text: its symbols by descending count, ties by code point.
 
-    There is an ``<unk>`` only where something needs it: a symbol of the text left out, one of ``held_out`` not in the
-    text, or the word ``<unk>`` in either. Bytes are always all 256, in their order, and need none.
+    It has ``<unk>`` only if needed: if a symbol of the text was left out, if one of ``held_out`` is not in the text, or
+    if either contains the word ``<unk>``. The vocabulary of bytes is always all 256 in numeric order.
 
     Args:
         level: ``word``, ``character`` or ``byte``.
-        counts: how often each symbol occurs in the training text.
-        min_count: symbols that occur less often are left out.
-        max_symbols: at most so many are kept, special symbols not counted.
-        held_out: the symbols of other texts that must be encodable.
+        counts: the number of occurrences of each symbol in the training text.
+        min_count: less frequent symbols are left out.
+        max_symbols: the maximum number of symbols, not counting special symbols.
+        held_out: symbols of other texts that must be encodable.
     """
     if level == "byte":
-        return Vocabulary.of(BYTE_SYMBOLS)
+        return Vocabulary.from_symbols(BYTE_SYMBOLS)
     ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
     kept = [symbol for symbol in ranked if counts[symbol] >= min_count and symbol != UNKNOWN_SYMBOL][:max_symbols]
     known = set(kept)
-    return Vocabulary.of(kept, unknown=len(kept) < len(counts) or any(symbol not in known for symbol in held_out))
+    unknown = len(kept) < len(counts) or any(symbol not in known for symbol in held_out)
+    return Vocabulary.from_symbols(kept, unknown=unknown)
 
 
 def build_tokenizer(
@@ -183,15 +225,22 @@ def build_tokenizer(
     min_count: int = 1,
     max_symbols: int | None = None,
     held_out: Iterable[str] = (),
-) -> Tokenizer:
-    """The tokenizer of a training text; see ``chosen_vocabulary`` for the options. ``held_out`` are other lines.
+) -> SymbolTokenizer:
+    """Build a tokenizer from training text.
+
+    Args:
+        level: ``word``, ``character`` or ``byte``.
+        lines: the training text.
+        min_count: see ``choose_vocabulary``, as for ``max_symbols``.
+        max_symbols: the maximum number of symbols.
+        held_out: lines of other texts that must be encodable.
 
     Raises:
-        TextError: a word is spelt like a control symbol.
+        TextError: a word is the name of a control symbol.
     """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(split_line(level, line))
     others = (symbol for line in held_out for symbol in split_line(level, line))
-    vocabulary = chosen_vocabulary(level, counts, min_count=min_count, max_symbols=max_symbols, held_out=others)
-    return Tokenizer(level, vocabulary)
+    vocabulary = choose_vocabulary(level, counts, min_count=min_count, max_symbols=max_symbols, held_out=others)
+    return SymbolTokenizer(level, vocabulary)

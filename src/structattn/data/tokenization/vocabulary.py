@@ -1,4 +1,4 @@
-"""The numbering of symbols: three control symbols, perhaps the unknown symbol, then the symbols of the text."""
+"""Vocabularies: three control symbols, optionally ``<unk>``, then the symbols of the text."""
 
 import hashlib
 import json
@@ -23,10 +23,10 @@ _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All symbols, the special ones included; a symbol's index is its id.
+    """All symbols, including the special ones; the index of a symbol is its id.
 
     Args:
-        symbols: ``<pad>``, ``<bos>``, ``<eos>``, perhaps ``<unk>``, then the symbols of the text, all different.
+        symbols: ``<pad>``, ``<bos>``, ``<eos>``, optionally ``<unk>``, then the symbols of the text, all distinct.
 
     Raises:
         ValueError: a special symbol is missing or misplaced, or a symbol is empty or occurs twice.
@@ -36,7 +36,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.symbols[:FIRST_SYMBOL] != CONTROL_SYMBOLS:
-            raise ValueError(f"a vocabulary begins with {CONTROL_SYMBOLS}, not with {self.symbols[:FIRST_SYMBOL]}")
+            raise ValueError(f"a vocabulary begins with {CONTROL_SYMBOLS}, but found {self.symbols[:FIRST_SYMBOL]}")
         if "" in self.symbols:
             raise ValueError(f"symbol {self.symbols.index('')} is empty")
         if UNKNOWN_SYMBOL in self.symbols[UNK + 1 :]:
@@ -46,63 +46,68 @@ class Vocabulary:
             raise ValueError(f"the symbol {twice!r} occurs twice")
 
     @classmethod
-    def of(cls, symbols: Iterable[str], unknown: bool = False) -> "Vocabulary":
-        """Put the special symbols before ``symbols``, ``<unk>`` among them where ``unknown`` is true."""
+    def from_symbols(cls, symbols: Iterable[str], unknown: bool = False) -> "Vocabulary":
+        """Create a vocabulary of the special symbols and ``symbols``.
+
+        Args:
+            symbols: the symbols of the text, in the order of their ids.
+            unknown: whether to include ``<unk>``.
+        """
         return cls((*CONTROL_SYMBOLS, *((UNKNOWN_SYMBOL,) if unknown else ()), *symbols))
 
     @property
     def size(self) -> int:
-        """The number of symbols, the special ones included."""
+        """The number of symbols, including the special ones."""
         return len(self.symbols)
 
     @cached_property
     def id_of(self) -> Mapping[str, int]:
-        """The id of each symbol, the special ones included."""
+        """The id of each symbol, including the special ones."""
         return MappingProxyType({symbol: index for index, symbol in enumerate(self.symbols)})
 
     @property
     def has_unknown(self) -> bool:
-        """Whether ``<unk>`` stands for symbols that have no id."""
+        """Whether ``<unk>`` stands for out-of-vocabulary symbols."""
         return self.symbols[UNK : UNK + 1] == (UNKNOWN_SYMBOL,)
 
-    def visible(self, ids: Iterable[SupportsInt]) -> list[str]:
-        """The symbols that ids stand for, control symbols left out.
+    def symbols_of(self, ids: Iterable[SupportsInt]) -> list[str]:
+        """Return the symbols of ids, without control symbols.
 
         Raises:
             ValueError: an id is outside the vocabulary.
         """
-        numbers = [int(number) for number in ids]
-        for number in numbers:
-            if not 0 <= number < self.size:
-                raise ValueError(f"id {number} is outside the vocabulary of {self.size} symbols")
-        return [self.symbols[number] for number in numbers if number >= FIRST_SYMBOL]
+        tokens = [int(token) for token in ids]
+        for token in tokens:
+            if not 0 <= token < self.size:
+                raise ValueError(f"id {token} is outside the vocabulary of {self.size} symbols")
+        return [self.symbols[token] for token in tokens if token >= FIRST_SYMBOL]
 
     def to_text(self) -> str:
-        r"""One symbol a line; ``\``, line feed and carriage return are written ``\\``, ``\n`` and ``\r``."""
+        r"""Write one symbol per line; ``\``, line feed and carriage return are escaped as ``\\``, ``\n`` and ``\r``."""
         return "".join(re.sub(r"[\\\n\r]", lambda found: _ESCAPES[found[0]], symbol) + "\n" for symbol in self.symbols)
 
     @classmethod
     def from_text(cls, text: str) -> "Vocabulary":
-        """Undo ``to_text``.
+        """Parse the output of ``to_text``.
 
         Raises:
-            ValueError: the text is not of that form; the message gives the line.
+            ValueError: the text is malformed; the message gives the line.
         """
         *lines, rest = text.split("\n")
         if rest:
-            raise ValueError(f"line {len(lines) + 1}: the last line has no line feed, so the text is truncated")
-        return cls(tuple(_unescaped(line, number) for number, line in enumerate(lines, start=1)))
+            raise ValueError(f"line {len(lines) + 1}: the last line has no line feed; the text is truncated")
+        return cls(tuple(_unescape(line, number) for number, line in enumerate(lines, start=1)))
 
     def save(self, path: Path) -> None:
-        """Write ``to_text`` to a file, whole or not at all."""
+        """Write ``to_text`` to a file atomically."""
         write_atomically(path, self.to_text())
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Read what ``save`` wrote.
+        """Read a file that ``save`` wrote.
 
         Raises:
-            DataError: the file cannot be read, or is no vocabulary.
+            DataError: the file cannot be read, or is not a vocabulary.
         """
         try:
             return cls.from_text(path.read_bytes().decode())
@@ -112,13 +117,13 @@ class Vocabulary:
             raise DataError(path, f"not a vocabulary: {error}") from None
 
 
-def _unescaped(line: str, number: int) -> str:
+def _unescape(line: str, number: int) -> str:
     if re.fullmatch(r"(?:[^\\]|\\[\\nr])*", line) is None:
         raise ValueError(f"line {number}: {line!r} has a backslash that is not followed by a backslash, n or r")
     return re.sub(r"\\.", lambda found: _UNESCAPES[found[0]], line)
 
 
 def tokenizer_digest(level: str, vocabulary: Vocabulary) -> str:
-    """The hexadecimal SHA-256 of all that decides how a line becomes ids: the level and the vocabulary."""
+    """Return the hexadecimal SHA-256 of the level and the vocabulary, which determine how a line is encoded."""
     description = json.dumps({"format_version": 1, "level": level, "vocabulary": vocabulary.symbols})
     return hashlib.sha256(description.encode()).hexdigest()

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from structattn.data.folders.writing import refuse_occupied, write_prepared
+from structattn.data.folders.writing import require_empty_folder, write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions.registry import transduction
 from structattn.data.transductions.transduction import Strings, Transduction
@@ -70,11 +70,11 @@ def prepare_transduction(
         DataError: the folder holds something already, or cannot be written.
     """
     folder, task = Path(folder), transduction(name)
-    refuse_occupied(folder)
+    require_empty_folder(folder)
     for lengths in (sizes.train_lengths, sizes.test_lengths):
         if not task.valid_lengths(*lengths):
             raise UsageError(f"{name}: has no strings of the lengths {lengths[0]} to {lengths[1]}")
-    vocabulary = Vocabulary.of(symbols_of(task))
+    vocabulary = Vocabulary.from_symbols(symbols_of(task))
     splits = {
         "valid": _pairs(task, vocabulary, sizes.train_lengths, sizes.valid_per_length, seed, "valid"),
         "test": _pairs(task, vocabulary, sizes.test_lengths, sizes.test_per_length, test_seed, "test"),

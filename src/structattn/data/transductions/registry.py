@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from structattn.data.transductions.context_free import CONTEXT_FREE
 from structattn.data.transductions.context_sensitive import CONTEXT_SENSITIVE
-from structattn.data.transductions.poses import completion, recognition
+from structattn.data.transductions.language_tasks import completion, recognition
 from structattn.data.transductions.regular import REGULAR
 from structattn.data.transductions.transduction import Transduction
 from structattn.support.errors import UsageError

@@ -11,7 +11,7 @@ from structattn.data.contrastive import Contrast
 from structattn.evaluation.run_files import write_analysis
 from structattn.evaluation.translation import make_pair_scorer
 from structattn.inference.runs import TrainedRun
-from structattn.metrics.proportions import Proportion, proportion
+from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.progress import progress
 
 BATCH_TOKENS = 4096
@@ -102,4 +102,4 @@ def _grouped(names: Sequence[str], right: Bool[np.ndarray, " pairs"]) -> dict[st
     groups: dict[str, list[bool]] = {}
     for name, outcome in zip(names, right.tolist(), strict=True):
         groups.setdefault(name, []).append(outcome)
-    return {name: proportion(outcomes) for name, outcomes in groups.items()}
+    return {name: wilson_interval(outcomes) for name, outcomes in groups.items()}

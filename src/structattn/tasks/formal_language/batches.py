@@ -1,6 +1,6 @@
 """Which batches suit strings of a formal language."""
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.training import Batches, PairBatches, StreamBatches
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.next_token.examples import BatchSettings

@@ -1,7 +1,7 @@
 """The lower bound of a split of strings, from their exact probabilities."""
 
-from structattn.data.folders.prepared import PreparedFolder
-from structattn.data.formal_languages import lower_bound
+from structattn.data.folders import PreparedFolder
+from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import DataError
 
 

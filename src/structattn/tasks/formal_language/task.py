@@ -1,6 +1,6 @@
 """The task of predicting the symbols of a formal language."""
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.tasks.formal_language.batches import checked_batches
 from structattn.tasks.formal_language.scores import split_lower_bound

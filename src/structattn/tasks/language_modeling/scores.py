@@ -1,6 +1,6 @@
 """Text has scores, but no lower bound: nobody knows its entropy."""
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 
 
 def split_lower_bound(prepared: PreparedFolder, split: str) -> None:

@@ -1,6 +1,6 @@
 """The task of predicting the tokens of text."""
 
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.tasks.language_modeling.batches import checked_batches
 from structattn.tasks.next_token.examples import examples_of

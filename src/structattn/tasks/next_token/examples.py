@@ -11,7 +11,7 @@ from structattn.data.batching.sequences import (
     stream_batches,
     token_batches,
 )
-from structattn.data.folders.prepared import PreparedFolder, Sequences
+from structattn.data.folders import PreparedFolder, Sequences
 from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError
 from structattn.support.seeds import derived_seed
@@ -55,7 +55,7 @@ class Examples:
     def _plan(self, batches: BatchSettings, epoch: int | None) -> list[Indices]:
         seed = derived_seed(self.seed, "batches")
         if isinstance(batches, StreamBatches):
-            return stream_batches(self.sequences.target_count, batches.length, batches.size, seed, epoch)
+            return stream_batches(self.sequences.num_targets, batches.length, batches.size, seed, epoch)
         if isinstance(batches, TokenBatches):
             return token_batches(self.sequences.lengths, batches.tokens, seed, epoch)
         return sequence_batches(self.sequences.lengths, batches.size, seed, epoch)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from structattn.data.batching.sequences import Batch
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction, transduction
 from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
@@ -95,7 +95,7 @@ def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
         raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; transduction needs {KIND!r}")
     extra = prepared.header.extra
     task = transduction(extra["transduction"])
-    if prepared.vocabulary != Vocabulary.of(symbols_of(task)):
+    if prepared.vocabulary != Vocabulary.from_symbols(symbols_of(task)):
         raise DataError(prepared.path, f"its symbols are not those of {task.name!r} in this version")
     low, high = extra["train_lengths"]
     return TransductionData(task, prepared.vocabulary, (low, high), seed)

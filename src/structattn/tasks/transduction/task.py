@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.data.batching.sequences import Batch, Indices
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.settings.training import SequenceBatches
 from structattn.support.errors import SettingsError

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from structattn.data.batching.pairs import Limited, PairBatch, make_pair_batch, pair_token_batches
+from structattn.data.batching.pairs import LimitedSide, PairBatch, make_pair_batch, pair_token_batches
 from structattn.data.batching.sequences import Indices
 from structattn.data.batching.subword_dropout import SubwordDropout
-from structattn.data.folders.prepared import Pairs, PreparedFolder
+from structattn.data.folders import Pairs, PreparedFolder
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError
 from structattn.support.seeds import derived_seed
@@ -30,7 +30,7 @@ class PairExamples:
 
     pairs: Pairs
     tokens: int
-    limited: Limited = "both"
+    limited: LimitedSide = "both"
     seed: int = 0
     dropout: SubwordDropout | None = None
 
@@ -80,7 +80,7 @@ def pairs_to_train_on(
     return PairExamples(_some_pairs(prepared, "train"), batches.tokens, batches.limited, seed, drawn)
 
 
-def pairs_to_score(prepared: PreparedFolder, split: str, tokens: int, limited: Limited) -> PairExamples:
+def pairs_to_score(prepared: PreparedFolder, split: str, tokens: int, limited: LimitedSide) -> PairExamples:
     """The pairs of any split, as they stand.
 
     Raises:

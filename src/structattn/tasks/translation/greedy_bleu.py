@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from structattn.data.batching.sequences import Indices
-from structattn.data.parallel.parallel_side import Sides
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.models import EncoderDecoder
 from structattn.tasks.translation.batches import PairExamples
@@ -14,7 +14,7 @@ from structattn.tasks.translation.predictions import spelt_source
 def greedy_bleu(
     model: EncoderDecoder,
     examples: PairExamples,
-    sides: Sides,
+    sides: ParallelSides,
     references: Sequence[str],
     metric: Any,
     after_batch: Callable[[], None] = lambda: None,
@@ -42,9 +42,9 @@ def greedy_bleu(
     return float(metric.corpus_score(texts, [list(references)]).score)
 
 
-def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices, sides: Sides) -> list[str]:
+def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices, sides: ParallelSides) -> list[str]:
     batch = examples.batch(numbers).to(next(model.parameters()).device)
-    source, rare = spelt_source(model, batch.source, batch.source_words)
+    source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
     start = start_translation(model, source, batch.source_lengths, rare)
     limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
     found = greedy_search(model, start, limits)

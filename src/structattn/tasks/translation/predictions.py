@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.spelled_words import Spelt
+from structattn.data.batching.unknown_words import UnknownWords
 from structattn.models import SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
@@ -55,20 +55,20 @@ class Predictions:
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     """What a model predicts of a batch, which need not be on its device."""
     batch = batch.to(next(model.parameters()).device)
-    source, rare = spelt_source(model, batch.source, batch.source_words)
+    source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
     classes, lengths = class_of(batch.targets), (batch.source_lengths, batch.lengths)
     if getattr(model, "spelling", None) is None:
         return Predictions(model(source, batch.inputs, *lengths, rare), classes)
-    words = _required(batch.target_words)
-    spellings = words.spellings[words.which[words.which > 0] - 1]
+    words = _required(batch.unknown_target_words)
+    spellings = words.characters[words.index[words.index > 0] - 1]
     spell: Any = model.with_spellings
-    found = spell(source, batch.inputs, words.which > 0, spellings[:, :-1], *lengths, rare)
-    rows = (words.which > 0).nonzero()[:, 0]
+    found = spell(source, batch.inputs, words.index > 0, spellings[:, :-1], *lengths, rare)
+    rows = (words.index > 0).nonzero()[:, 0]
     return Predictions(found[0], classes, found[1], class_of(spellings[:, 1:]), rows)
 
 
 def spelt_source(
-    model: torch.nn.Module, source: Int[Tensor, "batch source"], words: Spelt | None
+    model: torch.nn.Module, source: Int[Tensor, "batch source"], words: UnknownWords | None
 ) -> tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None]:
     """The source as a model reads it: a model that spells its source is given ids past the vocabulary for rare words.
 
@@ -79,10 +79,10 @@ def spelt_source(
     if not isinstance(embedding, SpelledEmbedding):
         return source, None
     words = _required(words)
-    return torch.where(words.which > 0, embedding.vocabulary_size - 1 + words.which, source), words.spellings
+    return torch.where(words.index > 0, embedding.vocabulary_size - 1 + words.index, source), words.characters
 
 
-def _required(words: Spelt | None) -> Spelt:
+def _required(words: UnknownWords | None) -> UnknownWords:
     if words is None:
         raise StructattnError("the model spells words, and the pairs have no spellings")
     return words

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Indices
-from structattn.data.folders.prepared import PreparedFolder
+from structattn.data.folders import PreparedFolder
 from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import BleuTokenizer

@@ -5,23 +5,24 @@ import unicodedata
 from collections import Counter
 from itertools import product
 
+import hypothesis
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.parallel.normalization import Normalization
-from structattn.data.parallel.parallel_side import load_sides, save_sides
-from structattn.data.parallel.tokenizer_training import Coding, learn_sides
+from structattn.data.folders.parallel_side import load_sides, save_sides
+from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
+from structattn.data.text.normalization import Normalization
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
 
-CODINGS = [
+SETTINGS = [
     *(
-        Coding("bpe", True, 30, threshold, marker)
+        TokenizerSettings("bpe", True, 30, threshold, marker)
         for marker in ("end", "start", "continuation")
         for threshold in (0, 2)
     ),
-    *(Coding(level) for level in ("word", "character", "byte")),
+    *(TokenizerSettings(level) for level in ("word", "character", "byte")),
 ]
 NFKC = Normalization()
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), max_size=40)
@@ -34,30 +35,30 @@ SCRIPTS = (
 MIXTURES = st.lists(st.sampled_from(SCRIPTS), max_size=12).map("".join)
 
 
-def learnt(lines, coding, normalization=NFKC):
-    counts = Counter(unit for line in lines for unit in coding.cut(normalization(line)))
-    return learn_sides(counts, counts, coding, normalization)
+def learnt(lines, settings, normalization=NFKC):
+    counts = Counter(unit for line in lines for unit in settings.pretokenize(normalization(line)))
+    return train_tokenizers(counts, counts, settings, normalization)
 
 
-def check_that_it_comes_back(line, coding, nfkc):
-    side = learnt([line, *SCRIPTS], coding, Normalization(nfkc)).source
+def check_that_it_comes_back(line, settings, nfkc):
+    side = learnt([line, *SCRIPTS], settings, Normalization(nfkc)).source
     ids = side.encode(line)
     text = (unicodedata.normalize("NFKC", line) if nfkc else line).replace("\t", " ")
-    assert coding.level == "byte" or UNK not in ids
+    assert settings.level == "byte" or UNK not in ids
     assert side.decode(ids) == re.sub(" +", " ", text).strip(" ")
     assert side.decode(ids) == side.normalization(line)
     assert side.encode(side.decode(ids)) == ids
 
 
-@pytest.mark.parametrize("coding", CODINGS, ids=str)
-def test_any_line_comes_back_normalised(coding):
-    if coding.level == "bpe":
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_any_line_comes_back_normalised(settings):
+    if settings.level == "bpe":
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
 
-    @settings(max_examples=150, deadline=None)
+    @hypothesis.settings(max_examples=150, deadline=None)
     @given(LINES | MIXTURES, st.booleans())
     def check(line, nfkc):
-        check_that_it_comes_back(line, coding, nfkc)
+        check_that_it_comes_back(line, settings, nfkc)
 
     check()
 
@@ -72,14 +73,14 @@ def test_normalising_is_done_after_once(line, nfkc, lowercase):
     assert "\t" not in once
 
 
-@pytest.mark.parametrize("coding", [*CODINGS, Coding("sentencepiece-unigram", size=200)], ids=str)
+@pytest.mark.parametrize("settings", [*SETTINGS, TokenizerSettings("sentencepiece-unigram", size=200)], ids=str)
 @pytest.mark.parametrize("joint", [True, False])
-def test_what_was_stored_codes_as_before(tmp_path, coding, joint):
-    if "bpe" in coding.level or "piece" in coding.level:
+def test_what_was_stored_codes_as_before(tmp_path, settings, joint):
+    if "bpe" in settings.level or "piece" in settings.level:
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
-    sides = learnt(SCRIPTS * 2, coding)
+    sides = learnt(SCRIPTS * 2, settings)
     save_sides(sides, tmp_path, joint)
-    description = {"level": coding.level, "joint": joint, "nfkc": True, "lowercase": False, **sides.digests()}
+    description = {"level": settings.level, "joint": joint, "nfkc": True, "lowercase": False, **sides.digests()}
     again = load_sides(tmp_path, description)
     assert again.digests() == sides.digests()
     line = " ".join(SCRIPTS)
@@ -90,10 +91,10 @@ def test_what_was_stored_codes_as_before(tmp_path, coding, joint):
 
 def test_digests_tell_languages_apart():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
-    codings = [*CODINGS, Coding("bpe", size=29), Coding("bpe", size=30, marker="none")]
+    all_settings = [*SETTINGS, TokenizerSettings("bpe", size=29), TokenizerSettings("bpe", size=30, marker="none")]
     found = [
-        learnt(SCRIPTS, coding, Normalization(*flags)).source.digest
-        for coding in codings
+        learnt(SCRIPTS, settings, Normalization(*flags)).source.digest
+        for settings in all_settings
         for flags in product((True, False), repeat=2)
     ]
     assert len(set(found)) == len(found)

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from structattn.data.folders.prepared import open_prepared, verify_sources
-from structattn.data.text.prepare import prepare_language_modeling
+from structattn.data.folders import open_prepared, verify_sources
+from structattn.data.language_modeling import prepare_language_modeling
 from structattn.support.errors import DataError, UsageError
 
 GOOD = b"a b\nb a\n"
@@ -148,7 +148,7 @@ def test_a_long_line_is_refused_in_sentence_mode(tmp_path):
     (tmp_path / "three").rmdir()
     error = refusal(tmp_path, train="b a\nä  b a\n", max_line_tokens=2)
     assert (error.line, error.column) == (2, 7)  # where the first word too many begins
-    assert "3 tokens in one line, where max_line_tokens allows 2" in error.reason
+    assert "3 tokens, but max_line_tokens is 2" in error.reason
     error = refusal(tmp_path, train="b a\näb a\n", max_line_tokens=3, level="character")
     assert (error.line, error.column) == (2, 5)
 
@@ -157,7 +157,7 @@ def test_a_line_of_a_million_tokens(tmp_path):
     text = b"a b\n" + b"a b " * 500_000 + b"\nb\n"
     error = refusal(tmp_path, train=text)
     assert (error.line, error.column) == (2, 200_001)
-    assert "1000000 tokens in one line, where max_line_tokens allows 100000" in error.reason
+    assert "1000000 tokens, but max_line_tokens is 100000" in error.reason
     prepared, notices = prepare(tmp_path, train=text, mode="stream")
     assert prepared.split("train").lengths.tolist() == [2, 1_000_000, 1]
     assert notices == ()
@@ -209,7 +209,7 @@ def test_words_that_train_lacks_are_unknown_and_said(tmp_path):
     assert prepared.split("valid")[0].tolist() == [4, 3, 3]
     assert prepared.header.extra["unknown_tokens"] == {"train": 0, "valid": 2, "test": 1}
     assert len(notices) == 1
-    assert notices[0].startswith("2 tokens of valid and 1 tokens of test are <unk>, which train does not hold")
+    assert notices[0].startswith("2 tokens of valid and 1 tokens of test are <unk>, which does not occur in train")
 
 
 def test_no_unknown_symbol_where_nothing_needs_it(tmp_path):
@@ -259,7 +259,7 @@ def test_an_occupied_folder_is_refused_before_anything_is_read(tmp_path):
 
 
 def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypatch):
-    import structattn.data.text.prepare as module
+    import structattn.data.language_modeling as module
 
     survey = module._survey
 

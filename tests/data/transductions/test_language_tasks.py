@@ -5,7 +5,7 @@ import pytest
 
 from structattn.data.formal_languages import FORMAL_LANGUAGES, formal_language
 from structattn.data.transductions import transduction
-from structattn.data.transductions.poses import COMPLETED
+from structattn.data.transductions.language_tasks import COMPLETED
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 

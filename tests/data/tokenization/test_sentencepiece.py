@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structattn.data.tokenization import SentencePieces, learn_sentence_pieces, numbered
-from structattn.data.tokenization.sentencepiece_model import with_unused
+from structattn.data.tokenization import SentencePieceModel, build_subword_tokenizers, train_sentencepiece
+from structattn.data.tokenization.sentencepiece_proto import disable_pieces
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import UNK
 
@@ -27,7 +27,7 @@ LINES = [
 
 def coded(algorithm, threshold=0, lines=LINES, size=60):
     units = Counter(unit for line in lines for unit in line.split(" "))
-    return numbered(learn_sentence_pieces(units, size, algorithm), [units], threshold)[0]
+    return build_subword_tokenizers(train_sentencepiece(units, size, algorithm), [units], threshold)[0]
 
 
 @pytest.mark.parametrize("threshold", [0, 2])
@@ -49,8 +49,8 @@ def test_lines_come_back(algorithm, threshold):
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 def test_only_common_pieces_and_characters_come_out(algorithm):
     free, tokenizer = coded(algorithm), coded(algorithm, 2)
-    counts = Counter(piece for line in LINES for piece in free.vocabulary.visible(free.encode(line)))
-    seen = {piece for line in LINES for piece in tokenizer.vocabulary.visible(tokenizer.encode(line))}
+    counts = Counter(piece for line in LINES for piece in free.vocabulary.symbols_of(free.encode(line)))
+    seen = {piece for line in LINES for piece in tokenizer.vocabulary.symbols_of(tokenizer.encode(line))}
     assert all(len(piece) == 1 or counts[piece] >= 2 for piece in seen)
     assert any(len(piece) > 1 for piece in seen)
     assert tokenizer.vocabulary.size < free.vocabulary.size
@@ -58,28 +58,28 @@ def test_only_common_pieces_and_characters_come_out(algorithm):
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 def test_learning_twice_gives_the_same_bytes(algorithm):
-    first, second = (coded(algorithm).subwords.model for _ in range(2))
+    first, second = (coded(algorithm).model.model for _ in range(2))
     assert first == second
     assert tempfile.gettempdir().encode() not in first
 
 
 def test_keeping_all_changes_nothing():
     tokenizer = coded("unigram")
-    assert with_unused(tokenizer.subwords.model, set(tokenizer.subwords.products)) == tokenizer.subwords.model
+    assert disable_pieces(tokenizer.model.model, set(tokenizer.model.pieces)) == tokenizer.model.model
 
 
 def test_an_unused_piece_of_bpe_is_parted_by_undoing_its_merge():
-    learnt = learn_sentence_pieces({"low": 9, "lot": 5, "lo": 3}, 40, "bpe")
+    learnt = train_sentencepiece({"low": 9, "lot": 5, "lo": 3}, 40, "bpe")
     assert learnt.segment("low") == ["▁low"]
-    kept = set(learnt.products) - {"▁low"}
-    assert learnt.restricted(kept).segment("low") == ["▁lo", "w"]
-    assert learnt.restricted(()).segment("low") == ["▁", "l", "o", "w"]
+    kept = set(learnt.pieces) - {"▁low"}
+    assert learnt.restrict(kept).segment("low") == ["▁lo", "w"]
+    assert learnt.restrict(()).segment("low") == ["▁", "l", "o", "w"]
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a", b"\x0a\x05ab", b"\x08\x01", b"\x0a\x80"])
 def test_a_damaged_model_is_no_model(damaged):
     with pytest.raises(ValueError, match="byte"):
-        with_unused(damaged, set())
+        disable_pieces(damaged, set())
 
 
 def test_an_unknown_character_is_unknown():
@@ -93,17 +93,17 @@ def test_its_own_mark_is_read_as_a_space():
 
 def test_dropout_is_refused():
     with pytest.raises(UsageError, match="needs level bpe"):
-        coded("bpe").resegmented([4, 5], 0.1, np.random.default_rng(0))
+        coded("bpe").resegment([4, 5], 0.1, np.random.default_rng(0))
 
 
 def test_an_impossible_size_is_refused():
-    with pytest.raises(UsageError, match="learns no 3 pieces"):
+    with pytest.raises(UsageError, match="cannot learn 3 pieces"):
         coded("unigram", size=3)
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    model = coded("bpe").subwords.model
+    model = coded("bpe").model.model
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    for act in (lambda: coded("bpe"), lambda: SentencePieces(model).segment("low")):
+    for act in (lambda: coded("bpe"), lambda: SentencePieceModel(model).segment("low")):
         with pytest.raises(UsageError, match=r"pip install 'structattn\[mt\]'"):
             act()

@@ -1,4 +1,4 @@
-"""How lines are made alike before anything else."""
+"""Normalization of lines before tokenization."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Normalization:
-    """Lines with single spaces between their words and none at their ends.
+    """Normalizes a line: Unicode form, case, and single spaces between words, none at the ends.
 
-    Spaces and tabs are what parts words; NFKC makes spaces of most others, such as U+00A0 and U+3000.
+    Words are separated by spaces and tabs; NFKC turns most other spaces, such as U+00A0 and U+3000, into spaces.
 
     Args:
-        nfkc: put lines into Unicode's NFKC.
-        lowercase: make letters small, once NFKC has made letters of what looks like them.
+        nfkc: apply Unicode normalization form NFKC.
+        lowercase: convert to lower case, after NFKC.
     """
 
     nfkc: bool = True
     lowercase: bool = False
 
     def __call__(self, line: str) -> str:
-        """The line, normalised; again to normalise it changes nothing."""
+        """Return the normalized line; normalizing it again changes nothing."""
         text = self._nfkc(line)
         if self.lowercase:
             text = self._nfkc(text.lower())
@@ -31,15 +31,15 @@ class Normalization:
         return unicodedata.normalize("NFKC", text) if self.nfkc else text
 
     def description(self) -> dict[str, bool]:
-        """What the header keeps."""
+        """Return the fields that the header of a prepared folder stores."""
         return asdict(self)
 
     @classmethod
-    def described(cls, description: Mapping[str, Any]) -> "Normalization":
-        """Undo ``description``; other keys are ignored.
+    def from_description(cls, description: Mapping[str, Any]) -> "Normalization":
+        """Restore what ``description`` returned; other keys are ignored.
 
         Raises:
-            ValueError: a field is missing, or not true or false.
+            ValueError: a field is missing or not a boolean.
         """
         values = {field.name: description.get(field.name) for field in fields(cls)}
         for name, value in values.items():

@@ -5,14 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from structattn.data.formal_languages import formal_language, lower_bound
+from structattn.data.formal_languages import formal_language
+from structattn.metrics.lower_bound import lower_bound
 from structattn.support.seeds import numpy_generator
 
 
 def test_by_hand():
-    bound = lower_bound([math.log(0.5), math.log(0.25)], [3, 5], number_of_lengths=4)
+    bound = lower_bound([math.log(0.5), math.log(0.25)], [3, 5], num_lengths=4)
     assert bound == pytest.approx((math.log(2) + math.log(4) + 2 * math.log(4)) / (4 + 6))
-    assert lower_bound([0.0], [9], number_of_lengths=1) == 0
+    assert lower_bound([0.0], [9], num_lengths=1) == 0
 
 
 def test_a_string_outside_the_language_has_no_finite_bound():
@@ -24,7 +25,7 @@ def test_a_string_outside_the_language_has_no_finite_bound():
     [
         ([], [], 1, "N >= 1"),
         ([-1.0], [1, 2], 1, "expected equal"),
-        ([-1.0], [1], 0, "number_of_lengths is 0"),
+        ([-1.0], [1], 0, "num_lengths is 0"),
         ([-1.0, 0.5], [1, 1], 1, "log-probability 1 is 0.5"),
         ([math.nan], [1], 1, "log-probability 0 is nan"),
     ],

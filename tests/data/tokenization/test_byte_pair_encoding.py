@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structattn.data.tokenization import BytePairs, learn_byte_pairs, numbered
-from structattn.data.tokenization.byte_pairs import LONGEST_UNIT, MARKERS
+from structattn.data.tokenization import BytePairEncoding, build_subword_tokenizers, train_bpe
+from structattn.data.tokenization.byte_pair_encoding import MARKERS, MAX_PRETOKEN_LENGTH
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import UNK
 
@@ -23,13 +23,13 @@ LINES = st.lists(st.text(CHARACTERS, min_size=1, max_size=9), max_size=7).map(" 
 
 def coded(lines, size=30, marker="end", threshold=0):
     """A tokenizer learnt from lines."""
-    units = Counter(unit for line in lines for unit in BytePairs((), marker).units(line))
-    return numbered(learn_byte_pairs(units, size, marker), [units], threshold)[0]
+    units = Counter(unit for line in lines for unit in BytePairEncoding((), marker).pretokenize(line))
+    return build_subword_tokenizers(train_bpe(units, size, marker), [units], threshold)[0]
 
 
 def test_the_lectures_merges_in_order():
-    assert learn_byte_pairs(LECTURE, 3, "none").merges == (("e", "s"), ("es", "t"), ("l", "o"))
-    assert learn_byte_pairs(LECTURE, 4, "none").merges[3] == ("lo", "w")
+    assert train_bpe(LECTURE, 3, "none").merges == (("e", "s"), ("es", "t"), ("l", "o"))
+    assert train_bpe(LECTURE, 4, "none").merges[3] == ("lo", "w")
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_the_lectures_merges_in_order():
     [("lowest", "lo w est"), ("newer", "n e w e r"), ("est", "est"), ("lolo", "lo lo"), ("sest", "s est")],
 )
 def test_the_lectures_merges_applied(word, pieces):
-    assert learn_byte_pairs(LECTURE, 3, "none").segment(word) == pieces.split(" ")
+    assert train_bpe(LECTURE, 3, "none").segment(word) == pieces.split(" ")
 
 
 def test_with_an_end_of_word_symbol_the_third_merge_is_another():
     units = {f"{word} ": count for word, count in LECTURE.items()}
-    merged = learn_byte_pairs(units, 3, "end")
+    merged = train_bpe(units, 3, "end")
     assert ("l", "o") not in merged.merges
     assert merged.segment("widest ")[-1] == "est "
 
@@ -50,19 +50,19 @@ def test_with_an_end_of_word_symbol_the_third_merge_is_another():
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.integers(0, 12))
 def test_learning_is_the_definition(definition, words, count):
-    assert list(learn_byte_pairs(words, count, "none").merges) == definition.learn(words, count)
+    assert list(train_bpe(words, count, "none").merges) == definition.learn(words, count)
 
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.text("abcde ", max_size=20))
 def test_applying_is_the_definition(definition, words, unit):
-    merged = learn_byte_pairs(words, 12, "none")
+    merged = train_bpe(words, 12, "none")
     assert merged.segment(unit) == definition.apply(list(merged.merges), unit)
 
 
 @pytest.mark.parametrize(("text", "pieces"), [("aaa", "aa a"), ("aaaaa", "aa aa a"), ("baaab", "b aa a b")])
 def test_a_pair_that_overlaps_itself_is_joined_from_the_left(text, pieces):
-    assert BytePairs((("a", "a"),), "none").segment(text) == pieces.split(" ")
+    assert BytePairEncoding((("a", "a"),), "none").segment(text) == pieces.split(" ")
 
 
 @settings(max_examples=150, deadline=None)
@@ -86,7 +86,7 @@ def test_without_a_marker_all_but_the_spaces_comes_back(line):
 def test_dropout_keeps_the_line_and_repeats_itself(line, marker, rate, seed):
     tokenizer = coded([line, CHARACTERS], marker=marker)
     ids = tokenizer.encode(line)
-    first, second = (tokenizer.resegmented(ids, rate, np.random.default_rng(seed)).tolist() for _ in range(2))
+    first, second = (tokenizer.resegment(ids, rate, np.random.default_rng(seed)).tolist() for _ in range(2))
     assert first == second
     assert tokenizer.decode(first) == line
     assert UNK not in first
@@ -95,13 +95,13 @@ def test_dropout_keeps_the_line_and_repeats_itself(line, marker, rate, seed):
 def test_the_ends_of_dropout():
     tokenizer = coded(["lowest lower newest"], 50)
     ids = tokenizer.encode("lowest lower")
-    assert tokenizer.resegmented(ids, 0.0, np.random.default_rng(0)).tolist() == ids
-    letters = tokenizer.resegmented(ids, 1.0, np.random.default_rng(0))
-    assert tokenizer.vocabulary.visible(letters) == list("lowest lower ")
+    assert tokenizer.resegment(ids, 0.0, np.random.default_rng(0)).tolist() == ids
+    letters = tokenizer.resegment(ids, 1.0, np.random.default_rng(0))
+    assert tokenizer.vocabulary.symbols_of(letters) == list("lowest lower ")
 
 
 def test_each_possible_merge_is_left_out_with_the_rate():
-    merged, draws = BytePairs((("a", "b"),), "none"), iter(np.random.default_rng(1).random(10**6).tolist())
+    merged, draws = BytePairEncoding((("a", "b"),), "none"), iter(np.random.default_rng(1).random(10**6).tolist())
     joined = sum(merged.segment("ab", draws, 0.3) == ["ab"] for _ in range(20_000)) / 20_000
     assert abs(joined - 0.7) < 0.015  # more than four standard deviations
     # Both pairs of "abab" are drawn anew at each step: the word is done at the first step that leaves out all.
@@ -113,30 +113,30 @@ def test_dropout_leaves_the_unknown_alone():
     tokenizer = coded(["ab ab"], 5)
     ids = tokenizer.encode("aqb ab")
     assert tokenizer.decode(ids) == "a<unk>b ab"
-    again = tokenizer.resegmented(ids, 0.5, np.random.default_rng(2)).tolist()
+    again = tokenizer.resegment(ids, 0.5, np.random.default_rng(2)).tolist()
     assert tokenizer.decode(again) == "a<unk>b ab"
 
 
 def test_dropout_without_a_marker_is_refused():
     tokenizer = coded(["ab ab"], 5, "none")
     with pytest.raises(UsageError, match="needs a marker"):
-        tokenizer.resegmented([4], 0.5, np.random.default_rng(0))
+        tokenizer.resegment([4], 0.5, np.random.default_rng(0))
 
 
 def test_rare_pieces_are_parted_by_undoing_their_merges():
-    merged = learn_byte_pairs({**LECTURE, "estate": 1}, 6, "none")
+    merged = train_bpe({**LECTURE, "estate": 1}, 6, "none")
     assert merged.segment("lowest") != ("est", "low")
-    common = merged.restricted({"es", "lo"})
+    common = merged.restrict({"es", "lo"})
     assert common.segment("lowest") == ["lo", "w", "es", "t"]
-    assert merged.restricted(()).segment("lowest") == list("lowest")
+    assert merged.restrict(()).segment("lowest") == list("lowest")
 
 
 @pytest.mark.parametrize("marker", MARKERS)
 def test_only_common_pieces_and_characters_come_out(marker):
     lines = ["the lowest of the low"] * 3 + ["the newest"] * 2 + ["widest"]
     free, tokenizer = coded(lines, 60, marker), coded(lines, 60, marker, threshold=3)
-    counts = Counter(piece for line in lines for piece in free.vocabulary.visible(free.encode(line)))
-    seen = {piece for line in lines for piece in tokenizer.vocabulary.visible(tokenizer.encode(line))}
+    counts = Counter(piece for line in lines for piece in free.vocabulary.symbols_of(free.encode(line)))
+    seen = {piece for line in lines for piece in tokenizer.vocabulary.symbols_of(tokenizer.encode(line))}
     assert all(len(piece) == 1 or counts[piece] >= 3 for piece in seen)
     assert set(tokenizer.vocabulary.symbols[4:]) == {p for p in counts if counts[p] >= 3} | set("".join(counts))
     assert max(map(len, seen)) > 1
@@ -145,12 +145,12 @@ def test_only_common_pieces_and_characters_come_out(marker):
 
 def test_sides_have_their_own_thresholds_in_one_numbering():
     units = Counter({"low ": 9, "lower ": 1}), Counter({"low ": 1, "lower ": 9})
-    source, target = numbered(learn_byte_pairs(units[0] + units[1], 20, "end"), units, 5)
+    source, target = build_subword_tokenizers(train_bpe(units[0] + units[1], 20, "end"), units, 5)
     assert source.vocabulary is target.vocabulary
-    assert source.vocabulary.visible(source.encode("low")) == ["low "]
-    assert target.vocabulary.visible(target.encode("lower")) == ["lower "]
-    assert "low " not in target.vocabulary.visible(target.encode("low"))
-    assert "lower " not in source.vocabulary.visible(source.encode("lower"))
+    assert source.vocabulary.symbols_of(source.encode("low")) == ["low "]
+    assert target.vocabulary.symbols_of(target.encode("lower")) == ["lower "]
+    assert "low " not in target.vocabulary.symbols_of(target.encode("low"))
+    assert "lower " not in source.vocabulary.symbols_of(source.encode("lower"))
 
 
 def test_names_of_special_symbols_are_ordinary_text():
@@ -165,17 +165,17 @@ def test_names_of_special_symbols_are_ordinary_text():
 def test_a_very_long_word_is_cut_and_comes_back():
     word = "ab" * 50_000
     tokenizer = coded([word, "cd"], 40)
-    assert len(BytePairs(()).units(word)) == -(-len(word) // LONGEST_UNIT)
+    assert len(BytePairEncoding(()).pretokenize(word)) == -(-len(word) // MAX_PRETOKEN_LENGTH)
     assert tokenizer.decode(tokenizer.encode(f"cd {word} cd")) == f"cd {word} cd"
 
 
 def test_an_unknown_marker_is_refused():
     with pytest.raises(ValueError, match="'@@' is not one of"):
-        BytePairs((), "@@")
+        BytePairEncoding((), "@@")
 
 
 def test_learning_without_the_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(UsageError, match=r"tokenizers is not there .* pip install 'structattn\[mt\]'"):
-        learn_byte_pairs(LECTURE, 3)
-    assert BytePairs((("l", "o"),), "none").segment("low") == ["lo", "w"]  # applying needs none
+    with pytest.raises(UsageError, match=r"tokenizers, which is not installed .* pip install 'structattn\[mt\]'"):
+        train_bpe(LECTURE, 3)
+    assert BytePairEncoding((("l", "o"),), "none").segment("low") == ["lo", "w"]  # applying needs none

@@ -1,0 +1,149 @@
+"""A context-free language: strings of it, and how probable they and their lengths are."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+from structattn.data.formal_languages import parsing
+from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray, binary_rules
+from structattn.data.formal_languages.grammar import Grammar
+from structattn.data.formal_languages.length_table import LengthTable, length_table
+from structattn.data.formal_languages.normal_form import Reading, normal_form
+from structattn.data.formal_languages.sampling import Sampler
+
+
+class ContextFreeLanguage:
+    """The strings of a probabilistic context-free grammar G, with their exact probabilities.
+
+    Strings are arrays of indices into ``alphabet``. Tables over lengths are made when first needed, and made anew
+    where a longer string is asked for; they change no result.
+
+    Args:
+        name: for messages.
+        reading: ``faithful``, P is the grammar's; ``reference``, P is that of the code behind the published numbers.
+            See ``structattn.data.formal_languages.normal_form``.
+        grammar: with weights that sum to 1 per left-hand side.
+    """
+
+    def __init__(self, name: str, reading: Reading, grammar: Grammar) -> None:
+        self.name, self.reading, self.grammar = name, reading, grammar
+        normal = normal_form(grammar, reading)
+        self._rules = binary_rules(normal.grammar)
+        self._log_empty = math.log(normal.empty) if normal.empty else -math.inf
+        self._made: tuple[LengthTable, Sampler] | None = None
+
+    def __repr__(self) -> str:
+        return f"formal_language({self.name!r}, {self.reading!r})"
+
+    @property
+    def alphabet(self) -> tuple[str, ...]:
+        """The terminals; a string holds indices into them."""
+        return self.grammar.alphabet
+
+    def _tables(self, longest: int) -> tuple[LengthTable, Sampler]:
+        if self._made is None or self._made[0].longest < longest:
+            table = length_table(self._rules, max(longest, 1))
+            self._made = table, Sampler(table)
+        return self._made
+
+    def log_length_probability(self, length: int) -> float:
+        """The logarithm of P(a string has that length), the sum over all of them; -inf where there is none.
+
+        Raises:
+            ValueError: ``length`` is negative.
+        """
+        if length < 0:
+            raise ValueError(f"length is {length}; expected at least 0")
+        return self._log_empty if length == 0 else float(self._tables(length)[0].log_lengths[length])
+
+    def valid_lengths(self, low: int, high: int) -> list[int]:
+        """The lengths in low..high, both included, of which there are strings.
+
+        Raises:
+            ValueError: not 0 <= low <= high.
+        """
+        if not 0 <= low <= high:
+            raise ValueError(f"lengths {low} to {high}; expected 0 <= low <= high")
+        self._tables(high)  # once, not once a length
+        return [length for length in range(low, high + 1) if self.log_length_probability(length) > -math.inf]
+
+    def sample(self, length: int, count: int, generator: Generator) -> IndexArray:
+        """Draw ``count`` strings of a length, (count, length), from P(string | length).
+
+        Raises:
+            ValueError: there is no string of that length, or ``count`` is negative.
+        """
+        if count < 0:
+            raise ValueError(f"count is {count}; expected at least 0")
+        self._require_strings(length)
+        sizes = np.full(count, length, dtype=np.int64)
+        return self._terminals(sizes, generator).reshape(count, length)
+
+    def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
+        """Draw one string of each of the lengths, (N,); faster than one by one.
+
+        Raises:
+            ValueError: there is no string of one of the lengths.
+        """
+        sizes = np.asarray(lengths, dtype=np.int64)
+        return np.split(self._terminals(sizes, generator), np.cumsum(sizes)[:-1]) if sizes.size else []
+
+    def _terminals(self, sizes: IndexArray, generator: Generator) -> IndexArray:
+        _, sampler = self._tables(int(sizes.max(initial=1)))
+        for length in np.unique(sizes):
+            self._require_strings(int(length))
+        return sampler.sample(sizes[sizes > 0], generator)
+
+    def _require_strings(self, length: int) -> None:
+        if self.log_length_probability(length) == -math.inf:
+            raise ValueError(f"{self.name} ({self.reading}) has no string of length {length}")
+
+    def log_probabilities(
+        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
+    ) -> FloatArray:
+        """The logarithm of each string's probability, (N,) nats, over all derivations; -inf outside the language.
+
+        Cost: O(T^3) a string of length T at most; see ``structattn.data.formal_languages.parsing``.
+
+        Args:
+            strings: indices into ``alphabet``, of any lengths.
+            advance: called with a number of strings whenever so many more are done.
+
+        Raises:
+            ValueError: an index is outside the alphabet, or a probability outside the range of float64.
+        """
+        for index, string in enumerate(strings):
+            self._require_indices(index, np.asarray(string))
+        found = np.full(len(strings), self._log_empty)
+        solid = [index for index, string in enumerate(strings) if len(string)]
+        if solid:
+            parts = [np.asarray(strings[index]) for index in solid]
+            found[solid] = parsing.log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
+        return found
+
+    def _require_indices(self, index: int, string: NDArray[np.integer]) -> None:
+        if string.ndim != 1 or not (string.size == 0 or np.issubdtype(string.dtype, np.integer)):
+            raise ValueError(f"string {index} is {string.dtype} of shape {string.shape}; expected integers (length,)")
+        outside = string[(string < 0) | (string >= len(self.alphabet))]
+        if outside.size:
+            raise ValueError(f"string {index} holds {outside[0]}; expected 0 to {len(self.alphabet) - 1}")
+
+    def _nats_per_symbol(self, length: int) -> float:
+        """About -log P(string) / length for strings of at most that length; 0 where there is none."""
+        valid = [size for size in self.valid_lengths(1, length)[-1:] if size]
+        return (self.derivation_entropy(valid[0]) - self.log_length_probability(valid[0])) / valid[0] if valid else 0.0
+
+    def derivation_entropy(self, length: int) -> float:
+        """The entropy, in nats, of the derivation of a string of that length.
+
+        It is E[-log P(string | length)] in the unambiguous languages (all but ``padded-reversal`` and
+        ``hardest-cfl``), and more than that in the ambiguous ones.
+
+        Raises:
+            ValueError: there is no string of that length.
+        """
+        self._require_strings(length)
+        return float(self._tables(length)[0].derivation_entropies[length]) if length else 0.0
