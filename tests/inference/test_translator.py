@@ -130,8 +130,11 @@ def test_the_command_samples(place):
     runner, arguments = CliRunner(), ["translate", str(place / "run"), "--temperature", "4", "--n-best", "6"]
     found = [runner.invoke(app, [*arguments, "--seed", seed], input=b"zwei eins\n").stdout for seed in "112"]
     assert found[0] == found[1] != found[2]
-    assert len(found[0].splitlines()) == 6, "so many are drawn, whatever the beam is"
-    for wrong, message in ((["--beam", "2"], "draw instead"), (["--top-p", "0"], "top_p=0.0; expected more than 0")):
+    assert len(found[0].splitlines()) == 6, "the number of samples does not depend on the beam"
+    for wrong, message in (
+        (["--beam", "2"], "expected options of one kind"),
+        (["--top-p", "0"], "top_p=0.0; expected more than 0"),
+    ):
         refused = runner.invoke(app, [*arguments, *wrong], input=b"zwei\n")
         assert refused.exit_code == 2
         assert message in refused.output

@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints ``best``, ``last``, ``best-5``, ``last-5`` mean, and the mean of their weights."""
+"""Checkpoints of a run by name (``best``, ``last``, ``best-5``, ``last-5``), and the average of their weights."""
 
 import json
 import re
@@ -13,45 +13,45 @@ from structattn.runs.ranking import best_updates
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import CheckpointError, UsageError
 
-_WHICH = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
+_NAME = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
 
 
-def checkpoints_of(folder: Path, which: str = "best") -> list[Path]:
-    """The folders of the checkpoints that are meant, the newest first.
+def checkpoints_of(run_dir: Path, name: str = "best") -> list[Path]:
+    """Return the folders of the named checkpoints, the newest first.
 
     Args:
-        folder: a run folder.
-        which: ``best``, of the best validation, by cross-entropy or by BLEU; ``last``, the newest; ``last-K``, the K
-            newest; ``best-K``, the K best, which a run keeps that is to be evaluated so.
+        run_dir: the run folder.
+        name: ``best``: with the best validation score, cross-entropy or BLEU; ``last``: the newest; ``last-K``: the K
+            newest; ``best-K``: the K best, which a run keeps if its settings name them for evaluation.
 
     Raises:
-        CheckpointError: there are not so many, or not all of them were kept.
-        UsageError: ``which`` is another word.
+        CheckpointError: there are fewer than K, or not all of them were kept.
+        UsageError: ``name`` is none of these.
     """
-    match = _WHICH.fullmatch(which)
+    match = _NAME.fullmatch(name)
     if not match:
-        raise UsageError(f"checkpoint {which!r} is not one of best, last, best-K, last-K")
-    run, count = RunFolder(folder), int(match[2] or 1)
-    if which == "best":
+        raise UsageError(f"checkpoint {name!r} is not one of best, last, best-K, last-K")
+    run, count = RunFolder(run_dir), int(match[2] or 1)
+    if name == "best":
         updates = [_best_update(run.best)]
     elif match[1] == "last":
         updates = sorted(checkpoint_updates(run.checkpoints))[-count:]
     else:
         updates = _best_updates(run, count)
     if len(updates) < count:
-        raise CheckpointError(
-            f"{run.checkpoints}: holds {len(updates) or 'no'} checkpoints of those asked for: {which}"
-        )
+        raise CheckpointError(f"{run.checkpoints}: {name} needs {count} checkpoints; there are {len(updates)}")
     return [run.checkpoints / str(update) for update in sorted(updates, reverse=True)]
 
 
 def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
-    """The mean of the weights of several checkpoints of one run, summed in float64, and the manifest of the first.
+    """Return the average of the weights of several checkpoints of one run, and the manifest of the first.
 
-    What is no floating-point number is that of the first. Cost: the memory of three models, however many they are.
+    Sums are in float64. Tensors of integers are those of the first checkpoint. All digests are verified.
+
+    Cost: the memory of three models, for any number of checkpoints.
 
     Raises:
-        CheckpointError: one is damaged, or belongs to other data.
+        CheckpointError: a checkpoint is damaged, or was trained on other data than the first.
     """
     manifest = read_manifest(folders[0])
     first = read_tensors(folders[0], MODEL_NAME, manifest)
@@ -62,7 +62,7 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
         other = read_manifest(folder)
         if other.data_digest != manifest.data_digest:
             raise CheckpointError(
-                f"{folder}: belongs to data with digest {other.data_digest}, not {manifest.data_digest}"
+                f"{folder}: was trained on data with digest {other.data_digest}; expected {manifest.data_digest}"
             )
         weights = read_tensors(folder, MODEL_NAME, other)
         for name, total in sums.items():
@@ -74,11 +74,11 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
 def _best_updates(run: RunFolder, count: int) -> list[int]:
     kept = checkpoint_updates(run.checkpoints)
     best = best_updates(run.events, count, max(kept, default=0))
-    gone = sorted({*best} - {*kept})
-    if gone:
+    missing = sorted({*best} - {*kept})
+    if missing:
         raise CheckpointError(
-            f"{run.checkpoints}: the checkpoint of update {gone[0]}, one of the {count} best, was not kept; training "
-            f"keeps them where the run's evaluation.checkpoint is best-{count}; best and last-K may be used"
+            f"{run.checkpoints}: the checkpoint of update {missing[0]}, one of the {count} best, was not kept; "
+            f"training keeps the {count} best if evaluation.checkpoint is best-{count}; best and last-K are available"
         )
     return best
 
@@ -88,10 +88,10 @@ def _best_update(path: Path) -> int:
         update = json.loads(path.read_bytes())["update"]
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} is missing: the run has not been validated yet; the last checkpoint may be used"
+            f"{path} is missing: the run has not been validated yet; use the last checkpoint"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: does not name a checkpoint: {error!r}") from None
     if not isinstance(update, int):
-        raise CheckpointError(f"{path}: update is {update!r}; expected a number")
+        raise CheckpointError(f"{path}: update is {update!r}; expected an integer")
     return update
