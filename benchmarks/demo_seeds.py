@@ -37,8 +37,8 @@ def main() -> None:
             for beginning in arguments.beginnings:
                 for model, settings in MODELS.items():
                     folder = Path(name) / f"{model}-{beginning}-{seed}"
-                    value = difference(data, {**settings, "initial_embedding": beginning}, seed, folder)
-                    rows.append({"seed": seed, "initial_embedding": beginning, "model": model, "difference": value})
+                    value = difference(data, {**settings, "embedding_init": beginning}, seed, folder)
+                    rows.append({"seed": seed, "embedding_init": beginning, "model": model, "difference": value})
                     print(json.dumps(rows[-1]), flush=True)
     if arguments.output:
         result = {"command": "python benchmarks/demo_seeds.py", "arguments": vars(arguments), "rows": rows}

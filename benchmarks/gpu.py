@@ -64,7 +64,7 @@ def operators() -> dict[str, dict[str, dict[str, float]]]:
 
 def training_step(layers: str, length: int) -> Callable[[], object]:
     """One update of a language model on a batch of sentences of one length."""
-    sizes = {"width": 256, "feedforward_width": 1024, "heads": 8, "layers": layers, "tied": True}
+    sizes = {"d_model": 256, "d_ff": 1024, "num_heads": 8, "layers": layers, "tied_embeddings": True}
     model = build_language_model(LanguageModelSettings.model_validate(sizes), Words(CLASSES + 2)).cuda().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     tokens = torch.randint(3, CLASSES + 2, (SENTENCES, length + 1), device="cuda")

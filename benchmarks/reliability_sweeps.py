@@ -42,7 +42,7 @@ def sweep_of(trials: int, updates: int) -> dict[str, Any]:
                 "test_lengths": [10, 12],
                 "seed": 1,
             },
-            "model": {"width": 16, "feedforward_width": 16, "heads": 2},
+            "model": {"d_model": 16, "d_ff": 16, "num_heads": 2},
             "training": {"max_updates": updates, "checkpoint_every": updates // 5},
         },
         "grid": {"model": {name: {"model.layers": layers} for name, layers in models.items()}},

@@ -13,22 +13,22 @@ from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.step import Update, training_step
 
 MODELS = {
-    "Tf": {"width": 32, "feedforward_width": 64, "layers": "5"},
-    "Tf+Sup": {"width": 32, "feedforward_width": 64, "layers": "2.superposition-32.2"},
-    "Tf+Nd 2-3-5": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-2-3-5.2"},
-    "Tf+Nd 3-3-5": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-3-3-5.2"},
-    "LSTM": {"kind": "lstm", "units": 100},
-    "LSTM+Sup": {"kind": "lstm", "units": 93, "stack": "superposition-10"},
-    "LSTM+Nd 2-3-5": {"kind": "lstm", "units": 64, "stack": "nondeterministic-2-3-5"},
-    "LSTM+Nd 3-3-5": {"kind": "lstm", "units": 64, "stack": "nondeterministic-3-3-5"},
+    "Tf": {"d_model": 32, "d_ff": 64, "layers": "5"},
+    "Tf+Sup": {"d_model": 32, "d_ff": 64, "layers": "2.superposition-32.2"},
+    "Tf+Nd 2-3-5": {"d_model": 28, "d_ff": 56, "layers": "2.nondeterministic-2-3-5.2"},
+    "Tf+Nd 3-3-5": {"d_model": 28, "d_ff": 56, "layers": "2.nondeterministic-3-3-5.2"},
+    "LSTM": {"kind": "lstm", "hidden_size": 100},
+    "LSTM+Sup": {"kind": "lstm", "hidden_size": 93, "stack": "superposition-10"},
+    "LSTM+Nd 2-3-5": {"kind": "lstm", "hidden_size": 64, "stack": "nondeterministic-2-3-5"},
+    "LSTM+Nd 3-3-5": {"kind": "lstm", "hidden_size": 64, "stack": "nondeterministic-3-3-5"},
 }
 
 
 TASK_TRANSFORMER = {
     "kind": "masked",
-    "width": 64,
-    "feedforward_width": 256,
-    "heads": 8,
+    "d_model": 64,
+    "d_ff": 256,
+    "num_heads": 8,
     "positions": "none",
     "norm": "post",
     "bias": False,
@@ -46,7 +46,7 @@ def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
     data = folder / f"reversals-{length}"
     if not data.exists():
         prepare_transduction(data, "reverse-string", sizes=TransductionSizes((length, length), (length, length), 1, 1))
-    training = {"batches": {"kind": "sequences", "size": 32}, "loss": "token_mean"}
+    training = {"batches": {"kind": "sequences", "batch_size": 32}, "loss": "token_mean"}
     tree = {"task": "masked_transduction", "data": str(data), "model": POINTER_MODELS[model], "training": training}
     return _step(folder / model, resolve_settings(tree), np.arange(32))
 
@@ -64,5 +64,5 @@ def step_of_model(model: str, length: int, folder: Path) -> Callable[[], object]
 def _step(folder: Path, settings: RunSettings, examples: np.ndarray) -> Callable[[], object]:
     plan = make_plan(RunFolder(folder), settings)
     learner = initial_learner(plan)
-    update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.clip_norm)
+    update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.max_grad_norm)
     return lambda: training_step(learner, plan.task, update)

@@ -73,7 +73,7 @@ def memory_of_update(folder: Path, tokens: int) -> float:
     )
     batch = plan.task.batch(longest[: max(int((sizes <= tokens).sum()), 1)])
     try:
-        training_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.clip_norm))
+        training_step(learner, plan.task, Update(1, [batch], 1e-4, settings.training.max_grad_norm))
     except torch.cuda.OutOfMemoryError:
         return float("inf")
     if learner.device.type == "cuda":

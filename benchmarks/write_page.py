@@ -124,8 +124,8 @@ def seeds(results: dict[str, Any]) -> str:
     """Validation differences after one epoch."""
     rows = results["rows"]
     columns = sorted({row["seed"] for row in rows})
-    kinds = sorted({(row["model"], row["initial_embedding"]) for row in rows}, reverse=True)
-    values = {(row["model"], row["initial_embedding"], row["seed"]): row["difference"] for row in rows}
+    kinds = sorted({(row["model"], row["embedding_init"]) for row in rows}, reverse=True)
+    values = {(row["model"], row["embedding_init"], row["seed"]): row["difference"] for row in rows}
     names = {"normal": "N(0, 1)", "uniform": "U(-0.1, 0.1)"}
     body = [
         (model, names[beginning], *(f"{values[model, beginning, seed]:.4f}" for seed in columns))

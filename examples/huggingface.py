@@ -34,8 +34,8 @@ CLOSING = {"(": ")", "[": "]"}
 SPECIAL = {"vocab_size": len(TOKENS), "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
 STACKS = {
     "stack pointer": PointerStack(),
-    "superposition": SuperpositionStack(vector=16),
-    "nondeterministic": NondeterministicStack(states=2, symbols=3, vector=4),
+    "superposition": SuperpositionStack(stack_embedding_size=16),
+    "nondeterministic": NondeterministicStack(num_states=2, stack_alphabet_size=3, stack_embedding_size=4),
 }
 
 

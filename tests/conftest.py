@@ -16,7 +16,7 @@ from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
-SIZES = {"width": 8, "heads": 2, "feedforward_width": 8}
+SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 SLOW_TESTS = pytest.StashKey[int]()
 SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 COMMON_WORDS = {"eins": "one", "zwei": "two", "drei": "three"}
@@ -47,7 +47,7 @@ def translation_run(parallel_data, tmp_path):
             "task": "translation",
             "data": str(parallel_data),
             "model": {**SIZES, **(model if "kind" in model else SIDES | model)},
-            "training": {"batches": {"kind": "pairs", "tokens": 100}},
+            "training": {"batches": {"kind": "pairs", "max_tokens": 100}},
         }
         settings, prepared = resolve_settings(tree), open_prepared(parallel_data)
         torch.manual_seed(5)
@@ -154,12 +154,12 @@ def prepare_names(place, level="word", **counts):
 
 def names_settings(data, embedding="character_lstm", **training):
     """Settings of a small translator that reads rare words by their characters, and spells them."""
-    sizes = {"width": 32, "heads": 2, "feedforward_width": 48, "dropout": 0.0}
-    start = {"initial_weights": "xavier", "initial_embedding": "scaled_normal"}
+    sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
+    start = {"weight_init": "xavier", "embedding_init": "scaled_normal"}
     encoder = {"layers": 1, "embedding": {"kind": embedding, "words": "rare", "characters": 8}}
-    decoder = {"layers": 1, "spelling": {"characters": 8, "layers": 1}}
+    decoder = {"layers": 1, "spelling": {"character_embedding_size": 8, "num_layers": 1}}
     model = {"kind": "encoder_decoder", **sizes, **start, "encoder": encoder, "decoder": decoder}
-    settings = {"batches": {"kind": "pairs", "tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}
+    settings = {"batches": {"kind": "pairs", "max_tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}
     return {"task": "translation", "data": str(data), "model": model, "training": settings}
 
 

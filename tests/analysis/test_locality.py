@@ -11,7 +11,10 @@ from structattn.analysis.pairs import pair_records
 
 HARD_CODED = {
     "encoder": {"layers": "2xgaussian"},
-    "decoder": {"layers": [{"attention": "gaussian", "kernel": "index", "offsets": [-1, -3]}], "cross": "softmax"},
+    "decoder": {
+        "layers": [{"attention": "gaussian", "kernel": "index", "offsets": [-1, -3]}],
+        "cross_attention": "softmax",
+    },
 }
 
 
@@ -34,7 +37,9 @@ def by_hand(run, split):
     return found
 
 
-@pytest.mark.parametrize("model", [{}, HARD_CODED, {"decoder": {"layers": "1.superposition-3", "cross": "2"}}])
+@pytest.mark.parametrize(
+    "model", [{}, HARD_CODED, {"decoder": {"layers": "1.superposition-3", "cross_attention": "2"}}]
+)
 @pytest.mark.parametrize("batch_tokens", [1, 70])
 def test_it_is_what_counting_gives(translation_run, model, batch_tokens):
     run = translation_run(**model)

@@ -20,14 +20,14 @@ MODELS = {
     "softmax": {},
     "hard-coded": {
         "encoder": {"layers": "2xgaussian"},
-        "decoder": {"layers": "2xgaussian", "cross": "none.gaussian"},
+        "decoder": {"layers": "2xgaussian", "cross_attention": "none.gaussian"},
     },
-    "hard": {"encoder": {"layers": "2xhard"}, "decoder": {"layers": "2xhard", "cross": "hard.softmax-1"}},
+    "hard": {"encoder": {"layers": "2xhard"}, "decoder": {"layers": "2xhard", "cross_attention": "hard.softmax-1"}},
     "stacks": {
         "encoder": {"layers": "1.superposition-3"},
         "decoder": {"layers": "nondeterministic-1-2-3.1+stack_pointer"},
     },
-    "two streams": {"kind": "two_stream_encoder_decoder", "layers": 2},
+    "two streams": {"kind": "two_stream_encoder_decoder", "num_layers": 2},
     "nothing but across": {"encoder": {"layers": "2xnone"}, "decoder": {"layers": "2xnone"}},
 }
 
@@ -62,7 +62,9 @@ def test_every_head_of_every_layer_has_its_record(translation_run):
         for layer in layers
         for head in heads
     }
-    one = translation_run(encoder={"layers": "2xnone"}, decoder={"layers": "2xnone", "cross": "none.softmax-1"})
+    one = translation_run(
+        encoder={"layers": "2xnone"}, decoder={"layers": "2xnone", "cross_attention": "none.softmax-1"}
+    )
     assert places(pair_records(one, "test", 0, 99)) == {("decoder", 1, "cross", None)}
 
 
@@ -122,7 +124,7 @@ def test_no_example_is_chosen_that_is_too_long_to_be_explained(tmp_path):
     for file, its in zip(files, lines.values(), strict=True):
         file.write_text("".join(line.strip() + "\n" for line in its))
     prepare_parallel(tmp_path / "data", {"train": files, "valid": files}, tokenizer=TokenizerSettings("word"))
-    model, training = {"kind": "encoder_decoder", "width": 8}, {"batches": {"kind": "pairs", "tokens": 100}}
+    model, training = {"kind": "encoder_decoder", "d_model": 8}, {"batches": {"kind": "pairs", "max_tokens": 100}}
     tree = {"task": "translation", "data": str(tmp_path / "data"), "model": model, "training": training}
     settings, prepared = resolve_settings(tree), open_prepared(tmp_path / "data")
     run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)

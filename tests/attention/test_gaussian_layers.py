@@ -11,8 +11,8 @@ from structattn.operators import gaussian_weights
 WIDTH = 8
 CROSS = {
     "cross": lambda: CrossGaussianAttention(WIDTH, [-1, 0, 1, 0], ratio=1.3),
-    "learned head": lambda: CrossGaussianAttention(WIDTH, [-1, 0, 1], learned_heads=1, ratio=0.7, floor=False),
-    "window": lambda: CrossGaussianAttention(WIDTH, [-1, 1], learned_heads=2, kernel="window"),
+    "learned head": lambda: CrossGaussianAttention(WIDTH, [-1, 0, 1], num_learned_heads=1, ratio=0.7, floor=False),
+    "window": lambda: CrossGaussianAttention(WIDTH, [-1, 1], num_learned_heads=2, kernel="window"),
     "index": lambda: CrossGaussianAttention(WIDTH, [-1, 0], kernel="index", ratio=1.3),
 }
 
@@ -35,7 +35,7 @@ def by_hand(layer, x, memory, causal, **options):
     """The layer's formula with dense weights for every head."""
     heads = layer.heads
     offsets, learned = heads.gaussians.offsets, heads.learned
-    count = len(offsets) + (learned.heads if learned else 0)
+    count = len(offsets) + (learned.num_heads if learned else 0)
     values = split(F.linear(memory, heads.value.weight), count)
     time, source = x.shape[1], memory.shape[1]
     weights = gaussian_weights(offsets, time, source, causal=causal, dtype=x.dtype, **options).expand(
@@ -43,7 +43,7 @@ def by_hand(layer, x, memory, causal, **options):
     )
     if learned:
         query, key = (
-            split(F.linear(y, m.weight), learned.heads) for y, m in ((x, learned.query), (memory, learned.key))
+            split(F.linear(y, m.weight), learned.num_heads) for y, m in ((x, learned.query), (memory, learned.key))
         )
         scores = query @ key.transpose(-1, -2) / (WIDTH / count) ** 0.5
         later = torch.ones(time, source, dtype=torch.bool).triu(1) & causal
@@ -55,7 +55,7 @@ def by_hand(layer, x, memory, causal, **options):
 @pytest.mark.parametrize("learned", [0, 2])
 @pytest.mark.parametrize("kernel", ["full", "window", "index"])
 def test_equals_its_formula(causal, learned, kernel):
-    layer = GaussianAttention(WIDTH, [-1, 1], learned_heads=learned, kernel=kernel, causal=causal).double()
+    layer = GaussianAttention(WIDTH, [-1, 1], num_learned_heads=learned, kernel=kernel, causal=causal).double()
     x = numbers(3, 9, WIDTH)
     y, weights = by_hand(layer, x, x, causal, kernel=kernel)
     torch.testing.assert_close(layer(x), y)
@@ -76,7 +76,7 @@ def test_cross_equals_its_formula(cross):
 def test_numbers_of_parameters(hard, learned):
     expected = 2 * WIDTH**2 + learned * 2 * WIDTH**2 // 4
     for layer in (GaussianAttention, CrossGaussianAttention):
-        assert sum(p.numel() for p in layer(WIDTH, [0] * hard, learned_heads=learned).parameters()) == expected
+        assert sum(p.numel() for p in layer(WIDTH, [0] * hard, num_learned_heads=learned).parameters()) == expected
 
 
 @torch.no_grad()
@@ -92,7 +92,7 @@ def test_a_step_keeps_the_last_few_values_only():
 
 
 def test_a_layer_that_sees_later_positions():
-    layer, x = GaussianAttention(WIDTH, [-1, 1], learned_heads=2, causal=False).double(), numbers(3, 7, WIDTH)
+    layer, x = GaussianAttention(WIDTH, [-1, 1], num_learned_heads=2, causal=False).double(), numbers(3, 7, WIDTH)
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, 0].sum(), x)
     assert (gradient[:, 1] != 0).any()
@@ -108,14 +108,14 @@ def test_a_layer_that_sees_later_positions():
 def test_dropout_acts_on_learned_heads_in_training():
     x = numbers(2, 5, WIDTH).float()
     for learned, alike in ((0, True), (2, False)):
-        layer = GaussianAttention(WIDTH, [-1, 0], learned_heads=learned, dropout=0.5)
+        layer = GaussianAttention(WIDTH, [-1, 0], num_learned_heads=learned, dropout=0.5)
         assert torch.equal(layer(x), layer(x)) == alike
         layer.eval()
         assert torch.equal(layer(x), layer(x))
 
 
 def test_positions_act_on_learned_heads():
-    layer = GaussianAttention(WIDTH, [-1, 0], learned_heads=2, positions=AlibiPositions(2))
+    layer = GaussianAttention(WIDTH, [-1, 0], num_learned_heads=2, positions=AlibiPositions(2))
     x = numbers(2, 5, WIDTH).float()
     whole = layer(x)
     layer.heads.learned.positions = None
@@ -127,7 +127,7 @@ def test_positions_act_on_learned_heads():
     [
         ({"offsets": [0, 0, 0]}, "3 heads do not divide the width 8"),
         ({"offsets": []}, "0 offsets"),
-        ({"offsets": [0], "learned_heads": -1}, "learned_heads=-1"),
+        ({"offsets": [0], "num_learned_heads": -1}, "num_learned_heads=-1"),
         ({"offsets": [0], "sigma": -1.0}, "sigma=-1.0"),
         ({"offsets": [0], "kernel": "conv"}, "kernel='conv'"),
     ],

@@ -8,9 +8,9 @@ from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention, Weighi
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 
-def twin(layer, width, heads):
+def twin(layer, d_model, heads):
     """torch's own layer with the same weights."""
-    other = nn.MultiheadAttention(width, heads, batch_first=True)
+    other = nn.MultiheadAttention(d_model, heads, batch_first=True)
     with torch.no_grad():
         other.in_proj_weight.copy_(layer.projection.weight)
         other.in_proj_bias.copy_(layer.projection.bias)

@@ -82,7 +82,7 @@ def values_of(twin, layer, content):
     into = getattr(twin, name)
 
     class Replaced(torch.nn.Module):
-        heads, size, weight = into.heads, into.size, into.weight
+        heads, size, weight = into.num_heads, into.size, into.weight
 
         def forward(self, x):
             return *into(x)[:-1], *layer.content(content)

@@ -58,7 +58,7 @@ def test_commands_are_listed_in_the_order_of_a_workflow():
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (SettingsError("model.width: wrong"), 1, "structattn: model.width: wrong\n"),
+        (SettingsError("model.d_model: wrong"), 1, "structattn: model.d_model: wrong\n"),
         (UsageError("no such thing"), 2, "structattn: no such thing\n"),
         (Interrupted("stopped; resume"), 75, "structattn: stopped; resume\n"),
         (KeyboardInterrupt(), 75, "structattn: interrupted; run the same command again\n"),

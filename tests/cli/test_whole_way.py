@@ -15,7 +15,7 @@ from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError
 
-MODEL = {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}
+MODEL = {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}
 
 
 def run(*arguments):
@@ -51,7 +51,8 @@ def place(tmp_path_factory):
     (folder / "settings.yaml").write_text(yaml.safe_dump(tree))
     succeed("train", folder / "settings.yaml", "-o", folder / "run")
     succeed("train", folder / "settings.yaml", "task=language_modeling", f"data={folder / 'text'}", "model.layers=1",
-            "training.batches={kind: stream, length: 8, size: 2}", "-o", folder / "text-run")  # fmt: skip
+            "training.batches={kind: stream, sequence_length: 8, batch_size: 2}",
+            "-o", folder / "text-run")  # fmt: skip
     return folder
 
 

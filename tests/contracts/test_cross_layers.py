@@ -20,12 +20,12 @@ WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {
     "gaussian": lambda: CrossGaussianAttention(WIDTH, [-1.0, 0.0, 1.0], ratio=1.4),
     "gaussian, learned head": lambda: CrossGaussianAttention(
-        WIDTH, [-1.0, 1.0], learned_heads=1, ratio=0.7, floor=False, kernel="window"
+        WIDTH, [-1.0, 1.0], num_learned_heads=1, ratio=0.7, floor=False, kernel="window"
     ),
-    "hard": lambda: CrossHardAttention(WIDTH, heads=3),
-    "hard, no bias": lambda: CrossHardAttention(WIDTH, heads=2, bias=False),
-    "softmax": lambda: CrossSoftmaxAttention(WIDTH, heads=3),
-    "softmax, no bias": lambda: CrossSoftmaxAttention(WIDTH, heads=1, bias=False),
+    "hard": lambda: CrossHardAttention(WIDTH, num_heads=3),
+    "hard, no bias": lambda: CrossHardAttention(WIDTH, num_heads=2, bias=False),
+    "softmax": lambda: CrossSoftmaxAttention(WIDTH, num_heads=3),
+    "softmax, no bias": lambda: CrossSoftmaxAttention(WIDTH, num_heads=1, bias=False),
 }
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 CROSS_DETAILS = {"gaussian": set(), "hard": {"probabilities"}, "softmax": set()}

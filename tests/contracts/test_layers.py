@@ -26,32 +26,36 @@ POSITIONS = {
     "rotary, halves": lambda: RotaryPositions(2, layout="halves"),
     "alibi": lambda: AlibiPositions(3),
     "alibi, shifted": lambda: AlibiPositions(3, variant="shifted"),
-    "relative": lambda: RelativePositions(WIDTH, heads=3),
+    "relative": lambda: RelativePositions(WIDTH, num_heads=3),
 }
 LAYERS = {
     "gaussian": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
-        WIDTH, [-1.0], learned_heads=2, kernel="window", positions=RotaryPositions(2)
+        WIDTH, [-1.0], num_learned_heads=2, kernel="window", positions=RotaryPositions(2)
     ),
-    "gaussian, index": lambda: GaussianAttention(WIDTH, [-1.0, 1.0], learned_heads=1, kernel="index"),
-    "hard": lambda: HardAttention(WIDTH, heads=3),
-    "hard, no bias": lambda: HardAttention(WIDTH, heads=3, bias=False),
+    "gaussian, index": lambda: GaussianAttention(WIDTH, [-1.0, 1.0], num_learned_heads=1, kernel="index"),
+    "hard": lambda: HardAttention(WIDTH, num_heads=3),
+    "hard, no bias": lambda: HardAttention(WIDTH, num_heads=3, bias=False),
     **{
-        f"hard, {name}": lambda make=make: HardAttention(WIDTH, heads=3, positions=make())
+        f"hard, {name}": lambda make=make: HardAttention(WIDTH, num_heads=3, positions=make())
         for name, make in POSITIONS.items()
     },
-    "softmax, one head": lambda: SoftmaxAttention(WIDTH, heads=1),
-    "softmax, heads": lambda: SoftmaxAttention(WIDTH, heads=3),
-    "softmax, no bias": lambda: SoftmaxAttention(WIDTH, heads=3, bias=False),
+    "softmax, one head": lambda: SoftmaxAttention(WIDTH, num_heads=1),
+    "softmax, heads": lambda: SoftmaxAttention(WIDTH, num_heads=3),
+    "softmax, no bias": lambda: SoftmaxAttention(WIDTH, num_heads=3, bias=False),
     **{
-        f"softmax, {name}": lambda make=make: SoftmaxAttention(WIDTH, heads=3, positions=make())
+        f"softmax, {name}": lambda make=make: SoftmaxAttention(WIDTH, num_heads=3, positions=make())
         for name, make in POSITIONS.items()
     },
-    "superposition": lambda: SuperpositionStackAttention(WIDTH, vector=5),
-    "superposition, as its code": lambda: SuperpositionStackAttention(WIDTH, vector=5, pushed_activation="none"),
+    "superposition": lambda: SuperpositionStackAttention(WIDTH, stack_embedding_size=5),
+    "superposition, as its code": lambda: SuperpositionStackAttention(
+        WIDTH, stack_embedding_size=5, pushed_activation="none"
+    ),
     "stack pointer": lambda: StackPointerAttention(WIDTH),
     "stack pointer, as its code": lambda: StackPointerAttention(WIDTH, bottom="first_token"),
-    "nondeterministic": lambda: NondeterministicStackAttention(WIDTH, states=2, symbols=3, vector=4),
+    "nondeterministic": lambda: NondeterministicStackAttention(
+        WIDTH, num_states=2, stack_alphabet_size=3, stack_embedding_size=4
+    ),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }

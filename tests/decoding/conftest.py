@@ -11,15 +11,15 @@ from structattn.decoding import DecodingStart
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 
-SIZES = {"width": 8, "feedforward_width": 12, "heads": 2, "initial_scale": 1.0}
+SIZES = {"d_model": 8, "d_ff": 12, "num_heads": 2, "init_scale": 1.0}
 DECODERS = {
     "softmax": {"layers": "1"},
     "superposition": {"layers": "superposition-3"},
     "nondeterministic": {"layers": "nondeterministic-1-2-3"},
     "stack_pointer": {"layers": "stack_pointer"},
-    "hard": {"layers": "hard", "cross": "hard"},
-    "gaussian": {"layers": "gaussian.gaussian", "cross": "none.softmax-1"},
-    "gaussian_across": {"layers": "1", "cross": "gaussian"},
+    "hard": {"layers": "hard", "cross_attention": "hard"},
+    "gaussian": {"layers": "gaussian.gaussian", "cross_attention": "none.softmax-1"},
+    "gaussian_across": {"layers": "1", "cross_attention": "gaussian"},
     "two_stream": None,
 }
 MECHANISMS = tuple(DECODERS)
@@ -30,7 +30,7 @@ def translator():
     def build(mechanism, symbols=3, seed=0):
         torch.manual_seed(seed)
         if mechanism == "two_stream":
-            settings = TwoStreamEncoderDecoderSettings(kind="two_stream_encoder_decoder", layers=1, **SIZES)
+            settings = TwoStreamEncoderDecoderSettings(kind="two_stream_encoder_decoder", num_layers=1, **SIZES)
         else:
             parts = {"encoder": {"layers": "1"}, "decoder": DECODERS[mechanism]}
             settings = EncoderDecoderSettings.model_validate({"kind": "encoder_decoder"} | SIZES | parts)

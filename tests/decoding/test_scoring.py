@@ -28,7 +28,7 @@ TEXTS = [(3, 4, 2), (2,), (), (5, 5, 5, 5), (4, 3, 2)]
 def language_model():
     def build(seed=0, layers="1.superposition-3"):
         torch.manual_seed(seed)
-        settings = LanguageModelSettings(layers=layers, width=8, feedforward_width=12, heads=2, initial_scale=1.0)
+        settings = LanguageModelSettings(layers=layers, d_model=8, d_ff=12, num_heads=2, init_scale=1.0)
         return build_language_model(settings, Words(7)).double().eval()
 
     return build

@@ -89,9 +89,9 @@ def test_invalid_pairs_and_models_are_refused(translation_run):
 
 
 def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
-    model = {"kind": "encoder_decoder", "width": 8, "heads": 2, "feedforward_width": 8, "encoder": {"layers": 1}}
+    model = {"kind": "encoder_decoder", "d_model": 8, "num_heads": 2, "d_ff": 8, "encoder": {"layers": 1}}
     training = {
-        "batches": {"kind": "pairs", "tokens": 100},
+        "batches": {"kind": "pairs", "max_tokens": 100},
         "max_updates": 2,
         "max_epochs": None,
         "checkpoint_every": 1,

@@ -54,7 +54,7 @@ def run_folder(tmp_path):
     tree = {
         "task": "formal_language",
         "data": str(tmp_path / "data"),
-        "model": {"width": 8, "heads": 2, "feedforward_width": 8, "layers": [{"attention": "hard"}] * 2},
+        "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": [{"attention": "hard"}] * 2},
         "training": {"loss": "token_mean", "receptive_field_weight": 0.1, "max_updates": 3, "max_epochs": None},
     }
     train(resolve_settings(tree), tmp_path / "run")

@@ -148,7 +148,7 @@ def test_other_models_in_words():
     words = "d 32, masked: gaussian (-1, 0.5) without feed-forward, softmax + stack pointer"
     assert describe_model(masked) == words
     translator = EncoderDecoderSettings(
-        kind="encoder_decoder", encoder={"layers": 2}, decoder={"layers": "3xhard-2", "cross": "2xnone.1"}
+        kind="encoder_decoder", encoder={"layers": 2}, decoder={"layers": "3xhard-2", "cross_attention": "2xnone.1"}
     )
     words = "d 32: encoder 2 softmax; decoder 3 hard-2; across 2 no attention, softmax"
     assert describe_model(translator) == words

@@ -9,8 +9,14 @@ TOLERANCE = 1e-11
 STACKS = {
     "pointer": {"attention": "stack_pointer"},
     "pointer, first token": {"attention": "stack_pointer", "bottom": "first_token"},
-    "superposition": {"attention": "superposition", "vector": 5, "layers": [0, 2]},
-    "nondeterministic": {"attention": "nondeterministic", "states": 2, "symbols": 2, "vector": 3, "layers": [1]},
+    "superposition": {"attention": "superposition", "stack_embedding_size": 5, "layers": [0, 2]},
+    "nondeterministic": {
+        "attention": "nondeterministic",
+        "num_states": 2,
+        "stack_alphabet_size": 2,
+        "stack_embedding_size": 3,
+        "layers": [1],
+    },
 }
 
 

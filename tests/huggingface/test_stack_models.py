@@ -9,8 +9,13 @@ TOLERANCE = 1e-11
 STACKS = {
     "pointer": {"attention": "stack_pointer"},
     "pointer, first token": {"attention": "stack_pointer", "bottom": "first_token"},
-    "superposition": {"attention": "superposition", "vector": 5},
-    "nondeterministic": {"attention": "nondeterministic", "states": 2, "symbols": 2, "vector": 3},
+    "superposition": {"attention": "superposition", "stack_embedding_size": 5},
+    "nondeterministic": {
+        "attention": "nondeterministic",
+        "num_states": 2,
+        "stack_alphabet_size": 2,
+        "stack_embedding_size": 3,
+    },
 }
 
 
@@ -96,7 +101,7 @@ def test_settings_are_checked(hf):
     config = hf.StackGPT2Config()
     with pytest.raises(ValueError, match="validation error"):
         config.stack = {"vector": 3}
-    config.stack = hf.SuperpositionStack(vector=3, layers=(1,))
+    config.stack = hf.SuperpositionStack(stack_embedding_size=3, layers=(1,))
     assert config.stack["layers"] == [1]
 
 

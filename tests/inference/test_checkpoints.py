@@ -24,7 +24,7 @@ def run_dir(tmp_path_factory):
     tree = {
         "task": "formal_language",
         "data": str(place / "data"),
-        "model": {"width": 8, "heads": 2, "feedforward_width": 8, "layers": 1},
+        "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1},
         "training": {**training, "max_epochs": None},
     }
     train(resolve_settings(tree), place / "run")

@@ -158,7 +158,7 @@ def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
 
 
 def test_a_prefix_longer_than_the_learned_positions_is_refused(translation_run):
-    run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "maximum": 8})
+    run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "max_positions": 8})
     with pytest.raises(DataError, match="prefixes:1: the line has 8 tokens and <eos>; the model has 8 positions"):
         make_translator([run])(["eins"], prefixes=["one " * 8])
     ((found,),) = make_translator([run])(["eins"], prefixes=["one " * 7])

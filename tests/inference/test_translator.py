@@ -42,10 +42,10 @@ def pairs(count, seed):
 
 
 def tree(data, **training):
-    sizes = {"width": 32, "heads": 2, "feedforward_width": 64, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
-    start = {"initial_weights": "xavier", "initial_embedding": "scaled_normal"}
-    model = {"kind": "encoder_decoder", "dropout": 0.0, "tied": "three-way", **sizes, **start}
-    settings = {"batches": {"kind": "pairs", "tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}
+    sizes = {"d_model": 32, "num_heads": 2, "d_ff": 64, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    start = {"weight_init": "xavier", "embedding_init": "scaled_normal"}
+    model = {"kind": "encoder_decoder", "dropout": 0.0, "tied_embeddings": "three-way", **sizes, **start}
+    settings = {"batches": {"kind": "pairs", "max_tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}
     return {"task": "translation", "data": str(data), "model": model, "training": settings}
 
 
@@ -166,7 +166,7 @@ def test_the_commands_translate_and_compare(place):
     runner, run = CliRunner(), str(place / "run")
     found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
     assert found.exit_code == 0, found.output
-    translator = make_translator([open_run(place / "run")], EvaluationSettings(beam=2))
+    translator = make_translator([open_run(place / "run")], EvaluationSettings(beam_size=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
     several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
@@ -209,7 +209,7 @@ def test_a_sweep_prepares_its_text_once_and_evaluates_as_its_settings_say(place,
     del base["data"]
     base |= {
         "prepare": {"kind": "parallel", "level": "word", **files},
-        "evaluation": {"checkpoint": "last-2", "beam": 2},
+        "evaluation": {"checkpoint": "last-2", "beam_size": 2},
     }
     models = {"two layers": {"model.encoder.layers": 2}, "hc-sa": {"model.encoder.layers": "gaussian"}}
     sweep = SweepSettings.model_validate({"base": base, "grid": {"model": models}, "evaluate": {"test": "all"}})
@@ -222,8 +222,8 @@ def test_a_sweep_prepares_its_text_once_and_evaluates_as_its_settings_say(place,
         stored = json.loads((folder / "scores/test.json").read_text())["translation"]["BLEU"]
         assert row.splits["test"]["BLEU"] == stored["value"]
         assert row.splits["test"]["BLEU ±"] == stored["interval"]
-        lines = [best[0].text for best in make_translator([open_run(folder, "last-2")], EvaluationSettings(beam=2))(
-            lines_of(place, "test.de"))]  # fmt: skip
+        translator = make_translator([open_run(folder, "last-2")], EvaluationSettings(beam_size=2))
+        lines = [best[0].text for best in translator(lines_of(place, "test.de"))]
         assert lines_of(folder, "scores/test.translations.txt") == lines
 
 
@@ -239,7 +239,7 @@ def test_checkpoints_can_be_selected_by_bleu(place, tmp_path):
     ranked = sorted(scores, key=lambda update: (-scores[update], update))
     assert [int(path.name) for path in checkpoints_of(tmp_path / "run", "best-2")] == sorted(ranked[:2], reverse=True)
     run = open_run(tmp_path / "run", "last")
-    greedy = make_translator([run], EvaluationSettings(beam=1))(lines_of(place, "valid.de"))
+    greedy = make_translator([run], EvaluationSettings(beam_size=1))(lines_of(place, "valid.de"))
     texts = [best[0].text for best in greedy]
     found = corpus_scores(texts, lines_of(place, "valid.en"), tokenizer="char")["BLEU"]
     assert found.value == pytest.approx(scores[60], abs=1e-9)
@@ -255,8 +255,8 @@ def test_maximum_lengths_are_those_of_the_settings(run):
     lengths = torch.tensor([1, 7, 200])
     for how, expected in (
         (EvaluationSettings(), [51, 57, 250]),
-        (EvaluationSettings(length_ratio=0, length_extra=256), [256, 256, 256]),
-        (EvaluationSettings(length_ratio=1.5, length_extra=2, length_most=20), [3, 12, 20]),
+        (EvaluationSettings(max_length_ratio=0, max_length_offset=256), [256, 256, 256]),
+        (EvaluationSettings(max_length_ratio=1.5, max_length_offset=2, max_length=20), [3, 12, 20]),
     ):
         assert make_translator([run], how).max_lengths(lengths).tolist() == expected
 
@@ -266,14 +266,14 @@ def test_the_length_penalty_is_that_of_the_settings(place, run):
         return make_translator([run], EvaluationSettings(**settings)).search.length_penalty
 
     assert penalty(search="fairseq") == PowerPenalty(1.0)
-    assert penalty(search="fairseq", length_exponent=0.6) == PowerPenalty(0.6)
+    assert penalty(search="fairseq", length_penalty=0.6) == PowerPenalty(0.6)
     assert penalty(search="you-2020") == GNMTPenalty(0.6)
-    assert penalty(search="you-2020", length_exponent=0.3) == GNMTPenalty(0.3)
-    fixed = EvaluationSettings(search="fairseq", length_exponent=0.6)
-    assert fixed.changed({"search": "dusell-chiang-2024"}).length_exponent is None
-    assert fixed.changed({"search": "you-2020", "length_exponent": 0.2}).length_exponent == 0.2
-    assert fixed.changed({"search": "fairseq", "beam": 2}).length_exponent == 0.6
-    arguments = ["--search", "dusell-chiang-2024", "--length-exponent", "0.6"]
+    assert penalty(search="you-2020", length_penalty=0.3) == GNMTPenalty(0.3)
+    fixed = EvaluationSettings(search="fairseq", length_penalty=0.6)
+    assert fixed.changed({"search": "dusell-chiang-2024"}).length_penalty is None
+    assert fixed.changed({"search": "you-2020", "length_penalty": 0.2}).length_penalty == 0.2
+    assert fixed.changed({"search": "fairseq", "beam_size": 2}).length_penalty == 0.6
+    arguments = ["--search", "dusell-chiang-2024", "--length-penalty", "0.6"]
     refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")
     assert refused.exit_code == 2
     assert "dusell-chiang-2024 divides by the length itself" in " ".join(refused.output.split())
@@ -310,12 +310,12 @@ def ratio_of_layer(tree, prepared):
 
 def test_hard_coded_attention_across_has_the_length_ratio_of_the_data(place):
     changed = tree(place / "data")
-    changed["model"]["decoder"] = {"layers": 1, "cross": "1xgaussian"}
+    changed["model"]["decoder"] = {"layers": 1, "cross_attention": "1xgaussian"}
     prepared = open_prepared(place / "data")
     pairs_of_training = prepared.pairs("train")
     ratio = pairs_of_training.source.lengths.sum() / pairs_of_training.target.lengths.sum()
     assert ratio_of_layer(changed, prepared) == pytest.approx(ratio)
-    changed["model"]["decoder"]["cross"] = [{"attention": "gaussian", "ratio": 1.5}]
+    changed["model"]["decoder"]["cross_attention"] = [{"attention": "gaussian", "length_ratio": 1.5}]
     assert ratio_of_layer(changed, prepared) == 1.5
 
 
@@ -340,21 +340,21 @@ def test_a_line_that_cannot_be_encoded_is_named(place):
 
 
 def test_learned_positions_limit_translations_and_sources(translation_run):
-    positions = {"kind": "learned", "maximum": 8}
+    positions = {"kind": "learned", "max_positions": 8}
     run = translation_run(kind="encoder_decoder", positions=positions)
     translator = replace(make_translator([run]), max_lengths=lambda lengths: lengths + 50)
     found = translator(["eins zwei", "eins " * 7])
     assert all(len(best.text.split()) <= 8 for (best,) in found)
     with pytest.raises(DataError, match="source:2: the line has 8 tokens and <eos>; the model has 8 positions"):
         translator(["eins", "eins " * 8])
-    with pytest.raises(SettingsError, match=r"model.positions.maximum: there are 8; test, example 4: 9 tokens"):
+    with pytest.raises(SettingsError, match=r"model.positions.max_positions: there are 8; test, example 4: 9 tokens"):
         evaluate_run(run, "test")
 
 
 def test_a_missing_sacrebleu_is_reported_before_the_work(place, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "width": 8}}
-    tree["training"] = {"batches": {"kind": "pairs", "tokens": 100}, "select_by": "bleu"}
+    tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "d_model": 8}}
+    tree["training"] = {"batches": {"kind": "pairs", "max_tokens": 100}, "select_by": "bleu"}
     with pytest.raises(UsageError, match="sacrebleu is not installed"):
         train(resolve_settings(tree), place / "no-bleu")
     assert not (place / "no-bleu" / "events.jsonl").exists()

@@ -205,9 +205,9 @@ def test_several_models_spell_as_an_ensemble(names, run):
     lines = [source for source, _ in names.pairs(10, 9)]
     alone = make_translator([run])(lines)
     for unknown in ("copy", "spell"):
-        twice = make_translator([run, run], EvaluationSettings(unknown=unknown))(lines)
+        twice = make_translator([run, run], EvaluationSettings(unknown_words=unknown))(lines)
         assert [best[0].text for best in twice] == [
-            best[0].text for best in make_translator([run], EvaluationSettings(unknown=unknown))(lines)
+            best[0].text for best in make_translator([run], EvaluationSettings(unknown_words=unknown))(lines)
         ]
     for (one, *_), (same, *_) in zip(alone, twice, strict=True):
         assert same.log_probability == pytest.approx(one.log_probability, rel=1e-4)
@@ -220,7 +220,7 @@ def test_scores_compare_the_three_ways(run):
     stored = json.loads((run.run_dir / "scores/test.json").read_text())
     sources, references = (run.prepared.texts("test", side) for side in ("source", "target"))
     for way, scores in {"spell": stored["translation"], **stored["translation_alternatives"]}.items():
-        found = [best[0].text for best in make_translator([run], EvaluationSettings(unknown=way))(sources)]
+        found = [best[0].text for best in make_translator([run], EvaluationSettings(unknown_words=way))(sources)]
         expected = corpus_scores(found, references)
         assert {name: score["value"] for name, score in scores.items()} == {
             name: score.value for name, score in expected.items()
@@ -233,7 +233,7 @@ def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")
     with pytest.raises(UsageError, match=r"needs a model with model\.decoder\.spelling"):
-        make_translator([open_run(tmp_path / "plain")], EvaluationSettings(unknown="spell"))
+        make_translator([open_run(tmp_path / "plain")], EvaluationSettings(unknown_words="spell"))
     assert make_translator([open_run(tmp_path / "plain"), run]).unknown == "keep"
     bytes_ = names.prepare(tmp_path, level="byte").path
     with pytest.raises(SettingsError, match="do not say how words are spelt"):

@@ -11,11 +11,11 @@ from structattn.support.errors import SettingsError
 SOURCE, TARGET = 9, 7
 MIXED = {
     "kind": "encoder_decoder",
-    "width": 8,
-    "feedforward_width": 12,
-    "heads": 2,
+    "d_model": 8,
+    "d_ff": 12,
+    "num_heads": 2,
     "encoder": {"layers": "1.superposition-3.none"},
-    "decoder": {"layers": "1.nondeterministic-1-2-3.superposition-3+superposition-2", "cross": "softmax-1.2"},
+    "decoder": {"layers": "1.nondeterministic-1-2-3.superposition-3+superposition-2", "cross_attention": "softmax-1.2"},
 }
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 1, 3]), torch.tensor([6, 4, 2])
 
@@ -37,7 +37,7 @@ def close(result, expected):
 
 @pytest.mark.shapes
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"tied": "two-way"}])
+@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"tied_embeddings": "two-way"}])
 def test_step_by_step_equals_the_whole(settings):
     translator = model(**settings)
     source, target = drawn(SOURCE, 5, SOURCE_LENGTHS), drawn(TARGET, 6)
@@ -83,7 +83,11 @@ def test_the_source_matters_and_later_targets_do_not():
 
 
 def test_tables_are_shared_as_told():
-    separate, two_way, three_way = model(), model(tied="two-way"), model(target=SOURCE, tied="three-way")
+    separate, two_way, three_way = (
+        model(),
+        model(tied_embeddings="two-way"),
+        model(target=SOURCE, tied_embeddings="three-way"),
+    )
     assert separate.output.bias is not None
     assert (separate.source.table.num_embeddings, separate.target.table.num_embeddings) == (SOURCE - 2, TARGET - 2)
     assert two_way.output is None
@@ -91,7 +95,7 @@ def test_tables_are_shared_as_told():
     assert three_way.output is None
     assert three_way.source is None
     with pytest.raises(SettingsError, match="three-way needs one vocabulary, got 9 source and 7 target tokens"):
-        model(tied="three-way")
+        model(tied_embeddings="three-way")
 
 
 def test_the_encoder_sees_both_sides_and_its_stack_the_left_one():

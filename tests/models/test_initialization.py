@@ -14,7 +14,7 @@ SCALE = 0.1
 
 def built(**settings):
     torch.manual_seed(0)
-    chosen = {"width": 64, "feedforward_width": 128, "layers": "1.nondeterministic-2-3-5.1", "initial_scale": SCALE}
+    chosen = {"d_model": 64, "d_ff": 128, "layers": "1.nondeterministic-2-3-5.1", "init_scale": SCALE}
     return build_language_model(LanguageModelSettings.model_validate(chosen | settings), Words(200))
 
 
@@ -60,7 +60,7 @@ def test_the_rest_is_uniform_and_norms_are_neutral():
 
 
 def test_embeddings_can_be_normal_and_nothing_else_changes():
-    plain, normal = built(), built(initial_embedding="normal")
+    plain, normal = built(), built(embedding_init="normal")
     assert float(normal.embedding.table.weight.detach().std()) == pytest.approx(1, rel=0.05)
     assert_uniform(normal.layers.blocks[0].attention.layer.projection.weight, SCALE)
     same = dict(plain.named_parameters())
@@ -72,13 +72,13 @@ def test_embeddings_can_be_normal_and_nothing_else_changes():
 
 @pytest.mark.parametrize(("rule", "deviation"), [("scaled_normal", 1 / 8), ("truncated_normal", 0.88 * 0.02)])
 def test_other_rules_for_embeddings(rule, deviation):
-    weights = built(initial_embedding=rule).embedding.table.weight.detach()
+    weights = built(embedding_init=rule).embedding.table.weight.detach()
     assert float(weights.std()) == pytest.approx(deviation, rel=0.03)
     assert rule == "scaled_normal" or weights.abs().max() <= 0.04
 
 
 def test_xavier_everywhere():
-    model = built(initial_weights="xavier")
+    model = built(weight_init="xavier")
     attention, maps = model.layers.blocks[0].attention.layer, model.layers.blocks[0].feedforward.layer
     assert_uniform(attention.projection.weight, xavier(64, 3 * 64))
     assert_uniform(attention.output.weight, xavier(64, 64))
@@ -91,7 +91,7 @@ def test_xavier_everywhere():
 
 
 def test_lecun_everywhere():
-    model = built(initial_weights="lecun", initial_embedding="normal")
+    model = built(weight_init="lecun", embedding_init="normal")
     for linear in (module for module in model.modules() if isinstance(module, torch.nn.Linear)):
         deviation = linear.in_features**-0.5
         assert linear.weight.abs().max() <= 2 * deviation

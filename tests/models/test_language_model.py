@@ -13,7 +13,7 @@ from structattn.models import Block, Embedding, FeedForward
 from structattn.settings.model import LanguageModelSettings
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
-MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "width": 8, "feedforward_width": 12, "heads": 2}
+MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "d_model": 8, "d_ff": 12, "num_heads": 2}
 
 
 def model(**settings):
@@ -28,7 +28,7 @@ def tokens(batch=3, time=6):
 
 
 @pytest.mark.shapes
-@pytest.mark.parametrize("settings", [{}, {"tied": True}, {"norm": "post"}, {"positions": "none"}])
+@pytest.mark.parametrize("settings", [{}, {"tied_embeddings": True}, {"norm": "post"}, {"positions": "none"}])
 def test_step_by_step_equals_the_whole(settings):
     lm, ids = model(**settings), tokens()
     whole, state = lm(ids), lm.initial_state(3)
@@ -58,7 +58,7 @@ def test_later_tokens_never_matter():
 
 
 def test_untied_rows_and_tied_rows():
-    untied, tied = model(), model(tied=True)
+    untied, tied = model(), model(tied_embeddings=True)
     assert untied.embedding.table.num_embeddings == VOCABULARY - 2
     assert torch.equal(untied(torch.tensor([[1]])), untied(torch.tensor([[2]])))  # <bos> takes the row of <eos>
     assert not torch.equal(untied(torch.tensor([[2]])), untied(torch.tensor([[3]])))
@@ -122,7 +122,7 @@ def test_stack_layers_have_no_dropout_inside():
 
 
 def test_initial_weights():
-    lm = model(initial_scale=0.01, width=64, feedforward_width=128, layers="1.superposition-40.1")
+    lm = model(init_scale=0.01, d_model=64, d_ff=128, layers="1.superposition-40.1")
     plain, stack, _ = lm.layers.blocks
 
     def assert_uniform(tensor, bound):
@@ -154,7 +154,7 @@ def test_initial_weights_follow_torchs_generator():
 
 
 def test_bottom_vector_is_drawn_like_everything_else():
-    lm = model(layers="nondeterministic-2-2-50", initial_scale=0.01)
+    lm = model(layers="nondeterministic-2-2-50", init_scale=0.01)
     bottom = lm.layers.blocks[0].attention.layer.bottom
     assert 0 < bottom.abs().max() <= 0.01
 

@@ -34,7 +34,7 @@ def test_formal_languages(task):
     assert count(size, layers="5") == plain
     assert count(size, layers="2.superposition-32.2") == superposition
     layers = f"2.nondeterministic-{states}-3-5.2"
-    assert count(size, layers=layers, width=28, feedforward_width=56) == nondeterministic
+    assert count(size, layers=layers, d_model=28, d_ff=56) == nondeterministic
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ def test_formal_languages(task):
     [("5", 10_051_072), ("2.superposition-511.2", 10_050_304), ("2.nondeterministic-3-3-10.2", 9_861_898)],
 )
 def test_penn_treebank(layers, expected):
-    sizes = {"width": 256, "feedforward_width": 1024, "heads": 8}
-    assert count(23_835, layers=layers, tied=True, **sizes) == expected
+    sizes = {"d_model": 256, "d_ff": 1024, "num_heads": 8}
+    assert count(23_835, layers=layers, tied_embeddings=True, **sizes) == expected
 
 
 @pytest.mark.parametrize(
-    ("width", "plain", "superposition", "nondeterministic"),
+    ("d_model", "plain", "superposition", "nondeterministic"),
     [
         (160, 4_595_200, 4_492_480, 4_465_610),
         (240, 9_580_800, 9_349_920, 9_232_810),
         (360, 20_419_200, 19_900_080, 19_551_610),
     ],
 )
-def test_translation(width, plain, superposition, nondeterministic):
+def test_translation(d_model, plain, superposition, nondeterministic):
     def translators(layers):
         side = {"layers": layers}
-        sizes = {"width": width, "feedforward_width": 4 * width, "heads": 8, "tied": "three-way"}
+        sizes = {"d_model": d_model, "d_ff": 4 * d_model, "num_heads": 8, "tied_embeddings": "three-way"}
         with torch.device("meta"):
             model = build_model(
                 EncoderDecoderSettings(kind="encoder_decoder", encoder=side, decoder=side, **sizes), 6_156
@@ -65,13 +65,13 @@ def test_translation(width, plain, superposition, nondeterministic):
         return sum(parameter.numel() for parameter in model.parameters())
 
     assert translators("5") == plain
-    assert translators(f"2.superposition-{width}.2") == superposition
+    assert translators(f"2.superposition-{d_model}.2") == superposition
     assert translators("2.nondeterministic-3-3-5.2") == nondeterministic
 
 
 def test_characters_need_no_parameter_for_a_word():
     """C2W with the character vectors and LSTMs of Ling et al. (2015), beside a table of the same width."""
-    sizes = {"layers": "1", "width": 48}
+    sizes = {"layers": "1", "d_model": 48}
 
     def of_embedding(vocabulary_size, embedding):
         words = Words(vocabulary_size, 100, lambda: torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))

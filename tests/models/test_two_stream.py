@@ -136,7 +136,7 @@ def test_weights_reach_a_regulariser():
 
 def test_the_simplified_block_follows_the_equations():
     torch.manual_seed(0)
-    attention = TwoStreamAttention(WIDTH, heads=1, bias=False)
+    attention = TwoStreamAttention(WIDTH, num_heads=1, bias=False)
     with torch.no_grad():
         for output in (attention.syntactic_output, attention.semantic_output):
             output.weight.copy_(torch.eye(WIDTH))

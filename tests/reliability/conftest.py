@@ -56,12 +56,12 @@ def small_settings(prepared_folder: Path) -> Callable[..., dict[str, Any]]:
 
     def build(model: str | dict[str, Any] = "1", **training: object) -> dict[str, Any]:
         if isinstance(model, str):
-            model = {"width": 8, "feedforward_width": 8, "heads": 2, "layers": model, "dropout": 0.2}
+            model = {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": model, "dropout": 0.2}
         return {
             "task": "formal_language",
             "data": str(prepared_folder),
             "model": model,
-            "training": {"max_epochs": 2, "checkpoint_every": 5, "threads": 1, **training},
+            "training": {"max_epochs": 2, "checkpoint_every": 5, "num_threads": 1, **training},
         }
 
     return build

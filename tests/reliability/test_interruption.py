@@ -15,9 +15,9 @@ MECHANISMS = [
     "1",
     "1.superposition-3.1",
     "nondeterministic-2-2-3.1",
-    {"kind": "lstm", "units": 8},
-    {"kind": "rnn", "units": 8, "stack": "stratified-3"},
-    {"kind": "lstm", "units": 8, "stack": "nondeterministic-2-2-3"},
+    {"kind": "lstm", "hidden_size": 8},
+    {"kind": "rnn", "hidden_size": 8, "stack": "stratified-3"},
+    {"kind": "lstm", "hidden_size": 8, "stack": "nondeterministic-2-2-3"},
 ]
 
 
@@ -47,7 +47,9 @@ def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, t
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_run_that_is_asked_to_stop_saves_and_goes_on(starter, small_settings, finished_run, outcome, tmp_path, name):
-    settings = small_settings(checkpoint_every=None, accumulate=2, schedule={"kind": "warmup", "steps": 5})
+    settings = small_settings(
+        checkpoint_every=None, gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 5}
+    )
     folder, exits = tmp_path / "stopped", []
     for lines in (3, 9):
         pid = starter.start(settings, folder)
@@ -124,11 +126,16 @@ def words_to_spell(tmp_path_factory):
 def test_a_killed_translator_that_spells_is_the_undisturbed_one(starter, words_to_spell, outcome, tmp_path):
     model = {
         "kind": "encoder_decoder",
-        **{"width": 8, "feedforward_width": 8, "heads": 2, "dropout": 0.2},
+        **{"d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": 0.2},
         "encoder": {"layers": 1, "embedding": {"kind": "c2w", "words": "rare", "coupled": True}},
-        "decoder": {"layers": 1, "spelling": {"characters": 4, "layers": 2}},
+        "decoder": {"layers": 1, "spelling": {"character_embedding_size": 4, "num_layers": 2}},
     }
-    training = {"batches": {"kind": "pairs", "tokens": 60}, "max_epochs": 2, "checkpoint_every": 5, "threads": 1}
+    training = {
+        "batches": {"kind": "pairs", "max_tokens": 60},
+        "max_epochs": 2,
+        "checkpoint_every": 5,
+        "num_threads": 1,
+    }
     settings = {"task": "translation", "data": str(words_to_spell), "model": model, "training": training}
     began = time.monotonic()
     starter.finish(settings, tmp_path / "undisturbed")

@@ -22,7 +22,9 @@ CASES = [(seed, where) for seed in range(5) for where in ("output", "gradient", 
 
 @pytest.fixture
 def run(small_settings, tmp_path):
-    settings = resolve_settings(small_settings("2", accumulate=2, schedule={"kind": "warmup", "steps": 9}))
+    settings = resolve_settings(
+        small_settings("2", gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 9})
+    )
     folder = RunFolder(tmp_path)
     plan = make_plan(folder, settings)
     with assembled(plan, initial_learner(plan), StopFlag()) as run:
@@ -102,7 +104,9 @@ def test_the_repeated_update_draws_the_same_numbers(run, small_settings, tmp_pat
         update(run)
     handle.remove()
     update(run)
-    settings = resolve_settings(small_settings("2", accumulate=2, schedule={"kind": "warmup", "steps": 9}))
+    settings = resolve_settings(
+        small_settings("2", gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 9})
+    )
     (tmp_path / "other").mkdir()
     plan = make_plan(RunFolder(tmp_path / "other"), settings)
     with assembled(plan, initial_learner(plan), StopFlag()) as undisturbed:

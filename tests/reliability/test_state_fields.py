@@ -71,12 +71,12 @@ def base(tmp_path_factory, prepared_folder):
         {
             "task": "formal_language",
             "data": str(prepared_folder),
-            "model": {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1", "dropout": 0.2},
+            "model": {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1", "dropout": 0.2},
             "training": {
                 "max_epochs": 9,
-                "early_stopping": 4,
+                "early_stopping_patience": 4,
                 "schedule": {"kind": "plateau", "patience": 2},
-                "threads": 1,
+                "num_threads": 1,
             },
         }
     )

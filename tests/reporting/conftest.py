@@ -88,7 +88,7 @@ def make_run(tmp_path):
              softmax_layers=(0, 1), **changes):  # fmt: skip
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        settings = {"task": "formal_language", "data": "data/marked", "model": {"width": 28}, "seed": 1}
+        settings = {"task": "formal_language", "data": "data/marked", "model": {"d_model": 28}, "seed": 1}
         (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
         _write_json(folder / "run.json", {"version": "0.1.0", "hardware": {"processor": "x", "threads": 2},
                                           "command": ["structattn", "train"]})  # fmt: skip

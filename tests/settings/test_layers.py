@@ -30,25 +30,40 @@ def model(*overrides):
         ("2", (SoftmaxLayer(), SoftmaxLayer())),
         (
             "softmax-8.superposition-32",
-            (SoftmaxLayer(heads=8), SuperpositionLayer(attention="superposition", vector=32)),
+            (SoftmaxLayer(num_heads=8), SuperpositionLayer(attention="superposition", stack_embedding_size=32)),
         ),
         (
             "nondeterministic-2-3-5",
-            (NondeterministicLayer(attention="nondeterministic", states=2, symbols=3, vector=5),),
+            (
+                NondeterministicLayer(
+                    attention="nondeterministic", num_states=2, stack_alphabet_size=3, stack_embedding_size=5
+                ),
+            ),
         ),
         (
             "nondeterministic-2-3-5-20",
-            (NondeterministicLayer(attention="nondeterministic", states=2, symbols=3, vector=5, window=20),),
+            (
+                NondeterministicLayer(
+                    attention="nondeterministic", num_states=2, stack_alphabet_size=3, stack_embedding_size=5, window=20
+                ),
+            ),
         ),
         ("2xgaussian.1", (GaussianLayer(attention="gaussian"),) * 2 + (SoftmaxLayer(),)),
-        ("gaussian-2", (GaussianLayer(attention="gaussian", heads=2),)),
-        ("hard.hard-2", (HardLayer(attention="hard"), HardLayer(attention="hard", heads=2))),
+        ("gaussian-2", (GaussianLayer(attention="gaussian", num_heads=2),)),
+        ("hard.hard-2", (HardLayer(attention="hard"), HardLayer(attention="hard", num_heads=2))),
         ("none.softmax", (NoAttentionLayer(attention="none"), SoftmaxLayer())),
         ("2+stack_pointer", (SoftmaxLayer(stack=POINTER),) * 2),
         ("2xstack_pointer", (SoftmaxLayer(stack=POINTER),) * 2),
         (
             "2xhard-2+superposition-3",
-            (HardLayer(attention="hard", heads=2, stack=Superposition(attention="superposition", vector=3)),) * 2,
+            (
+                HardLayer(
+                    attention="hard",
+                    num_heads=2,
+                    stack=Superposition(attention="superposition", stack_embedding_size=3),
+                ),
+            )
+            * 2,
         ),
         ("stack_pointer+stack_pointer", (StackPointerLayer(attention="stack_pointer", stack=POINTER),)),
     ],
@@ -62,17 +77,17 @@ def test_long_form():
         "model.layers=[{attention: gaussian, offsets: [-2, 2.5], stack: superposition-3, feedforward: false}]"
     ).layers
     assert layer.offsets == (-2.0, 2.5)
-    assert layer.stack == Superposition(attention="superposition", vector=3)
+    assert layer.stack == Superposition(attention="superposition", stack_embedding_size=3)
     assert not layer.feedforward
     (replaced,) = model("model.layers=[{attention: stack_pointer, bottom: first_token}]").layers
     assert replaced == StackPointerLayer(attention="stack_pointer", bottom="first_token")
 
 
 def test_cross_attention_in_short():
-    decoder = DecoderSettings(layers="4", cross="2xnone.softmax-1.gaussian")
+    decoder = DecoderSettings(layers="4", cross_attention="2xnone.softmax-1.gaussian")
     nothing = Nothing(attention="none")
-    assert decoder.cross == (nothing, nothing, Softmax(heads=1), CrossGaussian(attention="gaussian"))
-    assert DecoderSettings(layers="4", cross=4).cross == (Softmax(),) * 4
+    assert decoder.cross_attention == (nothing, nothing, Softmax(num_heads=1), CrossGaussian(attention="gaussian"))
+    assert DecoderSettings(layers="4", cross_attention=4).cross_attention == (Softmax(),) * 4
 
 
 @pytest.mark.parametrize(
@@ -92,32 +107,35 @@ def test_positions_by_name_or_with_their_fields(given, meant):
     ("override", "message"),
     [
         ("model.layers=2.foo.2", "model.layers: .*'foo' in '2.foo.2' is neither a number of softmax layers nor one of"),
-        ("model.layers=2.superposition.2", "'superposition' in '2.superposition.2' should read superposition-vector"),
-        ("model.layers=softmax-2-3", "should read softmax or softmax-heads"),
-        ("model.layers=nondeterministic-a-b-c", "should read nondeterministic-states-symbols-vector"),
+        ("model.layers=2.superposition.2", "'superposition' in '2.superposition.2' should read superposition-m"),
+        ("model.layers=softmax-2-3", "should read softmax or softmax-h"),
+        ("model.layers=nondeterministic-a-b-c", "should read nondeterministic-Q-S-m"),
         ("model.layers=2.10", "YAML reads 2.1 as a number"),
         ("model.layers=3x", "'' in '3x' is neither"),
         ("model.layers=3+", "'' in '3[+]' is neither"),
         ("model.layers=3+softmax", r"model\.layers\.0.*stack: .*'softmax'"),
         ("model.layers=0", "at least 1 item"),
         ("model.layers=2.softmax-3", "layer 2: 3 heads do not divide the width 32"),
-        ("model.layers=[{attention: gaussian, learned_heads: 4}]", "layer 0: 4 learned heads of 4 leave no other"),
+        ("model.layers=[{attention: gaussian, num_learned_heads: 4}]", "layer 0: 4 learned heads of 4 leave no other"),
         ("model.layers=[{stack: pointer}]", r"model\.layers\.0\.stack: .*'pointer'"),
-        ("model={heads: 32, positions: rotary}", "layer 0: rotary positions turn pairs of numbers, and a head has 1"),
+        (
+            "model={num_heads: 32, positions: rotary}",
+            "layer 0: rotary positions turn pairs of numbers, and a head has 1",
+        ),
         ("model.layers=[{attention: gaussian, window: 4}]", "window: .*expected an odd number of positions, got 4"),
         ("model.positions=polar", "model.positions: .*'polar'"),
         ("model.positions={kind: alibi, base: 3}", r"model\.positions\.base: Extra inputs"),
         (
-            "model={kind: encoder_decoder, decoder: {layers: 3, cross: 2}}",
-            "model.decoder: .*cross tells of 2 layers, and there are 3",
+            "model={kind: encoder_decoder, decoder: {layers: 3, cross_attention: 2}}",
+            "model.decoder: .*cross_attention tells of 2 layers, and there are 3",
         ),
         (
-            "model={kind: encoder_decoder, decoder: {layers: 2, cross: 2xnone}}",
+            "model={kind: encoder_decoder, decoder: {layers: 2, cross_attention: 2xnone}}",
             "model.decoder: .*no layer looks at the source",
         ),
         (
-            "model={kind: encoder_decoder, decoder: {cross: 5xsuperposition-3}}",
-            r"model\.decoder\.cross\.0.*'superposition'",
+            "model={kind: encoder_decoder, decoder: {cross_attention: 5xsuperposition-3}}",
+            r"model\.decoder\.cross_attention\.0.*'superposition'",
         ),
         ("model={kind: encoder_decoder, encoder: {layers: softmax-3}}", "encoder layer 0: 3 heads"),
     ],

@@ -15,12 +15,12 @@ def resolved(*overrides):
 
 
 def test_a_kind_that_is_left_out_is_the_usual_one():
-    assert resolved("training.batches.size=4").training.batches.size == 4
+    assert resolved("training.batches.batch_size=4").training.batches.batch_size == 4
     assert resolved("training.schedule.patience=1").training.schedule == PlateauSchedule(patience=1)
-    assert resolved("training.schedule={kind: warmup, steps: 7}").training.schedule == WarmupSchedule(
-        kind="warmup", steps=7
+    assert resolved("training.schedule={kind: warmup, warmup_steps: 7}").training.schedule == WarmupSchedule(
+        kind="warmup", warmup_steps=7
     )
-    assert resolved("training.batches={kind: tokens, tokens: 9}").training.batches == TokenBatches(tokens=9)
+    assert resolved("training.batches={kind: tokens, max_tokens: 9}").training.batches == TokenBatches(max_tokens=9)
 
 
 def test_a_name_is_a_kind_with_its_defaults():
@@ -41,16 +41,16 @@ def test_resolved_settings_can_be_fed_back(tmp_path):
     [
         ("model.layres=3", "model.layres: Extra inputs"),
         (
-            "model.layers=[{attention: nondeterministic, states: 2, symbol: 3, vector: 5}]",
+            "model.layers=[{attention: nondeterministic, num_states: 2, symbol: 3, stack_embedding_size: 5}]",
             r"model\.layers\.0\.symbol: Extra inputs",
         ),
-        ("model.heads=3", "model: .*layer 0: 3 heads do not divide the width 32"),
+        ("model.num_heads=3", "model: .*layer 0: 3 heads do not divide the width 32"),
         ("model.kind=perceptron", "model: .*'perceptron'.*'transformer', 'masked', 'encoder_decoder'"),
         ("model={kind: encoder_decoder, decoder: {layer: 3}}", r"model\.decoder\.layer: Extra inputs"),
-        ("model.layers=[{attention: superposition}]", r"model\.layers\.0\.vector: Field required"),
+        ("model.layers=[{attention: superposition}]", r"model\.layers\.0\.stack_embedding_size: Field required"),
         ("model.dropout=1.5", "model.dropout: .*got 1.5"),
         ("training.batches={kind: words}", "training.batches: .*'words'"),
-        ("training.schedule=linear", r"training\.schedule\.steps: Field required"),
+        ("training.schedule=linear", r"training\.schedule\.total_steps: Field required"),
         ("training.optimizer.learning_rate=fast", "training.optimizer.learning_rate: .*got 'fast'"),
         ("seed", "expected path.to.field=value"),
         ("seed.deep=1", "seed.deep: Extra inputs|seed: "),

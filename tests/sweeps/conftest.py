@@ -10,7 +10,7 @@ TREE = {
     "base": {
         "task": "formal_language",
         "prepare": {"train": 40, "valid": 10, "test_per_length": 1, "train_lengths": [2, 6], "test_lengths": [2, 8]},
-        "model": {"width": 4, "feedforward_width": 4, "heads": 1, "layers": "1"},
+        "model": {"d_model": 4, "d_ff": 4, "num_heads": 1, "layers": "1"},
         "training": {"max_updates": 12, "checkpoint_every": 2},
     },
     "grid": {

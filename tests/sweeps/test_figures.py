@@ -112,7 +112,7 @@ def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they
         "base": {
             "task": "formal_language",
             "prepare": {"language": "stack-language", "train": 20, "valid": 10, "test_per_length": 4, **lengths},
-            "model": {"width": 8, "heads": 2, "feedforward_width": 8, "layers": "1xhard"},
+            "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": "1xhard"},
             "training": {"max_updates": 2, "max_epochs": None},
         },
         "grid": {"model": {"hard": {}, "soft": {"model.layers": "1"}, "other": {"model.layers": "2"}}},

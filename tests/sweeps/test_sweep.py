@@ -68,8 +68,8 @@ def test_scores_of_another_checkpoint_are_recomputed(tree, tmp_path):
 def test_a_run_with_another_default_is_refused(tree, tmp_path):
     run_undisturbed(tree, tmp_path / "sweep")
     settings = next((tmp_path / "sweep" / "runs").glob("*/settings.yaml"))
-    settings.write_text(settings.read_text().replace("clip_norm: 5.0", "clip_norm: 4.0"))
-    with pytest.raises(StructattnError, match=r"training\.clip_norm was 4\.0 and is now 5\.0"):
+    settings.write_text(settings.read_text().replace("max_grad_norm: 5.0", "max_grad_norm: 4.0"))
+    with pytest.raises(StructattnError, match=r"training\.max_grad_norm was 4\.0 and is now 5\.0"):
         run_undisturbed(tree, tmp_path / "sweep")
 
 

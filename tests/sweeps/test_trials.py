@@ -28,7 +28,7 @@ def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
         assert trial.settings.seed == 1 + trial.restart == trial.prepare.seed
         assert trial.prepare.language == {"w#w^R": "marked-reversal", "Dyck": "dyck"}[trial.cell["language"]]
         assert trial.settings.training.optimizer.learning_rate == trial.drawn[RATE]
-        assert trial.settings.training.threads == 1
+        assert trial.settings.training.num_threads == 1
 
 
 def test_models_of_one_language_share_their_data(sweep, tmp_path):
@@ -59,7 +59,7 @@ def test_names_do_not_depend_on_the_place(sweep, tmp_path):
 
 def test_defaults_may_be_written_out(tree, tmp_path):
     before = [trial.name for trial in trials(tree, tmp_path)]
-    tree["base"]["training"]["clip_norm"] = 5.0
+    tree["base"]["training"]["max_grad_norm"] = 5.0
     tree["base"]["prepare"]["kind"] = "formal_language"
     assert [trial.name for trial in trials(tree, tmp_path)] == before
 
@@ -67,7 +67,7 @@ def test_defaults_may_be_written_out(tree, tmp_path):
 def test_a_trial_stays_the_same_when_the_grid_grows(tree, tmp_path):
     before = {trial.title: trial.name for trial in trials(tree, tmp_path)}
     tree["grid"] = {"model": tree["grid"]["model"], "language": tree["grid"]["language"]}
-    tree["grid"]["model"] = {"wide": {"model.width": 8}, **tree["grid"]["model"]}
+    tree["grid"]["model"] = {"wide": {"model.d_model": 8}, **tree["grid"]["model"]}
     tree["restarts"] = 3
     after = {f"{t.cell['language']} {t.cell['model']} #{t.restart}": t.name for t in trials(tree, tmp_path)}
     assert before.items() <= after.items()
@@ -94,7 +94,7 @@ def test_where_changes_the_cells_that_match(tree, tmp_path):
     tree["where"] = [{"match": {"language": "Dyck", "model": ["Tf+Sup"]}, "set": {"model.layers": "superposition-3"}}]
     for trial in trials(tree, tmp_path):
         if trial.cell["model"] == "Tf+Sup":
-            assert trial.settings.model.layers[0].vector == (3 if trial.cell["language"] == "Dyck" else 2)
+            assert trial.settings.model.layers[0].stack_embedding_size == (3 if trial.cell["language"] == "Dyck" else 2)
 
 
 def test_cells_without_trials_are_left_out(tree, tmp_path):
@@ -139,7 +139,7 @@ def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, chan
 
 
 def test_a_trial_that_does_not_fit_is_refused_with_its_cell(tree, tmp_path):
-    tree["grid"]["model"]["Tf"] = {"model.heads": 3}
+    tree["grid"]["model"]["Tf"] = {"model.num_heads": 3}
     with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*3 heads do not divide the width 4"):
         trials(tree, tmp_path)
 

@@ -25,8 +25,8 @@ def built(system):
     """The model of a system; what is wider than 500 is made narrower, so that the tests stay quick."""
     torch.manual_seed(2)
     settings = settings_of(system).model
-    if settings.kind not in RECURRENT and settings.width > 500:
-        settings = settings.model_copy(update={"width": 64, "feedforward_width": 96})
+    if settings.kind not in RECURRENT and settings.d_model > 500:
+        settings = settings.model_copy(update={"d_model": 64, "d_ff": 96})
     return build_model(settings, VOCABULARY)
 
 
@@ -54,10 +54,10 @@ def test_it_can_be_built_at_its_size(system):
     with torch.device("meta"):
         model = build_model(settings, 6_000)
     if settings.kind in RECURRENT:
-        assert model.recurrence.recurrent.in_features >= model.recurrence.units == SYSTEMS[system]["units"]
+        assert model.recurrence.recurrent.in_features >= model.recurrence.hidden_size == SYSTEMS[system]["hidden_size"]
         return
     table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-    assert table.embedding_dim == SYSTEMS[system]["width"]
+    assert table.embedding_dim == SYSTEMS[system]["d_model"]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -34,7 +34,7 @@ def test_the_true_distribution_reaches_the_bound(prepared, table_model):
     assert scores.cross_entropy_difference == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("batches", [SequenceBatches(size=2), TokenBatches(tokens=9)])
+@pytest.mark.parametrize("batches", [SequenceBatches(batch_size=2), TokenBatches(max_tokens=9)])
 def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batches):
     task = build(prepared(), batches=batches)
     for epoch in range(4):
@@ -45,7 +45,7 @@ def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batc
 
 def test_the_order_depends_on_the_seed(prepared):
     folder = prepared()
-    tree = {"task": "formal_language", "data": folder.path, "training": {"batches": {"size": 1}}}
+    tree = {"task": "formal_language", "data": folder.path, "training": {"batches": {"batch_size": 1}}}
     settings = [RunSettings.model_validate(tree | {"seed": seed}) for seed in range(8)]
     orders = {
         tuple(int(batch[0]) for batch in TASKS["formal_language"].build(folder, each).training_batches(0))

@@ -6,7 +6,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.registry import TASKS
 
-STREAM = {"kind": "stream", "length": 4, "size": 2}
+STREAM = {"kind": "stream", "sequence_length": 4, "batch_size": 2}
 LINES = [3, 5, 3, 2, 4, 5, 4, 2, 3, 4, 5, 4, 3, 2, 5, 2, 4, 4, 5, 4, 4, 2]  # the train split, an <eos> after each line
 
 
@@ -16,7 +16,7 @@ def build(prepared, **training):
 
 
 def test_sentences_are_scored_one_by_one(prepared, table_model):
-    task = build(prepared("sentences"), batches={"kind": "tokens", "tokens": 8})
+    task = build(prepared("sentences"), batches={"kind": "tokens", "max_tokens": 8})
     scores = task.validate(table_model, lambda: None)
     nats = sum(map(table_model.nats, ([3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3])))
     assert scores.cross_entropy == pytest.approx(nats / 16, rel=1e-6)

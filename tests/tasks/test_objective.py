@@ -24,7 +24,7 @@ def batch():
 @pytest.fixture
 def language_model():
     settings = LanguageModelSettings.model_validate(
-        {"width": 8, "heads": 2, "feedforward_width": 8, "layers": [{"attention": "hard"}, {"attention": "softmax"}]}
+        {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": [{"attention": "hard"}, {"attention": "softmax"}]}
     )
     torch.manual_seed(0)
     return build_model(settings, 6).double().eval()
@@ -65,9 +65,11 @@ def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, bat
     assert not any(name.startswith("output") for name in moved)
 
 
-@pytest.mark.parametrize("layers", [[{"attention": "softmax"}, {"attention": "superposition", "vector": 4}]])
+@pytest.mark.parametrize(
+    "layers", [[{"attention": "softmax"}, {"attention": "superposition", "stack_embedding_size": 4}]]
+)
 def test_layers_without_weights_are_refused(layers, batch):
-    model = build_model(LanguageModelSettings.model_validate({"width": 8, "heads": 2, "layers": layers}), 6)
+    model = build_model(LanguageModelSettings.model_validate({"d_model": 8, "num_heads": 2, "layers": layers}), 6)
     with pytest.raises(
         SettingsError, match=r"receptive_field_weight: layer 1 hands out no weights; expected .*softmax"
     ):

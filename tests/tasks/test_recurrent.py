@@ -14,12 +14,12 @@ from structattn.support.errors import SettingsError
 from structattn.training.train import train
 
 SYSTEMS = {
-    "LSTM 20": {"kind": "lstm", "units": 20},
-    "relu RNN 20": {"kind": "rnn", "units": 20, "activation": "relu"},
-    "LSTM 16: superposition 5": {"kind": "lstm", "units": 16, "stack": "superposition-5"},
-    "LSTM 16: stratified 5": {"kind": "lstm", "units": 16, "stack": "stratified-5"},
-    "LSTM 16: nondeterministic 2-2-3": {"kind": "lstm", "units": 16, "stack": "nondeterministic-2-2-3"},
-    "tanh RNN 16: superposition 5": {"kind": "rnn", "units": 16, "stack": "superposition-5"},
+    "LSTM 20": {"kind": "lstm", "hidden_size": 20},
+    "relu RNN 20": {"kind": "rnn", "hidden_size": 20, "activation": "relu"},
+    "LSTM 16: superposition 5": {"kind": "lstm", "hidden_size": 16, "stack": "superposition-5"},
+    "LSTM 16: stratified 5": {"kind": "lstm", "hidden_size": 16, "stack": "stratified-5"},
+    "LSTM 16: nondeterministic 2-2-3": {"kind": "lstm", "hidden_size": 16, "stack": "nondeterministic-2-2-3"},
+    "tanh RNN 16: superposition 5": {"kind": "rnn", "hidden_size": 16, "stack": "superposition-5"},
 }
 
 
@@ -32,7 +32,7 @@ def language(tmp_path_factory):
 
 
 def settings_for(data, model, task="formal_language", **training):
-    fast = {"batches": {"size": 10}, "optimizer": {"learning_rate": 0.01}, "threads": 1, **training}
+    fast = {"batches": {"batch_size": 10}, "optimizer": {"learning_rate": 0.01}, "num_threads": 1, **training}
     return resolve_settings({"task": task, "data": str(data), "model": model, "training": fast})
 
 
@@ -71,10 +71,10 @@ def test_a_run_on_a_transduction(tmp_path, task, model):
     ("model", "message"),
     [
         ({"kind": "lstm", "stack": "stack_pointer"}, r"model\.stack: .*'stack_pointer'"),
-        ({"kind": "lstm", "stack": "superposition"}, "should read superposition-vector"),
+        ({"kind": "lstm", "stack": "superposition"}, "should read superposition-m"),
         ({"kind": "lstm", "activation": "relu"}, r"model\.activation: Extra inputs"),
         ({"kind": "rnn", "activation": "cube"}, r"model\.activation: .*'cube'"),
-        ({"kind": "lstm", "units": 0}, r"model\.units"),
+        ({"kind": "lstm", "hidden_size": 0}, r"model\.hidden_size"),
         ({"layers": "stratified-3"}, r"model\.layers.*'stratified'"),
     ],
 )
@@ -84,6 +84,6 @@ def test_what_cannot_be_is_refused_with_its_path(model, message):
 
 
 def test_short_and_full_forms_mean_the_same():
-    full = {"attention": "nondeterministic", "states": 2, "symbols": 3, "vector": 5}
+    full = {"attention": "nondeterministic", "num_states": 2, "stack_alphabet_size": 3, "stack_embedding_size": 5}
     short = settings_for("data", {"kind": "lstm", "stack": "nondeterministic-2-3-5"}).model
     assert settings_for("data", {"kind": "lstm", "stack": full}).model == short

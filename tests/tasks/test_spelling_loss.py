@@ -21,7 +21,7 @@ SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]
 TARGET = ["the wheel", "the wheel rolls", "a thing <unk>"]
 SPELLS = {
     "encoder": {"layers": 1, "embedding": {"kind": "character_lstm", "words": "rare"}},
-    "decoder": {"layers": 1, "spelling": {"characters": 5, "units": 7}},
+    "decoder": {"layers": 1, "spelling": {"character_embedding_size": 5, "hidden_size": 7}},
 }
 
 
@@ -39,7 +39,7 @@ def prepared(tmp_path_factory):
 
 def model(prepared, **changes):
     torch.manual_seed(1)
-    sizes = {"width": 8, "heads": 2, "feedforward_width": 8, "dropout": 0.0}
+    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 8, "dropout": 0.0}
     return build_model_for(EncoderDecoderSettings(kind="encoder_decoder", **sizes, **changes), prepared).double()
 
 

@@ -30,13 +30,19 @@ def settings(model, **training):
             "task": "language_modeling",
             "data": "data",
             "model": model,
-            "training": {"batches": {"kind": "tokens", "tokens": 60}, "max_epochs": None, **training},
+            "training": {"batches": {"kind": "tokens", "max_tokens": 60}, "max_epochs": None, **training},
         }
     )
 
 
-TRANSFORMER = {"width": 8, "heads": 2, "layers": 1, "dropout": 0.0, "embedding": {"kind": "c2w", "units": 6}}
-LSTM = {"kind": "lstm", "units": 8, "embedding": 5, "composition": {"kind": "c2w", "units": 6}}
+TRANSFORMER = {
+    "d_model": 8,
+    "num_heads": 2,
+    "layers": 1,
+    "dropout": 0.0,
+    "embedding": {"kind": "c2w", "hidden_size": 6},
+}
+LSTM = {"kind": "lstm", "hidden_size": 8, "embedding_size": 5, "embedding": {"kind": "c2w", "hidden_size": 6}}
 MODELS = pytest.mark.parametrize("model", [TRANSFORMER, LSTM], ids=["transformer", "lstm"])
 
 
@@ -74,10 +80,10 @@ RARE = {"kind": "c2w", "words": "rare"}
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TRANSFORMER | {"tied": True}, "tied shares a table, and c2w has none"),
+        (TRANSFORMER | {"tied_embeddings": True}, "tied_embeddings shares a table, and c2w has none"),
         (TRANSFORMER | {"embedding": RARE}, "words: rare leaves it nothing"),
-        (LSTM | {"composition": RARE}, "words: rare leaves it nothing"),
-        (LSTM | {"embedding": None}, "c2w needs embedding"),
+        (LSTM | {"embedding": RARE}, "words: rare leaves it nothing"),
+        (LSTM | {"embedding_size": None}, "c2w needs embedding_size"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(model, message):

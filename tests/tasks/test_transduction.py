@@ -39,7 +39,7 @@ def folder(tmp_path):
 
 
 def task_of(folder, form="masked", seed=1, **training):
-    training = {"batches": {"size": 4}, "loss": "token_mean", **training}
+    training = {"batches": {"batch_size": 4}, "loss": "token_mean", **training}
     tree = {"task": f"{form}_transduction", "data": folder, "training": training, "seed": seed}
     return TASKS[tree["task"]].build(open_prepared(folder), RunSettings.model_validate(tree))
 
@@ -157,7 +157,7 @@ def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
     vocabulary = Vocabulary.from_symbols(symbols_of(task))
     x, y = task.sample(6, 20, np.random.default_rng(1))
     x, y = input_ids(task, x), output_ids(task, vocabulary, y)
-    tree = {"kind": "transformer", "width": 16, "heads": 2, "layers": "2", "initial_weights": "xavier"}
+    tree = {"kind": "transformer", "d_model": 16, "num_heads": 2, "layers": "2", "weight_init": "xavier"}
     settings = resolve_settings({"task": "autoregressive_transduction", "data": "x", "model": tree})
     model = build_model(settings.model, vocabulary.size).eval()
     prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs
@@ -180,13 +180,13 @@ def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind, positions):
             "data": str(folder),
             "model": {
                 "kind": kind,
-                "width": 8,
-                "feedforward_width": 8,
-                "heads": 2,
+                "d_model": 8,
+                "d_ff": 8,
+                "num_heads": 2,
                 "layers": "stack_pointer",
                 "positions": positions,
             },
-            "training": {"batches": {"size": 4}, "loss": "token_mean", "max_updates": 6, "validate_every": 3},
+            "training": {"batches": {"batch_size": 4}, "loss": "token_mean", "max_updates": 6, "validate_every": 3},
         }
     )
     train(settings, tmp_path / "run")

@@ -13,7 +13,7 @@ from structattn.support.special_tokens import EOS, FIRST_SYMBOL
 from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
 from structattn.tasks.translation.task import translation_task
 
-BOTH = PairBatches(kind="pairs", tokens=200)
+BOTH = PairBatches(kind="pairs", max_tokens=200)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
 
 
 def test_rows_are_the_pairs_and_end(folders):
-    batches, pairs = PairBatches(kind="pairs", tokens=200, limited="sum"), folders[0].pairs("train")
+    batches, pairs = PairBatches(kind="pairs", max_tokens=200, max_tokens_of="sum"), folders[0].pairs("train")
     examples = pairs_to_train_on(folders[0], batches, seed=3)
     for numbers in examples.training_order(5):
         for index, source, target in rows(examples.batch(numbers)):
@@ -59,7 +59,7 @@ def test_rows_are_the_pairs_and_end(folders):
 
 
 def test_dropout_is_a_function_of_the_numbers_alone(folders):
-    batches = PairBatches(kind="pairs", tokens=200, source_dropout=0.3, target_dropout=0.3)
+    batches = PairBatches(kind="pairs", max_tokens=200, source_bpe_dropout=0.3, target_bpe_dropout=0.3)
     examples, sides = pairs_to_train_on(folders[0], batches, 3), folders[0].sides
     plan = examples.training_order(4)
     before = [rows(examples.batch(numbers)) for numbers in plan]
@@ -74,7 +74,7 @@ def test_dropout_is_a_function_of_the_numbers_alone(folders):
 
 
 def test_dropout_leaves_a_line_whole_that_it_would_cut_too_small(folders):
-    pairs, batches = folders[0].pairs("train"), PairBatches(kind="pairs", tokens=200, source_dropout=0.2)
+    pairs, batches = folders[0].pairs("train"), PairBatches(kind="pairs", max_tokens=200, source_bpe_dropout=0.2)
     longest = int(pairs.source.lengths.max())
     free, bounded = pairs_to_train_on(folders[0], batches, 3), pairs_to_train_on(folders[0], batches, 3, longest)
     whole = set()
@@ -90,8 +90,8 @@ def test_dropout_leaves_a_line_whole_that_it_would_cut_too_small(folders):
 def test_the_task_bounds_dropout_by_learned_positions(folders):
     tree = {"task": "translation", "data": folders[0].path}
     longest = int(folders[0].pairs("train").source.lengths.max())
-    tree["training"] = {"batches": {"kind": "pairs", "source_dropout": 0.3}}
-    for positions, bounded in (({"kind": "learned", "maximum": longest + 1}, True), ("sinusoidal", False)):
+    tree["training"] = {"batches": {"kind": "pairs", "source_bpe_dropout": 0.3}}
+    for positions, bounded in (({"kind": "learned", "max_positions": longest + 1}, True), ("sinusoidal", False)):
         settings = RunSettings.model_validate(tree | {"model": {"kind": "encoder_decoder", "positions": positions}})
         task = translation_task(folders[0], settings)
         found = max(int(task.batch(numbers).source_lengths.max()) for numbers in task.training_batches(0))
@@ -109,7 +109,7 @@ def test_scoring_takes_every_pair_as_it_stands(folders):
 
 def test_what_cannot_be_is_refused(folders, tmp_path):
     with pytest.raises(UsageError, match="needs level bpe"):
-        pairs_to_train_on(folders[1], PairBatches(kind="pairs", source_dropout=0.1), 1)
+        pairs_to_train_on(folders[1], PairBatches(kind="pairs", source_bpe_dropout=0.1), 1)
     with pytest.raises(DataError, match="has no split 'test'"):
         pairs_to_score(folders[0], "test", 100, "both")
     examples = pairs_to_train_on(folders[0], BOTH, 1)

@@ -57,7 +57,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def tiny_task() -> Callable[..., NextTokenTask]:
     def build(loss: str = "sequence_sum", size: int = 2) -> NextTokenTask:
-        batches = SequenceBatches(size=size)
+        batches = SequenceBatches(batch_size=size)
         train = Examples(sequences_of([2, 3, 2, 3, 3, 5, 2, 2, 2]), batches, seed=1)
         return NextTokenTask(train, Examples(sequences_of([2, 3, 4], seed=1), batches), loss, 0.5)
 
@@ -88,7 +88,7 @@ def tiny_run(
                 training,
                 task,
                 tiny_learner(training),
-                DataOrder(task, training.accumulate),
+                DataOrder(task, training.gradient_accumulation_steps),
                 files.enter_context(EventLog(path / "events.jsonl")),
                 files.enter_context(Timing(path / "timing.jsonl")),
                 CheckpointStore(

@@ -69,7 +69,7 @@ def test_validation_every_so_many_updates(tiny_run):
 
 
 def test_accumulation_makes_one_update_of_several_batches(tiny_run):
-    run = tiny_run(max_epochs=1, accumulate=4)
+    run = tiny_run(max_epochs=1, gradient_accumulation_steps=4)
     train_until_done(run)
     trained = [event for event in events(run) if event["event"] == "train"]
     assert len(trained) == 2
@@ -77,7 +77,7 @@ def test_accumulation_makes_one_update_of_several_batches(tiny_run):
 
 
 def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run, monkeypatch):
-    run = tiny_run(early_stopping=3, validate_every=1)
+    run = tiny_run(early_stopping_patience=3, validate_every=1)
     scored(monkeypatch, run, [2.0, 1.0, 1.0, 1.5, 1.0])
     assert train_until_done(run) == "early_stopping"
     assert [event["improved"] for event in events(run) if event["event"] == "validation"] == [True, True] + [False] * 3
@@ -85,7 +85,7 @@ def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run
 
 
 def test_the_best_checkpoint_outlives_the_newest_ones(tiny_run, monkeypatch):
-    run = tiny_run(max_updates=6, validate_every=1, early_stopping=None)
+    run = tiny_run(max_updates=6, validate_every=1, early_stopping_patience=None)
     scored(monkeypatch, run, [2.0, 1.0, 3.0])
     train_until_done(run)
     assert checkpoints(run) == [2, 5, 6]
@@ -93,7 +93,10 @@ def test_the_best_checkpoint_outlives_the_newest_ones(tiny_run, monkeypatch):
 
 def test_the_plateau_schedule_lowers_the_rate_of_the_next_update(tiny_run, monkeypatch):
     run = tiny_run(
-        max_updates=4, validate_every=1, schedule={"kind": "plateau", "factor": 0.5, "patience": 0}, early_stopping=None
+        max_updates=4,
+        validate_every=1,
+        schedule={"kind": "plateau", "factor": 0.5, "patience": 0},
+        early_stopping_patience=None,
     )
     scored(monkeypatch, run, [1.0])
     train_until_done(run)

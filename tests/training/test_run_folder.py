@@ -26,7 +26,7 @@ def test_each_changed_field_is_named_with_both_values(folder):
     with pytest.raises(CheckpointError) as caught:
         check_same_settings(folder, changed)
     assert "training.optimizer.learning_rate was 0.001 and is now 0.5" in str(caught.value)
-    assert "model.layers.5.vector was 'absent' and is now 3" in str(caught.value)
+    assert "model.layers.5.stack_embedding_size was 'absent' and is now 3" in str(caught.value)
     assert "seed" not in str(caught.value)
 
 
@@ -64,10 +64,10 @@ def test_the_digest_depends_on_all_that_training_does():
             [],
             ["seed=2"],
             ["model.dropout=0.2"],
-            ["training.threads=1"],
+            ["training.num_threads=1"],
             ["data=elsewhere"],
-            ["evaluation.beam=7"],
-            ["training.accumulate=1"],
+            ["evaluation.beam_size=7"],
+            ["training.gradient_accumulation_steps=1"],
         )
     }
     # The data have a digest of their own, evaluation changes no run, and what is as it would be anyway says nothing.

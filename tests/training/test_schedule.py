@@ -35,7 +35,7 @@ def test_changes_below_1e8_are_not_made():
     assert after_validation(PlateauSchedule(factor=0.9, patience=0), state, 2.0).learning_rate == 1e-8
 
 
-@pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(kind="warmup", steps=10)])
+@pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(kind="warmup", warmup_steps=10)])
 def test_the_others_pay_no_heed_to_validation(settings):
     state = ScheduleState(0.1)
     assert after_validation(settings, state, 5.0) is state
@@ -43,34 +43,34 @@ def test_the_others_pay_no_heed_to_validation(settings):
 
 def test_warmup_rises_linearly_then_falls_with_the_square_root():
     rates = [
-        rate_of_update(WarmupSchedule(kind="warmup", steps=4), ScheduleState(0.1), update)
+        rate_of_update(WarmupSchedule(kind="warmup", warmup_steps=4), ScheduleState(0.1), update)
         for update in (1, 2, 4, 16, 64)
     ]
     assert rates == pytest.approx([0.025, 0.05, 0.1, 0.05, 0.025], rel=1e-15)
 
 
 def test_linear_rises_then_falls_to_its_end_and_stays():
-    settings = LinearSchedule(kind="linear", steps=10, end=0.01, warmup=2)
+    settings = LinearSchedule(kind="linear", total_steps=10, end_learning_rate=0.01, warmup_steps=2)
     rates = [rate_of_update(settings, ScheduleState(0.09), update) for update in (1, 2, 6, 10, 11, 1000)]
     assert rates == pytest.approx([0.045, 0.09, 0.05, 0.01, 0.01, 0.01], rel=1e-12)
 
 
 def test_linear_without_warmup_is_that_of_you_et_al():
-    settings = LinearSchedule(kind="linear", steps=100_000, end=1e-5)
+    settings = LinearSchedule(kind="linear", total_steps=100_000, end_learning_rate=1e-5)
     rates = [rate_of_update(settings, ScheduleState(3e-4), update) for update in (0, 50_000, 100_000)]
     assert rates == pytest.approx([3e-4, 1.55e-4, 1e-5], rel=1e-12)
 
 
 def test_a_warmup_as_long_as_the_schedule_is_refused():
-    with pytest.raises(ValueError, match="warmup 10 must end before steps, 10"):
-        LinearSchedule(kind="linear", steps=10, warmup=10)
+    with pytest.raises(ValueError, match="warmup_steps=10; expected less than total_steps=10"):
+        LinearSchedule(kind="linear", total_steps=10, warmup_steps=10)
 
 
 def test_the_peak_of_vaswani_et_al():
     """d^-0.5 min(u^-0.5, u w^-1.5), with rate 1 / sqrt(d w)."""
     d, w = 512, 4000
     for update in (1, 100, 4000, 100_000):
-        rate = rate_of_update(WarmupSchedule(kind="warmup", steps=w), ScheduleState((d * w) ** -0.5), update)
+        rate = rate_of_update(WarmupSchedule(kind="warmup", warmup_steps=w), ScheduleState((d * w) ** -0.5), update)
         assert rate == pytest.approx(d**-0.5 * min(update**-0.5, update * w**-1.5), rel=1e-12)
 
 

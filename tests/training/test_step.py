@@ -38,28 +38,28 @@ def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, co
     torch.testing.assert_close(gradients(learner), gradients(plain), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.01, 1e6])
-def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, clip_norm):
+@pytest.mark.parametrize("max_grad_norm", [None, 0.01, 1e6])
+def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, max_grad_norm):
     settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
     task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
     plain = copy.deepcopy(learner.module)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
     for number, indices in enumerate(BATCHES, start=1):
         batch = task.batch(indices)
-        nats = training_step(learner, task, Update(number, [batch], 0.01, clip_norm))
+        nats = training_step(learner, task, Update(number, [batch], 0.01, max_grad_norm))
         loss = batch_cross_entropy(plain, batch) / len(indices)
         assert nats == pytest.approx(loss.item() * len(indices), rel=1e-6)
         optimizer.zero_grad()
         loss.backward()
-        if clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(plain.parameters(), clip_norm)
+        if max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), max_grad_norm)
         optimizer.step()
     for ours, theirs in zip(learner.module.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
-    settings = LanguageModelSettings.model_validate({"width": 8, "heads": 2, "feedforward_width": 8, "layers": "1"})
+    settings = LanguageModelSettings.model_validate({"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": "1"})
     learner = build_learner(build_model(settings, 6), TrainingSettings(precision="bf16"), "cpu")
     seen = set()
     learner.module.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))

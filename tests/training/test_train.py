@@ -48,35 +48,45 @@ def settings_for(data, *changes):
     tree = {
         "task": "language_modeling",
         "data": str(data),
-        "model": {"width": 8, "feedforward_width": 8, "heads": 2, "layers": "1"},
-        "training": {"max_updates": 6, "threads": 1, "batches": {"kind": "tokens", "tokens": 20}},
+        "model": {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1"},
+        "training": {"max_updates": 6, "num_threads": 1, "batches": {"kind": "tokens", "max_tokens": 20}},
     }
     return resolve_settings(tree, changes)
 
 
-STREAM = "training.batches={kind: stream, length: 5, size: 2}"
+STREAM = "training.batches={kind: stream, sequence_length: 5, batch_size: 2}"
 
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
         ("sentences", []),
-        ("sentences", ["training.loss=token_mean", "training.accumulate=2"]),
+        ("sentences", ["training.loss=token_mean", "training.gradient_accumulation_steps=2"]),
         ("sentences", ["training.precision=bf16", "training.schedule.kind=constant"]),
-        ("sentences", ["model.layers=superposition-3", "training.schedule={kind: warmup, steps: 2}"]),
-        ("sentences", ["model.layers=nondeterministic-2-2-2", "model.tied=true", "training.clip_norm=null"]),
-        ("stream", [STREAM]),
-        ("sentences", ["model={kind: lstm, units: 12}"]),
+        ("sentences", ["model.layers=superposition-3", "training.schedule={kind: warmup, warmup_steps: 2}"]),
         (
             "sentences",
-            ["model={kind: lstm, units: 9, embedding: 5, stack: superposition-4}", "training.precision=bf16"],
+            ["model.layers=nondeterministic-2-2-2", "model.tied_embeddings=true", "training.max_grad_norm=null"],
         ),
-        ("stream", ["model={kind: rnn, units: 12, stack: stratified-4}", STREAM]),
-        ("sentences", ["model={kind: lstm, units: 8, stack: nondeterministic-2-2-2}"]),
+        ("stream", [STREAM]),
+        ("sentences", ["model={kind: lstm, hidden_size: 12}"]),
+        (
+            "sentences",
+            [
+                "model={kind: lstm, hidden_size: 9, embedding_size: 5, stack: superposition-4}",
+                "training.precision=bf16",
+            ],
+        ),
+        ("stream", ["model={kind: rnn, hidden_size: 12, stack: stratified-4}", STREAM]),
+        ("sentences", ["model={kind: lstm, hidden_size: 8, stack: nondeterministic-2-2-2}"]),
     ],
 )
 def test_a_run_learns_and_can_be_repeated(text, tmp_path, kind, changes):
-    faster = ["training.max_updates=40", "training.optimizer.learning_rate=0.01", "training.early_stopping=null"]
+    faster = [
+        "training.max_updates=40",
+        "training.optimizer.learning_rate=0.01",
+        "training.early_stopping_patience=null",
+    ]
     settings = settings_for(text(kind), *faster, *changes)
     summary = train(settings, tmp_path / "first")
     assert (summary.reason, summary.update, summary.resumed_from) == ("updates", 40, None)
@@ -162,16 +172,20 @@ def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
     ("kind", "changes", "message"),
     [
         ("sentences", [], "there are 6; train, example 4: 7 tokens"),
-        ("stream", ["training.batches={kind: stream, length: 9, size: 2}"], "there are 6; training.batches.length: 9"),
+        (
+            "stream",
+            ["training.batches={kind: stream, sequence_length: 9, batch_size: 2}"],
+            "there are 6; training.batches.sequence_length: 9",
+        ),
     ],
 )
 def test_positions_that_do_not_reach_are_refused_before_there_is_a_run(text, tmp_path, kind, changes, message):
     data = text(kind)
-    settings = settings_for(data, "model.positions={kind: learned, maximum: 6}", *changes)
-    with pytest.raises(SettingsError, match=rf"model\.positions\.maximum: {message}"):
+    settings = settings_for(data, "model.positions={kind: learned, max_positions: 6}", *changes)
+    with pytest.raises(SettingsError, match=rf"model\.positions\.max_positions: {message}"):
         train(settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    enough = settings_for(data, "model.positions={kind: learned, maximum: 9}", *changes)
+    enough = settings_for(data, "model.positions={kind: learned, max_positions: 9}", *changes)
     assert train(enough, tmp_path / "run").update == 6
 
 
@@ -200,8 +214,8 @@ def test_a_run_goes_on_where_its_data_have_moved(text, tmp_path, unfinished):
 def test_other_settings_are_refused_by_field(text, tmp_path):
     data = text()
     train(settings_for(data), tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"own settings: training\.clip_norm was 5\.0 and is now 1\.0$"):
-        train(settings_for(data, "training.clip_norm=1"), tmp_path / "run", resume=True)
+    with pytest.raises(CheckpointError, match=r"own settings: training\.max_grad_norm was 5\.0 and is now 1\.0$"):
+        train(settings_for(data, "training.max_grad_norm=1"), tmp_path / "run", resume=True)
 
 
 @pytest.fixture

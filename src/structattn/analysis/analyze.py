@@ -63,7 +63,7 @@ def first_examples(run: TrainedRun, split: str, count: int) -> list[int]:
     """
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return list(range(min(count, example_count(run, split)))) if batches.length <= LONGEST else []
+        return list(range(min(count, example_count(run, split)))) if batches.sequence_length <= LONGEST else []
     lengths = run.prepared.split(split).lengths
     longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.parallel_sides else lengths
     fitting = (lengths >= SHORTEST_SHOWN) & (longest <= LONGEST_SHOWN)
@@ -75,7 +75,7 @@ def example_count(run: TrainedRun, split: str) -> int:
     """How many examples a split has: its sequences, or its windows, where the data are a stream."""
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return -(-sequences.num_targets // batches.length)
+        return -(-sequences.num_targets // batches.sequence_length)
     return len(sequences)
 
 
@@ -106,5 +106,5 @@ def _example(run: TrainedRun, split: str, example: int) -> Batch:
         return stored_pair(run.prepared, split, example, FORMS[run.settings.task])
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return make_stream_batch(sequences, [example], batches.length)
+        return make_stream_batch(sequences, [example], batches.sequence_length)
     return make_batch(sequences, [example])

@@ -26,8 +26,8 @@ class AttentionLayer(Protocol):
     """
 
     def __call__(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence; all T positions count where ``lengths`` is None."""
         ...
 
@@ -35,12 +35,12 @@ class AttentionLayer(Protocol):
         """The state before the first step, on the device and in the dtype of the parameters."""
         ...
 
-    def step(self, x_t: Float[Tensor, "batch width"], state: Any) -> tuple[Float[Tensor, "batch width"], Any]:
+    def step(self, x_t: Float[Tensor, "batch d_model"], state: Any) -> tuple[Float[Tensor, "batch d_model"], Any]:
         """One more position: its output, and the state after it. ``state`` stays as it is."""
         ...
 
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """What the layer attends to when it is given ``x``; computed for the asking, without gradients."""
         ...
@@ -58,8 +58,8 @@ class WeighingLayer(AttentionLayer, Protocol):
     """An attention layer that can hand out the weights with which it read, for use in a training step."""
 
     def attend(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """What the call of the layer gives, and the weights of the same pass, through which gradients flow.
 
         Softmax: as they are before dropout. Hard: the draw itself in training, one-hot in evaluation.
@@ -78,28 +78,28 @@ class CrossAttentionLayer(Protocol):
 
     def __call__(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence; all T positions count where ``lengths`` is None, all S where ``memory_lengths`` is."""
         ...
 
     def initial_state(
-        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> Any:
         """All that the steps need of the memory, computed once; gradients flow through it."""
         ...
 
-    def step(self, x_t: Float[Tensor, "batch width"], state: Any) -> tuple[Float[Tensor, "batch width"], Any]:
+    def step(self, x_t: Float[Tensor, "batch d_model"], state: Any) -> tuple[Float[Tensor, "batch d_model"], Any]:
         """One more position: its output, and the state after it. ``state`` stays as it is."""
         ...
 
     def explain(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:

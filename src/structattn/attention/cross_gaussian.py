@@ -36,9 +36,9 @@ class CrossGaussianAttention(nn.Module):
     hold. The paper has the offsets -1, 0 and 1, its code -1 and 1. Everything else is as in ``GaussianAttention``.
 
     Args:
-        width: d, of the sequence and of the memory.
+        d_model: d, of the sequence and of the memory.
         offsets: one for each hard-coded head, at least one.
-        learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
+        num_learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
         ratio: the paper's gamma: average length of a memory over that of a sequence, in the training data.
         floor: round the centres down, as the paper does; its code does not.
         kernel: which positions count: "full", "window" or "index".
@@ -49,9 +49,9 @@ class CrossGaussianAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         offsets: Sequence[float],
-        learned_heads: int = 0,
+        num_learned_heads: int = 0,
         ratio: float = 1.0,
         floor: bool = True,
         kernel: Kernel = "full",
@@ -61,16 +61,16 @@ class CrossGaussianAttention(nn.Module):
     ) -> None:
         super().__init__()
         gaussians = Gaussians(tuple(offsets), ratio=ratio, floor=floor, sigma=sigma, kernel=kernel, window=window)
-        self.heads = MixedHeads(width, gaussians, learned_heads, dropout)
-        self.output = OutOfHeads(width, bias=False)
+        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout)
+        self.output = OutOfHeads(d_model, bias=False)
 
     def forward(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O((T + S) d^2) for each, and O(T S d / H) more for each learned head."""
         x, memory = without_padding(x, lengths), without_padding(memory, memory_lengths)
         end = memory_end(lengths, memory_lengths, memory.shape[1])
@@ -78,11 +78,11 @@ class CrossGaussianAttention(nn.Module):
 
     def attend(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights, before dropout; gradients flow through those of learned heads."""
         x, memory = without_padding(x, lengths), without_padding(memory, memory_lengths)
         end = memory_end(lengths, memory_lengths, memory.shape[1])
@@ -90,7 +90,7 @@ class CrossGaussianAttention(nn.Module):
         return without_padding(self.output(readings), lengths), weights
 
     def initial_state(
-        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> GaussianMemoryState:
         """The values of the memory, and the keys of learned heads. Cost: O(S d^2) for each."""
         memory, learned = without_padding(memory, memory_lengths), self.heads.learned
@@ -99,8 +99,8 @@ class CrossGaussianAttention(nn.Module):
         return GaussianMemoryState(StoredMemory.of([hard], memory_lengths), keys_and_values, 0)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: GaussianMemoryState
-    ) -> tuple[Float[Tensor, "batch width"], GaussianMemoryState]:
+        self, x_t: Float[Tensor, "batch d_model"], state: GaussianMemoryState
+    ) -> tuple[Float[Tensor, "batch d_model"], GaussianMemoryState]:
         """One more position. Cost: O(d^2), and O(S d / H) more for each learned head."""
         readings, learned = read_hard_coded(self.heads.gaussians, state.hard, state.steps), self.heads.learned
         if learned is not None and state.learned is not None:
@@ -111,8 +111,8 @@ class CrossGaussianAttention(nn.Module):
     @torch.no_grad()
     def explain(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:

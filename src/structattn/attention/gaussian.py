@@ -38,9 +38,9 @@ class GaussianAttention(nn.Module):
     W_K: 2 d^2 / H parameters more for each.
 
     Args:
-        width: d.
+        d_model: d.
         offsets: one for each hard-coded head, at least one.
-        learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
+        num_learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
         kernel: which positions count: "full", "window" or "index".
         window: how many, an odd number; read only with that kernel.
         sigma: the standard deviation of the Gaussians.
@@ -51,9 +51,9 @@ class GaussianAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         offsets: Sequence[float],
-        learned_heads: int = 0,
+        num_learned_heads: int = 0,
         kernel: Kernel = "full",
         window: int = 3,
         sigma: float = 1.0,
@@ -63,19 +63,19 @@ class GaussianAttention(nn.Module):
     ) -> None:
         super().__init__()
         gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
-        self.heads = MixedHeads(width, gaussians, learned_heads, dropout, positions)
-        self.output = OutOfHeads(width, bias=False)
+        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions)
+        self.output = OutOfHeads(d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T d^2) for each, and O(T^2 d / H) more for each learned head."""
         x = without_padding(x, lengths)
         return without_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
 
     def attend(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """What ``forward`` gives, and the weights, before dropout; gradients flow through those of learned heads."""
         x = without_padding(x, lengths)
         readings, weights = self.heads.attend(x, x, lengths=lengths)
@@ -85,13 +85,13 @@ class GaussianAttention(nn.Module):
         """No values and no keys."""
         require_causal(self.heads.gaussians.causal)
         value, hard = self.heads.value, len(self.heads.gaussians.offsets)
-        learned = value.heads - hard
+        learned = value.num_heads - hard
         keys_and_values = StoredPast.nothing(batch_size, value, learned, learned) if learned else None
         return GaussianState(StoredPast.nothing(batch_size, value, hard), keys_and_values)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: GaussianState
-    ) -> tuple[Float[Tensor, "batch width"], GaussianState]:
+        self, x_t: Float[Tensor, "batch d_model"], state: GaussianState
+    ) -> tuple[Float[Tensor, "batch d_model"], GaussianState]:
         """One more position. Cost: O(d^2), and O(t d / H) more for each learned head in step t."""
         x, learned, past = x_t[:, None], self.heads.learned, state.learned
         hard, soft = self.heads.values(x)
@@ -105,7 +105,7 @@ class GaussianAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """The weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, lengths)[1])

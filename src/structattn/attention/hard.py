@@ -22,8 +22,8 @@ class HardAttention(nn.Module):
     parameters, or 4 d^2 without biases.
 
     Args:
-        width: d.
-        heads: H, which must divide d.
+        d_model: d.
+        num_heads: H, which must divide d.
         temperature: of the draws; near 0 they become one-hot.
         straight_through: read one position in training, too, with the gradient of the relaxed weights.
         causal: position t sees positions up to t only. A layer that sees everything has no step.
@@ -33,8 +33,8 @@ class HardAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
-        heads: int,
+        d_model: int,
+        num_heads: int,
         temperature: float = 1.0,
         straight_through: bool = False,
         causal: bool = True,
@@ -43,19 +43,19 @@ class HardAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.choice, self.causal = Choice(temperature, straight_through), causal
-        self.projection = IntoHeads(width, heads, parts=3, bias=bias)  # queries, keys, values
-        self.output = OutOfHeads(width, bias)
+        self.projection = IntoHeads(d_model, num_heads, parts=3, bias=bias)  # queries, keys, values
+        self.output = OutOfHeads(d_model, bias)
         self.positions = positions
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T^2 d + T d^2) for each."""
         return self.attend(x, lengths)[0]
 
     def attend(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """What ``forward`` gives, and the weights: the draw itself in training, one-hot in evaluation."""
         readings, weights = self.choice.read_with_weights(*self._lookup(x, lengths), self.training)
         return without_padding(self.output(readings), lengths), weights
@@ -63,12 +63,12 @@ class HardAttention(nn.Module):
     def initial_state(self, batch_size: int) -> StoredPast:
         """No keys and no values."""
         require_causal(self.causal)
-        heads = self.projection.heads
-        return StoredPast.nothing(batch_size, self.projection, heads, heads)
+        num_heads = self.projection.num_heads
+        return StoredPast.nothing(batch_size, self.projection, num_heads, num_heads)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: StoredPast
-    ) -> tuple[Float[Tensor, "batch width"], StoredPast]:
+        self, x_t: Float[Tensor, "batch d_model"], state: StoredPast
+    ) -> tuple[Float[Tensor, "batch d_model"], StoredPast]:
         """One more position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
         first, state = state.time, state.and_one_more(key, value)
@@ -78,7 +78,7 @@ class HardAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """Where every head looks in evaluation, and with what probability."""
         return self.choice.explain(*self._lookup(x, lengths))
@@ -96,39 +96,39 @@ class CrossHardAttention(nn.Module):
     """As ``HardAttention``, with the keys and values of a memory: 4 d (d + 1) parameters, 4 d^2 without biases.
 
     Args:
-        width: d, of the sequence and of the memory.
-        heads: H, which must divide d.
+        d_model: d, of the sequence and of the memory.
+        num_heads: H, which must divide d.
         temperature: of the draws; near 0 they become one-hot.
         straight_through: read one position in training, too, with the gradient of the relaxed weights.
         bias: whether the four maps have biases.
     """
 
     def __init__(
-        self, width: int, heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
+        self, d_model: int, num_heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
     ) -> None:
         super().__init__()
         self.choice = Choice(temperature, straight_through)
-        self.query = IntoHeads(width, heads, parts=1, bias=bias)
-        self.memory = IntoHeads(width, heads, parts=2, bias=bias)  # keys, values
-        self.output = OutOfHeads(width, bias)
+        self.query = IntoHeads(d_model, num_heads, parts=1, bias=bias)
+        self.memory = IntoHeads(d_model, num_heads, parts=2, bias=bias)  # keys, values
+        self.output = OutOfHeads(d_model, bias)
 
     def forward(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T S d + (T + S) d^2) for each."""
         return self.attend(x, memory, lengths, memory_lengths)[0]
 
     def attend(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights: the draw itself in training, one-hot in evaluation."""
         readings, weights = self.choice.read_with_weights(
             *self._lookup(x, memory, lengths, memory_lengths), self.training
@@ -136,14 +136,14 @@ class CrossHardAttention(nn.Module):
         return without_padding(self.output(readings), lengths), weights
 
     def initial_state(
-        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> StoredMemory:
         """The keys and values of the memory. Cost: O(S d^2) for each."""
         return StoredMemory.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: StoredMemory
-    ) -> tuple[Float[Tensor, "batch width"], StoredMemory]:
+        self, x_t: Float[Tensor, "batch d_model"], state: StoredMemory
+    ) -> tuple[Float[Tensor, "batch d_model"], StoredMemory]:
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
         keys, values = state.parts
@@ -153,8 +153,8 @@ class CrossHardAttention(nn.Module):
     @torch.no_grad()
     def explain(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:

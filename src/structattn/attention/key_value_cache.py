@@ -65,10 +65,10 @@ class StoredPast:
     lengths = None  # all rows count, other than in a memory
 
     @staticmethod
-    def nothing(batch_size: int, projection: IntoHeads, *heads: int) -> "StoredPast":
+    def nothing(batch_size: int, projection: IntoHeads, *num_heads: int) -> "StoredPast":
         """Before the first step, for a part with each of these numbers of heads, and what size the projection gives."""
         weight = projection.weight
-        parts = tuple(weight.new_zeros(0, count, projection.size) for count in heads)
+        parts = tuple(weight.new_zeros(0, count, projection.size) for count in num_heads)
         return StoredPast(_Shelf(parts, 0), 0, torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device))
 
     @staticmethod

@@ -16,34 +16,34 @@ class LearnedHeads(nn.Module):
     The two maps have no biases: 2 d L size parameters for L heads.
 
     Args:
-        width: d, of what queries and keys are made from.
-        heads: L.
+        d_model: d, of what queries and keys are made from.
+        num_heads: L.
         size: of a head.
         dropout: rate at which weights are dropped in training.
         positions: what acts on the scores; a module of this layer's own.
     """
 
     def __init__(
-        self, width: int, heads: int, size: int, dropout: float, positions: ScorePositions | None = None
+        self, d_model: int, num_heads: int, size: int, dropout: float, positions: ScorePositions | None = None
     ) -> None:
         super().__init__()
-        self.heads, self.size, self.dropout = heads, size, dropout
-        self.query = nn.Linear(width, heads * size, bias=False)
-        self.key = nn.Linear(width, heads * size, bias=False)
+        self.num_heads, self.size, self.dropout = num_heads, size, dropout
+        self.query = nn.Linear(d_model, num_heads * size, bias=False)
+        self.key = nn.Linear(d_model, num_heads * size, bias=False)
         self.positions = positions
 
-    def queries(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch heads time size"]:
+    def queries(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """One query of each head for each position."""
         return self._split(self.query(x))
 
-    def keys(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch heads time size"]:
+    def keys(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """One key of each head for each position."""
         return self._split(self.key(x))
 
     def forward(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         value: Float[Tensor, "batch heads source size"],
         **options: Any,
     ) -> Any:
@@ -64,4 +64,4 @@ class LearnedHeads(nn.Module):
         return self.dropout if self.training else 0.0
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, self.size).transpose(1, 2)
+        return x.view(*x.shape[:2], self.num_heads, self.size).transpose(1, 2)

@@ -19,7 +19,7 @@ class MixedHeads(nn.Module):
     The width is spread evenly over all heads: d^2 parameters, and 2 d^2 / H more for each learned head.
 
     Args:
-        width: d.
+        d_model: d.
         gaussians: the hard-coded heads, at least one.
         learned: how many heads are learned; the number of all heads, H, must divide d.
         dropout: rate at which weights of learned heads are dropped in training.
@@ -31,7 +31,7 @@ class MixedHeads(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         gaussians: Gaussians,
         learned: int,
         dropout: float = 0.0,
@@ -40,15 +40,15 @@ class MixedHeads(nn.Module):
         super().__init__()
         if not gaussians.offsets or learned < 0:
             raise ValueError(
-                f"{len(gaussians.offsets)} offsets and learned_heads={learned}; expected an offset for each hard-coded "
-                "head, at least one, and no negative number of learned ones"
+                f"{len(gaussians.offsets)} offsets, num_learned_heads={learned}; expected an offset for each "
+                "hard-coded head, at least one, and no negative number of learned ones"
             )
         self.gaussians = gaussians
-        self.value = IntoHeads(width, len(gaussians.offsets) + learned, parts=1, bias=False)
-        self.learned = LearnedHeads(width, learned, self.value.size, dropout, positions) if learned else None
+        self.value = IntoHeads(d_model, len(gaussians.offsets) + learned, parts=1, bias=False)
+        self.learned = LearnedHeads(d_model, learned, self.value.size, dropout, positions) if learned else None
 
     def values(
-        self, memory: Float[Tensor, "batch source width"]
+        self, memory: Float[Tensor, "batch source d_model"]
     ) -> tuple[Float[Tensor, "batch hard source size"], Float[Tensor, "batch learned source size"]]:
         """The values of the hard-coded heads, and those of the learned ones."""
         return self.parted(self.value(memory)[0])
@@ -63,7 +63,7 @@ class MixedHeads(nn.Module):
         return gaussian_attention(values, **self._keywords(), **place)
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], memory: Float[Tensor, "batch source width"], **ends: Any
+        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **ends: Any
     ) -> Float[Tensor, "batch heads time size"]:
         """What all heads read at the positions of ``x``; ``ends`` are lengths and memory_lengths, as for operators."""
         hard, soft = self.values(memory)
@@ -73,7 +73,7 @@ class MixedHeads(nn.Module):
         return torch.cat([readings, self.learned(x, memory, soft, causal=self.gaussians.causal, **ends)], dim=1)
 
     def attend(
-        self, x: Float[Tensor, "batch time width"], memory: Float[Tensor, "batch source width"], **ends: Any
+        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **ends: Any
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights, those of learned heads before dropout and with gradients."""
         hard, soft = self.values(memory)

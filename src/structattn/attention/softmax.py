@@ -23,8 +23,8 @@ class SoftmaxAttention(nn.Module):
     or 4 d^2 without biases.
 
     Args:
-        width: d.
-        heads: H, which must divide d.
+        d_model: d.
+        num_heads: H, which must divide d.
         dropout: rate at which weights are dropped in training.
         causal: position t sees positions up to t only. A layer that sees everything has no step.
         bias: whether the four maps have biases.
@@ -33,8 +33,8 @@ class SoftmaxAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
-        heads: int,
+        d_model: int,
+        num_heads: int,
         dropout: float = 0.0,
         causal: bool = True,
         bias: bool = True,
@@ -42,19 +42,19 @@ class SoftmaxAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout, self.causal = dropout, causal
-        self.projection = IntoHeads(width, heads, parts=3, bias=bias)  # queries, keys, values
-        self.output = OutOfHeads(width, bias)
+        self.projection = IntoHeads(d_model, num_heads, parts=3, bias=bias)  # queries, keys, values
+        self.output = OutOfHeads(d_model, bias)
         self.positions = positions
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T^2 d + T d^2) for each."""
         return without_padding(self.output(self._read(x, lengths)), lengths)
 
     def attend(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time time"]]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
         """What ``forward`` gives, and the weights before dropout, through which gradients flow."""
         readings, weights = self._read(x, lengths, return_weights=True)
         return without_padding(self.output(readings), lengths), weights
@@ -62,12 +62,12 @@ class SoftmaxAttention(nn.Module):
     def initial_state(self, batch_size: int) -> StoredPast:
         """No keys and no values."""
         require_causal(self.causal)
-        heads = self.projection.heads
-        return StoredPast.nothing(batch_size, self.projection, heads, heads)
+        num_heads = self.projection.num_heads
+        return StoredPast.nothing(batch_size, self.projection, num_heads, num_heads)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: StoredPast
-    ) -> tuple[Float[Tensor, "batch width"], StoredPast]:
+        self, x_t: Float[Tensor, "batch d_model"], state: StoredPast
+    ) -> tuple[Float[Tensor, "batch d_model"], StoredPast]:
         """One more position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
         state = state.and_one_more(key, value)
@@ -75,7 +75,7 @@ class SoftmaxAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """The weights of every head."""
         return Explanation("softmax", self._read(x, lengths, return_weights=True)[1])
@@ -106,49 +106,49 @@ class CrossSoftmaxAttention(nn.Module):
     """As ``SoftmaxAttention``, with the keys and values of a memory: 4 d (d + 1) parameters, 4 d^2 without biases.
 
     Args:
-        width: d, of the sequence and of the memory.
-        heads: H, which must divide d.
+        d_model: d, of the sequence and of the memory.
+        num_heads: H, which must divide d.
         dropout: rate at which weights are dropped in training.
         bias: whether the four maps have biases.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.dropout = dropout
-        self.query = IntoHeads(width, heads, parts=1, bias=bias)
-        self.memory = IntoHeads(width, heads, parts=2, bias=bias)  # keys, values
-        self.output = OutOfHeads(width, bias)
+        self.query = IntoHeads(d_model, num_heads, parts=1, bias=bias)
+        self.memory = IntoHeads(d_model, num_heads, parts=2, bias=bias)  # keys, values
+        self.output = OutOfHeads(d_model, bias)
 
     def forward(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T S d + (T + S) d^2) for each."""
         return without_padding(self.output(self._read(x, memory, lengths, memory_lengths)), lengths)
 
     def attend(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch heads time source"]]:
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
         """What ``forward`` gives, and the weights before dropout, through which gradients flow."""
         readings, weights = self._read(x, memory, lengths, memory_lengths, return_weights=True)
         return without_padding(self.output(readings), lengths), weights
 
     def initial_state(
-        self, memory: Float[Tensor, "batch source width"], memory_lengths: Int[Tensor, " batch"] | None = None
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
     ) -> StoredMemory:
         """The keys and values of the memory. Cost: O(S d^2) for each."""
         return StoredMemory.of(self.memory(without_padding(memory, memory_lengths)), memory_lengths)
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: StoredMemory
-    ) -> tuple[Float[Tensor, "batch width"], StoredMemory]:
+        self, x_t: Float[Tensor, "batch d_model"], state: StoredMemory
+    ) -> tuple[Float[Tensor, "batch d_model"], StoredMemory]:
         """One more position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
         return self.output(read_softly(query, state, self._active_dropout()))[:, 0], state
@@ -156,8 +156,8 @@ class CrossSoftmaxAttention(nn.Module):
     @torch.no_grad()
     def explain(
         self,
-        x: Float[Tensor, "batch time width"],
-        memory: Float[Tensor, "batch source width"],
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:

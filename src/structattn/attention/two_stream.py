@@ -24,8 +24,8 @@ class Streams(NamedTuple):
         semantic: h.
     """
 
-    syntactic: Float[Tensor, "*batch width"]
-    semantic: Float[Tensor, "*batch width"]
+    syntactic: Float[Tensor, "*batch d_model"]
+    semantic: Float[Tensor, "*batch d_model"]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
         """The function of either stream."""
@@ -40,8 +40,8 @@ class TwoStreamAttention(nn.Module):
     stream has its own output map: 6 d (d + 1) parameters, or 6 d^2 without biases.
 
     Args:
-        width: d, of either stream.
-        heads: H, which must divide d.
+        d_model: d, of either stream.
+        num_heads: H, which must divide d.
         temperature: of the draws; near 0 they become one-hot.
         straight_through: read one position in training, too, with the gradient of the relaxed weights.
         causal: position t sees positions up to t only. A layer that sees everything has no step.
@@ -51,8 +51,8 @@ class TwoStreamAttention(nn.Module):
 
     def __init__(
         self,
-        width: int,
-        heads: int,
+        d_model: int,
+        num_heads: int,
         temperature: float = 1.0,
         straight_through: bool = False,
         causal: bool = True,
@@ -61,10 +61,10 @@ class TwoStreamAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.choice, self.causal = Choice(temperature, straight_through), causal
-        self.projection = IntoHeads(width, heads, parts=3, bias=bias)  # of g: queries, keys, values
-        self.content = IntoHeads(width, heads, parts=1, bias=bias)  # of h
-        self.syntactic_output = OutOfHeads(width, bias)
-        self.semantic_output = OutOfHeads(width, bias)
+        self.projection = IntoHeads(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
+        self.content = IntoHeads(d_model, num_heads, parts=1, bias=bias)  # of h
+        self.syntactic_output = OutOfHeads(d_model, bias)
+        self.semantic_output = OutOfHeads(d_model, bias)
         self.positions = positions
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
@@ -85,8 +85,8 @@ class TwoStreamAttention(nn.Module):
     def initial_state(self, batch_size: int) -> StoredPast:
         """No keys and values of g, and no contents of h."""
         require_causal(self.causal)
-        heads = self.projection.heads
-        return StoredPast.nothing(batch_size, self.projection, heads, heads, heads)
+        num_heads = self.projection.num_heads
+        return StoredPast.nothing(batch_size, self.projection, num_heads, num_heads, num_heads)
 
     def step(self, x_t: Streams, state: StoredPast) -> tuple[Streams, StoredPast]:
         """One more position of both streams (B, d). Cost: O(t d + d^2) for step t."""
@@ -118,23 +118,23 @@ class CrossTwoStreamAttention(nn.Module):
     Queries come from the sequence's g; its h has no part in this. K and V come from the memory's g, V' from its h.
 
     Args:
-        width: d, of all streams.
-        heads: H, which must divide d.
+        d_model: d, of all streams.
+        num_heads: H, which must divide d.
         temperature: of the draws; near 0 they become one-hot.
         straight_through: read one position in training, too, with the gradient of the relaxed weights.
         bias: whether the maps have biases.
     """
 
     def __init__(
-        self, width: int, heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
+        self, d_model: int, num_heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
     ) -> None:
         super().__init__()
         self.choice = Choice(temperature, straight_through)
-        self.query = IntoHeads(width, heads, parts=1, bias=bias)
-        self.memory = IntoHeads(width, heads, parts=2, bias=bias)  # of the memory's g: keys, values
-        self.content = IntoHeads(width, heads, parts=1, bias=bias)  # of its h
-        self.syntactic_output = OutOfHeads(width, bias)
-        self.semantic_output = OutOfHeads(width, bias)
+        self.query = IntoHeads(d_model, num_heads, parts=1, bias=bias)
+        self.memory = IntoHeads(d_model, num_heads, parts=2, bias=bias)  # of the memory's g: keys, values
+        self.content = IntoHeads(d_model, num_heads, parts=1, bias=bias)  # of its h
+        self.syntactic_output = OutOfHeads(d_model, bias)
+        self.semantic_output = OutOfHeads(d_model, bias)
 
     def forward(
         self,

@@ -50,7 +50,7 @@ def build_layers(
     """All blocks of one side of a model; ``cross`` is what each looks at a memory with, None: they have none to see."""
     across = [None] * len(layers) if cross is None else [_cross_attention(settings, each) for each in cross]
     blocks = [_block(settings, layer, causal, other) for layer, other in zip(layers, across, strict=True)]
-    return Layers(blocks, nn.LayerNorm(settings.width) if settings.norm == "pre" else None)
+    return Layers(blocks, nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)
 
 
 def build_embedding(
@@ -59,23 +59,23 @@ def build_embedding(
     """Embeddings with the positions that are added to them, unless they are not to be ``placed``."""
     positions = added_positions(settings) if placed else None
     rate = dropout_rate(settings, settings.embedding_dropout)
-    return Embedding(vocabulary_size, settings.width, positions, rate, whole, masks)
+    return Embedding(vocabulary_size, settings.d_model, positions, rate, whole, masks)
 
 
 def build_output(settings: TransformerSettings, vocabulary_size: int, tied: bool) -> nn.Linear | None:
     """The output layer, which only a model without tied embeddings has."""
-    return None if tied else nn.Linear(settings.width, vocabulary_size - CLASS_OFFSET)
+    return None if tied else nn.Linear(settings.d_model, vocabulary_size - CLASS_OFFSET)
 
 
-def score_positions(settings: TransformerSettings, heads: int, size: int) -> ScorePositions | None:
+def score_positions(settings: TransformerSettings, num_heads: int, size: int) -> ScorePositions | None:
     """Positions that act on the scores of one layer, whose own they are because they may have parameters."""
     match settings.positions:
         case Rotary() as rotary:
             return RotaryPositions(size, rotary.base, rotary.layout)
         case Relative(base=base):
-            return RelativePositions(heads * size, heads, base)
+            return RelativePositions(num_heads * size, num_heads, base)
         case Alibi(variant=variant):
-            return AlibiPositions(heads, variant)
+            return AlibiPositions(num_heads, variant)
         case _:
             return None
 
@@ -89,49 +89,50 @@ def added_positions(settings: TransformerSettings) -> nn.Module | None:
     """Positions that are added to embeddings; None where they act elsewhere, or there are none."""
     match settings.positions:
         case Sinusoidal() as sines:
-            return SinusoidalPositions(settings.width, sines.layout, sines.base, sines.denominator, sines.direction)
-        case Learned(maximum=maximum):
-            return LearnedPositions(settings.width, maximum)
+            return SinusoidalPositions(settings.d_model, sines.layout, sines.base, sines.denominator, sines.direction)
+        case Learned(max_positions=max_positions):
+            return LearnedPositions(settings.d_model, max_positions)
         case _:
             return None
 
 
 def _block(settings: TransformerSettings, layer: Layer, causal: bool, cross: CrossAttentionLayer | None) -> Block:
-    hidden = settings.feedforward_width if layer.feedforward else None
+    hidden = settings.d_ff if layer.feedforward else None
     rate = dropout_rate(settings, settings.hidden_dropout)
     return Block(
-        settings.width,
+        settings.d_model,
         _self_attention(settings, layer, causal),
         cross,
-        None if hidden is None else FeedForward(settings.width, hidden, rate),
-        None if layer.stack is None else _stack(settings.width, layer.stack),
+        None if hidden is None else FeedForward(settings.d_model, hidden, rate),
+        None if layer.stack is None else _stack(settings.d_model, layer.stack),
         settings.norm,
         settings.dropout,
     )
 
 
 def _self_attention(settings: TransformerSettings, layer: Layer, causal: bool) -> AttentionLayer | None:
-    width, rate = settings.width, dropout_rate(settings, settings.attention_dropout)
+    d_model, rate = settings.d_model, dropout_rate(settings, settings.attention_dropout)
     match layer:
         case Nothing():
             return None
         case Superposition() | Nondeterministic() | StackPointer():
-            return _stack(width, layer)
-    heads = layer.heads or settings.heads
+            return _stack(d_model, layer)
+    num_heads = layer.num_heads or settings.num_heads
     match layer:
         case Softmax():
-            positions = score_positions(settings, heads, width // heads)
-            return SoftmaxAttention(width, heads, rate, causal, settings.bias, positions)
+            positions = score_positions(settings, num_heads, d_model // num_heads)
+            return SoftmaxAttention(d_model, num_heads, rate, causal, settings.bias, positions)
         case Hard():
-            positions = score_positions(settings, heads, width // heads)
+            positions = score_positions(settings, num_heads, d_model // num_heads)
             return HardAttention(
-                width, heads, layer.temperature, layer.straight_through, causal, settings.bias, positions
+                d_model, num_heads, layer.temperature, layer.straight_through, causal, settings.bias, positions
             )
         case Gaussian():
-            offsets, learned = _offsets(layer, heads, (-1.0, 0.0) if causal else (-1.0, 1.0)), layer.learned_heads
-            positions = score_positions(settings, learned, width // heads) if learned else None
+            offsets = _offsets(layer, num_heads, (-1.0, 0.0) if causal else (-1.0, 1.0))
+            learned = layer.num_learned_heads
+            positions = score_positions(settings, learned, d_model // num_heads) if learned else None
             return GaussianAttention(
-                width,
+                d_model,
                 offsets,
                 learned,
                 layer.kernel,
@@ -144,36 +145,41 @@ def _self_attention(settings: TransformerSettings, layer: Layer, causal: bool) -
     assert_never(layer)
 
 
-def _stack(width: int, stack: AddedStack) -> AttentionLayer:
+def _stack(d_model: int, stack: AddedStack) -> AttentionLayer:
     match stack:
         case Superposition():
-            return SuperpositionStackAttention(width, stack.vector, stack.pushed_activation)
+            return SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
         case Nondeterministic():
             return NondeterministicStackAttention(
-                width, stack.states, stack.symbols, stack.vector, stack.pushed_activation, stack.window
+                d_model,
+                stack.num_states,
+                stack.stack_alphabet_size,
+                stack.stack_embedding_size,
+                stack.pushed_activation,
+                stack.window,
             )
         case StackPointer():
-            return StackPointerAttention(width, stack.bottom)
+            return StackPointerAttention(d_model, stack.bottom)
     assert_never(stack)
 
 
 def _cross_attention(settings: TransformerSettings, cross: Cross) -> CrossAttentionLayer | None:
-    width, rate = settings.width, dropout_rate(settings, settings.attention_dropout)
+    d_model, rate = settings.d_model, dropout_rate(settings, settings.attention_dropout)
     if isinstance(cross, Nothing):
         return None
-    heads = cross.heads or settings.heads
+    num_heads = cross.num_heads or settings.num_heads
     match cross:
         case Softmax():
-            return CrossSoftmaxAttention(width, heads, rate, settings.bias)
+            return CrossSoftmaxAttention(d_model, num_heads, rate, settings.bias)
         case Hard():
-            return CrossHardAttention(width, heads, cross.temperature, cross.straight_through, settings.bias)
+            return CrossHardAttention(d_model, num_heads, cross.temperature, cross.straight_through, settings.bias)
         case CrossGaussian():
-            offsets = _offsets(cross, heads, (-1.0, 0.0, 1.0))
+            offsets = _offsets(cross, num_heads, (-1.0, 0.0, 1.0))
             return CrossGaussianAttention(
-                width,
+                d_model,
                 offsets,
-                cross.learned_heads,
-                1.0 if cross.ratio is None else cross.ratio,  # known where there are data, see build.py
+                cross.num_learned_heads,
+                1.0 if cross.length_ratio is None else cross.length_ratio,  # known where there are data, see build.py
                 cross.floor,
                 cross.kernel,
                 cross.window,
@@ -183,6 +189,6 @@ def _cross_attention(settings: TransformerSettings, cross: Cross) -> CrossAttent
     assert_never(cross)
 
 
-def _offsets(gaussian: Gaussian, heads: int, default: tuple[float, ...]) -> list[float]:
+def _offsets(gaussian: Gaussian, num_heads: int, default: tuple[float, ...]) -> list[float]:
     """One for each head that is not learned."""
-    return list(islice(cycle(gaussian.offsets or default), heads - gaussian.learned_heads))
+    return list(islice(cycle(gaussian.offsets or default), num_heads - gaussian.num_learned_heads))

@@ -57,8 +57,10 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
     ):
         return build_model(settings, prepared.vocabulary.size)
     sides = prepared.sides
-    if settings.tied == "three-way" and not sides.joint:
-        raise SettingsError(f"model.tied: three-way needs one vocabulary, and {prepared.path} has one for each side")
+    if settings.tied_embeddings == "three-way" and not sides.joint:
+        raise SettingsError(
+            f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
+        )
     known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
     return build_encoder_decoder(known, words_of_side(sides.source), words_of_side(sides.target))
 
@@ -66,12 +68,12 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
 def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolder) -> EncoderDecoderSettings:
     """With that of the data in hard-coded layers which leave it out."""
     cross = tuple(
-        each.model_copy(update={"ratio": prepared.length_ratio})
-        if isinstance(each, CrossGaussian) and each.ratio is None
+        each.model_copy(update={"length_ratio": prepared.length_ratio})
+        if isinstance(each, CrossGaussian) and each.length_ratio is None
         else each
-        for each in settings.decoder.cross or ()
+        for each in settings.decoder.cross_attention or ()
     )
-    decoder = settings.decoder.model_copy(update={"cross": cross or None})
+    decoder = settings.decoder.model_copy(update={"cross_attention": cross or None})
     return settings.model_copy(update={"decoder": decoder})
 
 
@@ -83,9 +85,9 @@ def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, wo
     """
     if isinstance(settings, TwoStreamSettings):
         return _initialized(two_stream_language_model(settings, words.size), settings)
-    embedding = build_word_embedding(settings, settings.embedding, words, settings.tied, "model.embedding")
+    embedding = build_word_embedding(settings, settings.embedding, words, settings.tied_embeddings, "model.embedding")
     layers = build_layers(settings, settings.layers, causal=True)
-    model = LanguageModel(embedding, layers, build_output(settings, words.size, settings.tied))
+    model = LanguageModel(embedding, layers, build_output(settings, words.size, settings.tied_embeddings))
     return _initialized(model, settings)
 
 
@@ -93,7 +95,7 @@ def build_masked_language_model(settings: MaskedLanguageModelSettings, vocabular
     """A masked language model with initial weights; one id more than ``vocabulary_size``, the mask, is an input."""
     embedding = build_embedding(settings, vocabulary_size, whole=True, masks=1)
     layers = build_layers(settings, settings.layers, causal=False)
-    model = MaskedLanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied))
+    model = MaskedLanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied_embeddings))
     return _initialized(model, settings)
 
 
@@ -111,9 +113,10 @@ def build_encoder_decoder(
         SettingsError: the source is to share the target's embeddings, and their vocabularies differ in size; or words
             are to be spelt, and nobody knows how.
     """
-    if settings.tied == "three-way" and source.size != target.size:
+    if settings.tied_embeddings == "three-way" and source.size != target.size:
         raise SettingsError(
-            f"model.tied: three-way needs one vocabulary, got {source.size} source and {target.size} target tokens"
+            "model.tied_embeddings: three-way needs one vocabulary, "
+            f"got {source.size} source and {target.size} target tokens"
         )
     if isinstance(settings, TwoStreamEncoderDecoderSettings):
         return _initialized(two_stream_encoder_decoder(settings, source.size, target.size), settings)
@@ -121,9 +124,10 @@ def build_encoder_decoder(
 
 
 def _encoder_decoder(settings: EncoderDecoderSettings, source: Words, target: Words) -> EncoderDecoder:
-    tied, encoder, decoder = settings.tied != "none", settings.encoder, settings.decoder
-    cross = (Softmax(),) * len(decoder.layers) if decoder.cross is None else decoder.cross
-    read = None if settings.tied == "three-way" else (encoder.embedding, source, tied, "model.encoder.embedding")
+    tied, encoder, decoder = settings.tied_embeddings != "none", settings.encoder, settings.decoder
+    cross = (Softmax(),) * len(decoder.layers) if decoder.cross_attention is None else decoder.cross_attention
+    shared = settings.tied_embeddings == "three-way"
+    read = None if shared else (encoder.embedding, source, tied, "model.encoder.embedding")
     spelling = decoder.spelling
     return EncoderDecoder(
         build_word_embedding(settings, decoder.embedding, target, tied, "model.decoder.embedding"),
@@ -133,10 +137,10 @@ def _encoder_decoder(settings: EncoderDecoderSettings, source: Words, target: Wo
         output=build_output(settings, target.size, tied),
         spelling=None
         if spelling is None
-        else build_spelling(spelling, settings.width, target, "model.decoder.spelling"),
+        else build_spelling(spelling, settings.d_model, target, "model.decoder.spelling"),
     )
 
 
 def _initialized(model: Model, settings: TransformerSettings) -> Model:
-    initialize_transformer(model, settings.initial_scale, settings.initial_weights, settings.initial_embedding)
+    initialize_transformer(model, settings.init_scale, settings.weight_init, settings.embedding_init)
     return model

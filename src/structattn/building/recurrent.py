@@ -20,36 +20,41 @@ def build_recurrent(settings: LstmSettings | ElmanSettings, words: Words) -> Rec
     Raises:
         SettingsError: words are to be spelt, and the data do not say how.
     """
-    size = settings.embedding
+    size = settings.embedding_size
     model = RecurrentLanguageModel(
         OneHot(words.size) if size is None else _embedding(settings, size, words),
         Recurrence(
             words.size - 3 if size is None else size,
-            settings.units,
+            settings.hidden_size,
             "lstm" if isinstance(settings, LstmSettings) else settings.activation,
             None if settings.stack is None else _stack(settings.stack),
         ),
-        nn.Linear(settings.units, words.size - CLASS_OFFSET),
+        nn.Linear(settings.hidden_size, words.size - CLASS_OFFSET),
     )
-    initialize_recurrent(model, settings.initial_scale)
+    initialize_recurrent(model, settings.init_scale)
     return model
 
 
 def _embedding(settings: LstmSettings | ElmanSettings, size: int, words: Words) -> Embedding | SpelledEmbedding:
-    kind = settings.composition
+    kind = settings.embedding
     if isinstance(kind, TableEmbedding):
         return Embedding(words.size, size)
-    return spelled_embedding(kind, words, size, "model.composition")
+    return spelled_embedding(kind, words, size, "model.embedding")
 
 
 def _stack(stack: RecurrentStackSettings) -> RecurrentStack:
     match stack:
         case Superposition():
-            return RecurrentStack("superposition", stack.vector, pushed=stack.pushed_activation)
+            return RecurrentStack("superposition", stack.stack_embedding_size, pushed=stack.pushed_activation)
         case Stratified():
-            return RecurrentStack("stratified", stack.vector, pushed=stack.pushed_activation)
+            return RecurrentStack("stratified", stack.stack_embedding_size, pushed=stack.pushed_activation)
         case Nondeterministic():
             return RecurrentStack(
-                "nondeterministic", stack.vector, stack.states, stack.symbols, stack.pushed_activation, stack.window
+                "nondeterministic",
+                stack.stack_embedding_size,
+                stack.num_states,
+                stack.stack_alphabet_size,
+                stack.pushed_activation,
+                stack.window,
             )
     assert_never(stack)

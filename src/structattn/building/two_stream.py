@@ -23,9 +23,9 @@ from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoS
 def two_stream_language_model(settings: TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
     """A language model that predicts from its semantic stream."""
     return LanguageModel(
-        _embedding(settings, vocabulary_size, settings.tied),
+        _embedding(settings, vocabulary_size, settings.tied_embeddings),
         Layers(_blocks(settings, causal=True), _semantic(settings)),
-        build_output(settings, vocabulary_size, settings.tied),
+        build_output(settings, vocabulary_size, settings.tied_embeddings),
     )
 
 
@@ -33,8 +33,8 @@ def two_stream_encoder_decoder(
     settings: TwoStreamEncoderDecoderSettings, source_size: int, target_size: int
 ) -> EncoderDecoder:
     """An encoder-decoder that predicts from the decoder's semantic stream; its memory has both streams."""
-    tied, shared = settings.tied != "none", settings.tied == "three-way"
-    ends = layer_norm(settings.width, two_streams=True) if settings.norm == "pre" else None
+    tied, shared = settings.tied_embeddings != "none", settings.tied_embeddings == "three-way"
+    ends = layer_norm(settings.d_model, two_streams=True) if settings.norm == "pre" else None
     return EncoderDecoder(
         _embedding(settings, target_size, tied),
         Layers(_blocks(settings, causal=False), ends),
@@ -52,17 +52,17 @@ def _embedding(settings: TwoStreamParts, vocabulary_size: int, whole: bool) -> T
 
 
 def _blocks(settings: TwoStreamParts, causal: bool, across: bool = False) -> Sequence[Block]:
-    return [_block(settings, causal, across) for _ in range(settings.layers)]
+    return [_block(settings, causal, across) for _ in range(settings.num_layers)]
 
 
 def _block(settings: TwoStreamParts, causal: bool, across: bool) -> Block:
-    width, heads, hidden = settings.width, settings.heads, settings.feedforward_width
+    d_model, num_heads, hidden = settings.d_model, settings.num_heads, settings.d_ff
     choice = (settings.temperature, settings.straight_through)
-    positions = score_positions(settings, heads, width // heads)
+    positions = score_positions(settings, num_heads, d_model // num_heads)
     return Block(
-        width,
-        TwoStreamAttention(width, heads, *choice, causal, settings.bias, positions),
-        CrossTwoStreamAttention(width, heads, *choice, settings.bias) if across else None,
+        d_model,
+        TwoStreamAttention(d_model, num_heads, *choice, causal, settings.bias, positions),
+        CrossTwoStreamAttention(d_model, num_heads, *choice, settings.bias) if across else None,
         None if hidden is None else EachStream(_maps(settings, hidden), _maps(settings, hidden)),
         norm=settings.norm,
         dropout=settings.dropout,
@@ -71,8 +71,8 @@ def _block(settings: TwoStreamParts, causal: bool, across: bool) -> Block:
 
 
 def _maps(settings: TwoStreamParts, hidden: int) -> FeedForward:
-    return FeedForward(settings.width, hidden, dropout_rate(settings, settings.hidden_dropout))
+    return FeedForward(settings.d_model, hidden, dropout_rate(settings, settings.hidden_dropout))
 
 
 def _semantic(settings: TwoStreamParts) -> SemanticStream:
-    return SemanticStream(nn.LayerNorm(settings.width) if settings.norm == "pre" else None)
+    return SemanticStream(nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None)

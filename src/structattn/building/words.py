@@ -93,13 +93,13 @@ def build_word_embedding(
     if isinstance(kind, TableEmbedding):
         return build_embedding(settings, words.size, whole)
     rate = dropout_rate(settings, settings.embedding_dropout)
-    return spelled_embedding(kind, words, settings.width, place, added_positions(settings), rate)
+    return spelled_embedding(kind, words, settings.d_model, place, added_positions(settings), rate)
 
 
 def spelled_embedding(
     kind: C2wEmbedding | CharacterLstmEmbedding,
     words: Words,
-    width: int,
+    d_model: int,
     place: str,
     positions: nn.Module | None = None,
     dropout: float = 0.0,
@@ -109,7 +109,7 @@ def spelled_embedding(
     Args:
         kind: how, and of which words.
         words: the vocabulary.
-        width: of the vectors.
+        d_model: of the vectors.
         place: the path of ``kind`` in the settings, for messages.
         positions: see there.
         dropout: see there.
@@ -120,22 +120,29 @@ def spelled_embedding(
     _require_characters(words, place)
     none = torch.zeros(0, 2, dtype=torch.int64)
     spelt = words.spellings() if words.spellings is not None and kind.words == "all" else none
-    composition = _composition(kind, words.characters, width)
-    return SpelledEmbedding(words.size, width, composition, spelt, positions, dropout)
+    composition = _composition(kind, words.characters, d_model)
+    return SpelledEmbedding(words.size, d_model, composition, spelt, positions, dropout)
 
 
-def build_spelling(settings: SpellingSettings, width: int, words: Words, place: str) -> SpellingDecoder:
+def build_spelling(settings: SpellingSettings, d_model: int, words: Words, place: str) -> SpellingDecoder:
     """What spells unknown words.
 
     Raises:
         SettingsError: the data do not say how words are spelt, or the path does not fit the units.
     """
     _require_characters(words, place)
-    units = width if settings.units is None else settings.units
-    if settings.path == "same" and units != width:
-        raise SettingsError(f"{place}.units: the path 'same' needs as many as the model is wide, {width}; got {units}")
+    hidden_size = d_model if settings.hidden_size is None else settings.hidden_size
+    if settings.path == "same" and hidden_size != d_model:
+        raise SettingsError(
+            f"{place}.hidden_size: the path 'same' needs as many as the model is wide, {d_model}; got {hidden_size}"
+        )
     return SpellingDecoder(
-        words.characters, width, settings.characters, units, settings.layers, settings.path == "separate"
+        words.characters,
+        d_model,
+        settings.character_embedding_size,
+        hidden_size,
+        settings.num_layers,
+        settings.path == "separate",
     )
 
 
@@ -147,10 +154,12 @@ def _require_characters(words: Words, place: str) -> None:
         )
 
 
-def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, characters: int, width: int) -> Composition:
+def _composition(kind: C2wEmbedding | CharacterLstmEmbedding, characters: int, d_model: int) -> Composition:
     match kind:
         case C2wEmbedding():
-            return BidirectionalComposition(characters, width, kind.characters, kind.units, kind.coupled)
+            return BidirectionalComposition(
+                characters, d_model, kind.character_embedding_size, kind.hidden_size, kind.coupled
+            )
         case CharacterLstmEmbedding():
-            return ForwardComposition(characters, width, kind.characters, kind.layers)
+            return ForwardComposition(characters, d_model, kind.character_embedding_size, kind.num_layers)
     assert_never(kind)

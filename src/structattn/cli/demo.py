@@ -8,12 +8,12 @@ import typer
 LANGUAGE = "marked-reversal"
 # The two transformers of DuSell & Chiang (2024, section 6); the one with the stack has fewer parameters.
 MODELS: dict[str, dict[str, Any]] = {
-    "transformer": {"width": 32, "feedforward_width": 64, "layers": "5"},
-    "stack-transformer": {"width": 28, "feedforward_width": 56, "layers": "2.nondeterministic-2-3-5.2"},
+    "transformer": {"d_model": 32, "d_ff": 64, "layers": "5"},
+    "stack-transformer": {"d_model": 28, "d_ff": 56, "layers": "2.nondeterministic-2-3-5.2"},
 }
 # The paper initialises embeddings from U(-0.1, 0.1) and trains for up to 200 epochs; with N(0, 1) one epoch is enough
 # (docs/initialization.md).
-TRAINING = {"batches": {"kind": "sequences", "size": 10}, "optimizer": {"learning_rate": 0.003}}
+TRAINING = {"batches": {"kind": "sequences", "batch_size": 10}, "optimizer": {"learning_rate": 0.003}}
 
 
 def demo(
@@ -78,7 +78,7 @@ def demo_settings(data: Path, model: dict[str, Any], seed: int, epochs: int, str
     tree = {
         "task": "formal_language",
         "data": str(data),
-        "model": {"heads": 4, "initial_embedding": "normal", **model},
+        "model": {"num_heads": 4, "embedding_init": "normal", **model},
         "training": {**TRAINING, "max_epochs": epochs, "validate_every": max(1, strings // 40)},
         "seed": seed,
     }

@@ -30,7 +30,7 @@ def choices() -> dict[str, Mapping[str, str]]:
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
         "mechanisms (model.layers)": _discriminated(Layer, "attention"),
         "stacks added to a layer (stack in model.layers)": _discriminated(AddedStack, "attention"),
-        "cross-attention (model.decoder.cross)": _discriminated(Cross, "attention"),
+        "cross-attention (model.decoder.cross_attention)": _discriminated(Cross, "attention"),
         "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
         "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": TASK_DESCRIPTIONS,

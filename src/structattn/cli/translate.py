@@ -48,7 +48,7 @@ def translate(
         int | None,
         typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings, at least --n-best]"),
     ] = None,
-    length_exponent: Annotated[
+    length_penalty: Annotated[
         float | None,
         typer.Option(
             min=0,
@@ -102,23 +102,23 @@ def translate(
     opened = [open_run(run, checkpoint, data=data) for run in runs]
     given = {
         "search": None if search is None else search.value,
-        "beam": beam or max(n_best, opened[0].settings.evaluation.beam),
-        "length_exponent": length_exponent,
-        "length_extra": extra,
-        "unknown": None if unknown is None else unknown.value,
+        "beam_size": beam or max(n_best, opened[0].settings.evaluation.beam_size),
+        "length_penalty": length_penalty,
+        "max_length_offset": extra,
+        "unknown_words": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
     translator = make_translator(opened, how)
     sampling = _sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
-        if any(given is not None for given in (search, beam, length_exponent)):
+        if any(given is not None for given in (search, beam, length_penalty)):
             raise UsageError(
-                "--search, --beam and --length-exponent are for beam search; --temperature, --top-k and --top-p for "
+                "--search, --beam and --length-penalty are for beam search; --temperature, --top-k and --top-p for "
                 "sampling; expected options of one kind"
             )
         translator = replace(translator, sampling=sampling)
-    elif n_best > how.beam:
-        raise UsageError(f"--n-best {n_best} is more than --beam {how.beam}")
+    elif n_best > how.beam_size:
+        raise UsageError(f"--n-best {n_best} is more than --beam {how.beam_size}")
 
     def output_lines(number: int, found: list[Translation]) -> str:
         if n_best == 1:

@@ -41,7 +41,7 @@ class SpellingStepper:
 @torch.no_grad()
 def search_spellings(
     models: Sequence[SpellingDecoder],
-    vectors: Sequence[Float[Tensor, "words size"]],
+    vectors: Sequence[Float[Tensor, "words d_model"]],
     beam_size: int = 4,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:

@@ -26,15 +26,16 @@ def describe_model(settings: ModelSettings) -> str:
     """For example ``d 28: 2 softmax, nondeterministic 2-3-5, 2 softmax``."""
     match settings:
         case LanguageModelSettings():
-            return f"d {settings.width}: {_embedding_in_words(settings.embedding)}{_layers_in_words(settings.layers)}"
+            return f"d {settings.d_model}: {_embedding_in_words(settings.embedding)}{_layers_in_words(settings.layers)}"
         case MaskedLanguageModelSettings():
-            return f"d {settings.width}, masked: {_layers_in_words(settings.layers)}"
+            return f"d {settings.d_model}, masked: {_layers_in_words(settings.layers)}"
         case EncoderDecoderSettings():
-            return f"d {settings.width}: {_sides_in_words(settings)}"
+            return f"d {settings.d_model}: {_sides_in_words(settings)}"
         case TwoStreamSettings():
-            return f"d {settings.width}: {settings.layers} two-stream"
+            return f"d {settings.d_model}: {settings.num_layers} two-stream"
         case TwoStreamEncoderDecoderSettings():
-            return f"d {settings.width}: encoder {settings.layers} two-stream; decoder {settings.layers} two-stream"
+            side = f"{settings.num_layers} two-stream"
+            return f"d {settings.d_model}: encoder {side}; decoder {side}"
         case LstmSettings() | ElmanSettings():
             return _recurrent_in_words(settings)
     assert_never(settings)
@@ -43,7 +44,7 @@ def describe_model(settings: ModelSettings) -> str:
 def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
     name = "LSTM" if isinstance(settings, LstmSettings) else f"{settings.activation} RNN"
     stack = "" if settings.stack is None else f": {_mechanism_in_words(settings.stack)}"
-    return f"{_embedding_in_words(settings.composition)}{name} {settings.units}{stack}"
+    return f"{_embedding_in_words(settings.embedding)}{name} {settings.hidden_size}{stack}"
 
 
 def _sides_in_words(settings: EncoderDecoderSettings) -> str:
@@ -51,7 +52,7 @@ def _sides_in_words(settings: EncoderDecoderSettings) -> str:
         _embedding_in_words(side.embedding) + _layers_in_words(side.layers)
         for side in (settings.encoder, settings.decoder)
     )
-    cross = settings.decoder.cross
+    cross = settings.decoder.cross_attention
     across = "" if cross is None else f"; across {_in_runs(_mechanism_in_words(each) for each in cross)}"
     spelling = "" if settings.decoder.spelling is None else "; <unk> spelt"
     return f"encoder {encoder}; decoder {decoder}{across}{spelling}"
@@ -84,14 +85,15 @@ def _layer_in_words(layer: Layer) -> str:
 def _mechanism_in_words(mechanism: Layer | Cross | AddedStack | Stratified) -> str:
     match mechanism:
         case Superposition() | Stratified():
-            return f"{mechanism.attention} {mechanism.vector}"
+            return f"{mechanism.attention} {mechanism.stack_embedding_size}"
         case Nondeterministic():
-            return f"nondeterministic {mechanism.states}-{mechanism.symbols}-{mechanism.vector}"
+            sizes = mechanism.num_states, mechanism.stack_alphabet_size, mechanism.stack_embedding_size
+            return f"nondeterministic {'-'.join(map(str, sizes))}"
         case StackPointer():
             return "stack pointer"
         case Nothing():
             return "no attention"
-    name = mechanism.attention if mechanism.heads is None else f"{mechanism.attention}-{mechanism.heads}"
+    name = mechanism.attention if mechanism.num_heads is None else f"{mechanism.attention}-{mechanism.num_heads}"
     if isinstance(mechanism, Gaussian) and mechanism.offsets is not None:
         return f"{name} ({', '.join(f'{offset:g}' for offset in mechanism.offsets)})"
     return name

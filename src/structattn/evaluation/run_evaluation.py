@@ -39,7 +39,7 @@ def split_negative_log_likelihoods(
         raise DataError(run.prepared.path / split, "has no sequences to score")
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return window_negative_log_likelihoods(run.model, sequences, batches.length, batch_tokens, split)
+        return window_negative_log_likelihoods(run.model, sequences, batches.sequence_length, batch_tokens, split)
     return sequence_negative_log_likelihoods(run.model, sequences, batch_tokens, split)
 
 

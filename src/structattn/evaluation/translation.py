@@ -35,10 +35,12 @@ def make_translator(runs: list[TrainedRun], how: EvaluationSettings | None = Non
     """
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
-    limits = partial(max_target_lengths, ratio=how.length_ratio, extra=how.length_extra, maximum=how.length_most)
-    unknown = _unknown_word_method(how.unknown, models, sides)
-    exponent = () if how.length_exponent is None else (how.length_exponent,)
-    search = SEARCHES[how.search](how.beam, *exponent)
+    limits = partial(
+        max_target_lengths, ratio=how.max_length_ratio, extra=how.max_length_offset, maximum=how.max_length
+    )
+    unknown = _unknown_word_method(how.unknown_words, models, sides)
+    exponent = () if how.length_penalty is None else (how.length_penalty,)
+    search = SEARCHES[how.search](how.beam_size, *exponent)
     return Translator(models, sides, search, limits, unknown=unknown)
 
 

@@ -65,11 +65,11 @@ class GaussianAttentionFunction:
         weights = weights.expand(query.shape[0], -1, -1, -1)
         return readings.transpose(1, 2).contiguous(), weights if weights_are_wanted(kwargs) else None
 
-    def weights(self, module: nn.Module, heads: int, visible: Tensor) -> Tensor:
+    def weights(self, module: nn.Module, num_heads: int, visible: Tensor) -> Tensor:
         """(1 or B, H, T, S) in float32."""
         offsets = self.offsets or (CAUSAL_OFFSETS if is_causal(module) else OTHER_OFFSETS)
         weights = gaussian_weights(
-            [offsets[head % len(offsets)] for head in range(heads)],
+            [offsets[head % len(offsets)] for head in range(num_heads)],
             *visible.shape[2:],
             sigma=self.sigma,
             kernel=self.kernel,

@@ -26,7 +26,7 @@ class Group:
 
     members: Int[Tensor, " chosen"]
     state: Any
-    pending: Float[Tensor, "chosen steps width"]
+    pending: Float[Tensor, "chosen steps d_model"]
 
     def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "Group":
         """Some of the group, in a new order, as these members of another batch."""
@@ -68,15 +68,15 @@ class StackHistory:
 
 
 def read_whole(
-    layer: AttentionLayer, x: Float[Tensor, "batch time width"], padding: Padding | None
-) -> Float[Tensor, "batch time width"]:
+    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> Float[Tensor, "batch time d_model"]:
     """The layer's outputs for whole sequences, zeros at padding."""
     if padding is None:
         return layer(x)
     return padding.back(layer(padding.to_front(x), padding.lengths.to(x.device)))
 
 
-def begin(layer: AttentionLayer, x: Float[Tensor, "batch time width"], padding: Padding | None) -> StackHistory:
+def begin(layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None) -> StackHistory:
     """The history after the whole of ``x``, every step of it pending."""
     everyone = torch.arange(x.shape[0], device=x.device)
     groups = [
@@ -87,8 +87,8 @@ def begin(layer: AttentionLayer, x: Float[Tensor, "batch time width"], padding: 
 
 
 def read_on(
-    layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time width"], padding: Padding | None
-) -> tuple[Float[Tensor, "batch time width"], StackHistory]:
+    layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> tuple[Float[Tensor, "batch time d_model"], StackHistory]:
     """The layer's outputs for more columns, step by step, zeros at padding; and the history after them."""
     groups, outputs = [], []
     for before in history.groups:

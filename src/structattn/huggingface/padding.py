@@ -21,11 +21,11 @@ class Padding:
     order: Int[Tensor, "batch time"]
     lengths: Int[Tensor, " batch"]
 
-    def to_front(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
+    def to_front(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
         """The real positions first, padding behind them."""
         return x.take_along_dim(self.order[..., None].to(x.device), dim=1)
 
-    def back(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
+    def back(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
         """What ``to_front`` has moved to where it was."""
         return x.take_along_dim(self.order.argsort(dim=1)[..., None].to(x.device), dim=1)
 

@@ -10,7 +10,7 @@ from structattn.attention import (
     StackPointerAttention,
     SuperpositionStackAttention,
 )
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.layers import NondeterministicLayer, SuperpositionLayer
 
 
@@ -53,7 +53,7 @@ _STACK: TypeAdapter[Stack] = TypeAdapter(
         Annotated[PointerStack, Tag("stack_pointer")]
         | Annotated[SuperpositionStack, Tag("superposition")]
         | Annotated[NondeterministicStack, Tag("nondeterministic")],
-        told_apart_by("attention", default="stack_pointer"),
+        discriminated_by("attention", default="stack_pointer"),
     ]
 )
 
@@ -83,12 +83,17 @@ def stack_layers(stack: Stack, count: int) -> set[int]:
     return chosen
 
 
-def build_stack(stack: Stack, width: int) -> AttentionLayer:
-    """The attention layer that ``stack`` describes, for hidden states of size ``width``."""
+def build_stack(stack: Stack, d_model: int) -> AttentionLayer:
+    """The attention layer that ``stack`` describes, for hidden states of size ``d_model``."""
     if isinstance(stack, SuperpositionStack):
-        return SuperpositionStackAttention(width, stack.vector, stack.pushed_activation)
+        return SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
     if isinstance(stack, NondeterministicStack):
         return NondeterministicStackAttention(
-            width, stack.states, stack.symbols, stack.vector, stack.pushed_activation, stack.window
+            d_model,
+            stack.num_states,
+            stack.stack_alphabet_size,
+            stack.stack_embedding_size,
+            stack.pushed_activation,
+            stack.window,
         )
-    return StackPointerAttention(width, stack.bottom)
+    return StackPointerAttention(d_model, stack.bottom)

@@ -17,19 +17,19 @@ class StackSublayer(nn.Module):
 
     Args:
         stack: what S is, and whether there is a gate g.
-        width: the size of h.
+        d_model: the size of h.
     """
 
     attention: AttentionLayer
 
-    def __init__(self, stack: Stack, width: int) -> None:
+    def __init__(self, stack: Stack, d_model: int) -> None:
         super().__init__()
-        self.attention = build_stack(stack, width)
+        self.attention = build_stack(stack, d_model)
         self.gate = nn.Parameter(torch.zeros(1)) if stack.gate else None
 
     def forward(
-        self, h: Float[Tensor, "batch time width"], padding: Padding | None, cache: StackCacheLayer | None
-    ) -> Float[Tensor, "batch time width"]:
+        self, h: Float[Tensor, "batch time d_model"], padding: Padding | None, cache: StackCacheLayer | None
+    ) -> Float[Tensor, "batch time d_model"]:
         """The next positions, after those that the cache has seen. Padding stays as it is.
 
         Raises:

@@ -53,7 +53,7 @@ class Block(nn.Module):
     and which have norms of their own (the Discrete Transformer paper, section 5).
 
     Args:
-        width: d.
+        d_model: d.
         attention: self-attention, a module that is an ``AttentionLayer``.
         cross: attention to a memory, a module that is a ``CrossAttentionLayer``.
         feedforward: a module that maps each position.
@@ -65,7 +65,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         attention: AttentionLayer | TwoStreamAttention | None = None,
         cross: CrossAttentionLayer | CrossTwoStreamAttention | None = None,
         feedforward: nn.Module | None = None,
@@ -79,7 +79,7 @@ class Block(nn.Module):
             raise ValueError(f"norm={norm!r}; expected 'pre' or 'post'")
 
         def residual(layer: Any) -> Residual | None:
-            return None if layer is None else Residual(layer, layer_norm(width, two_streams), norm, dropout)
+            return None if layer is None else Residual(layer, layer_norm(d_model, two_streams), norm, dropout)
 
         self.attention = residual(attention)
         self.cross = residual(cross)

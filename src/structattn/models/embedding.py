@@ -19,7 +19,7 @@ class Embedding(nn.Module):
 
     Args:
         vocabulary_size: all ids: <pad> 0, <bos> 1, <eos> 2, and the symbols.
-        width: d.
+        d_model: d.
         positions: called with (first, count), gives what is added to those positions (count, d); None adds nothing.
         dropout: rate for what comes out in training.
         whole: a row for every id.
@@ -29,7 +29,7 @@ class Embedding(nn.Module):
     def __init__(
         self,
         vocabulary_size: int,
-        width: int,
+        d_model: int,
         positions: nn.Module | None = None,
         dropout: float = 0.0,
         whole: bool = False,
@@ -39,10 +39,10 @@ class Embedding(nn.Module):
         if vocabulary_size <= CLASS_OFFSET:
             raise ValueError(f"vocabulary_size={vocabulary_size}; expected at least 3: <pad>, <bos> and <eos>")
         self.vocabulary_size, self.dropout, self.whole = vocabulary_size, dropout, whole
-        self.table = nn.Embedding(vocabulary_size + masks if whole else vocabulary_size - CLASS_OFFSET, width)
+        self.table = nn.Embedding(vocabulary_size + masks if whole else vocabulary_size - CLASS_OFFSET, d_model)
         self.positions = positions
 
-    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time width"]:
+    def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time d_model"]:
         """The vectors of tokens that stand at the positions from ``first`` on."""
         rows = tokens if self.whole else (tokens - CLASS_OFFSET).clamp(min=0)
         x: Tensor = self.table(rows) * math.sqrt(self.table.embedding_dim)
@@ -50,11 +50,11 @@ class Embedding(nn.Module):
             x = x + self.positions(first, tokens.shape[1])
         return dropout(x, self.dropout, self.training)
 
-    def one(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch width"]:
+    def one(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
         """The vectors of tokens that all stand at one position."""
         return self.forward(tokens[:, None], position)[:, 0]
 
-    def class_rows(self) -> Float[Tensor, "classes width"]:
+    def class_rows(self) -> Float[Tensor, "classes d_model"]:
         """The row of each class, the output matrix of a model with tied weights."""
         return self.table.weight[CLASS_OFFSET : self.vocabulary_size] if self.whole else self.table.weight
 
@@ -79,12 +79,12 @@ class TwoStreamEmbedding(nn.Module):
         """Two vectors for each of the tokens that all stand at one position."""
         return Streams(self.syntactic.one(tokens, position), self.semantic.one(tokens, position))
 
-    def class_rows(self) -> Float[Tensor, "classes width"]:
+    def class_rows(self) -> Float[Tensor, "classes d_model"]:
         """The semantic row of each class."""
         return self.semantic.class_rows()
 
 
 def longest_of(embedding: nn.Module) -> int | None:
     """How many positions an embedding has vectors for; None: as many as there are."""
-    found = [module.maximum for module in embedding.modules() if isinstance(module, LearnedPositions)]
+    found = [module.max_positions for module in embedding.modules() if isinstance(module, LearnedPositions)]
     return min(found, default=None)

@@ -95,7 +95,7 @@ class EncoderDecoder(nn.Module):
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
         rare: Int[Tensor, "rare characters"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """The vectors of which ``forward`` gives the logits."""
         memory = self.encode(source, source_lengths, rare)
         x: Tensor = self.decoder(self.target(target), target_lengths, memory, source_lengths)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from structattn.attention import Explanation, Streams
 from structattn.operators.common.dropout import dropout
 
-Vectors = Float[Tensor, "*batch width"] | Streams
-Memory = Float[Tensor, "memory source width"] | Streams
+Vectors = Float[Tensor, "*batch d_model"] | Streams
+Memory = Float[Tensor, "memory source d_model"] | Streams
 Seen = Tensor | Streams | None  # what a sublayer takes besides: lengths, a memory
 
 

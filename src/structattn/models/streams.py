@@ -38,6 +38,6 @@ class SemanticStream(nn.Module):
         return x.semantic if self.norm is None else self.norm(x.semantic)
 
 
-def layer_norm(width: int, two_streams: bool) -> nn.Module:
+def layer_norm(d_model: int, two_streams: bool) -> nn.Module:
     """A layer norm, or one for each stream."""
-    return EachStream(nn.LayerNorm(width), nn.LayerNorm(width)) if two_streams else nn.LayerNorm(width)
+    return EachStream(nn.LayerNorm(d_model), nn.LayerNorm(d_model)) if two_streams else nn.LayerNorm(d_model)

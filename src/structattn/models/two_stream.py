@@ -16,14 +16,14 @@ class SimplifiedTwoStreamBlock(nn.Module):
     of the attention are left as they are given.
 
     Args:
-        width: d, of either stream.
+        d_model: d, of either stream.
         attention: within the sequence.
-        feedforward_width: hidden units of either stream's feed-forward maps.
+        d_ff: hidden units of either stream's feed-forward maps.
     """
 
-    def __init__(self, width: int, attention: TwoStreamAttention, feedforward_width: int) -> None:
+    def __init__(self, d_model: int, attention: TwoStreamAttention, d_ff: int) -> None:
         super().__init__()
-        self.feedforward = EachStream(*(FeedForward(width, feedforward_width) for _ in range(2)))
+        self.feedforward = EachStream(*(FeedForward(d_model, d_ff) for _ in range(2)))
         self.attention = attention
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:

@@ -16,7 +16,7 @@ def from_name(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def told_apart_by(field: str, default: str) -> Discriminator:
+def discriminated_by(field: str, default: str) -> Discriminator:
     """Choose among kinds of settings by ``field``; where it is left out, ``default`` is meant."""
 
     def kind(value: Any) -> Any:

@@ -32,7 +32,7 @@ class DecoderSettings(Settings):
     """The side that predicts the target token by token."""
 
     layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
-    cross: CrossLayers | None = Field(
+    cross_attention: CrossLayers | None = Field(
         default=None,
         description="attention to the source in each layer, a list or its short form, with none where a layer has "
         "none; left out: softmax in every layer",
@@ -53,10 +53,12 @@ class DecoderSettings(Settings):
 
     @model_validator(mode="after")
     def _cross_fits(self) -> Self:
-        if self.cross is not None and len(self.cross) != len(self.layers):
-            raise ValueError(f"cross tells of {len(self.cross)} layers, and there are {len(self.layers)}")
-        if self.cross is not None and all(isinstance(layer, Nothing) for layer in self.cross):
-            raise ValueError("cross: no layer looks at the source; expected one that is not none")
+        if self.cross_attention is not None and len(self.cross_attention) != len(self.layers):
+            raise ValueError(
+                f"cross_attention tells of {len(self.cross_attention)} layers, and there are {len(self.layers)}"
+            )
+        if self.cross_attention is not None and all(isinstance(layer, Nothing) for layer in self.cross_attention):
+            raise ValueError("cross_attention: no layer looks at the source; expected one that is not none")
         return self
 
 
@@ -66,7 +68,7 @@ class EncoderDecoderSettings(TransformerSettings):
     kind: Literal["encoder_decoder"]
     encoder: EncoderSettings = Field(default=EncoderSettings(), description="the side that reads the source")
     decoder: DecoderSettings = Field(default=DecoderSettings(), description="the side that predicts the target")
-    tied: Tied = Field(
+    tied_embeddings: Tied = Field(
         default="none",
         description="two-way: target embeddings are the output's; three-way: the source's, too; drops the output bias",
     )
@@ -75,13 +77,17 @@ class EncoderDecoderSettings(TransformerSettings):
     def _heads_fit(self) -> Self:
         require_heads_that_fit(self, "encoder layer", self.encoder.layers)
         require_heads_that_fit(self, "decoder layer", self.decoder.layers)
-        require_heads_that_fit(self, "cross-attention of decoder layer", self.decoder.cross or ())
+        require_heads_that_fit(self, "cross-attention of decoder layer", self.decoder.cross_attention or ())
         return self
 
     @model_validator(mode="after")
     def _tables_can_be_tied(self) -> Self:
-        spelt = {"three-way": (self.encoder, self.decoder), "two-way": (self.decoder,), "none": ()}[self.tied]
+        spelt = {"three-way": (self.encoder, self.decoder), "two-way": (self.decoder,), "none": ()}[
+            self.tied_embeddings
+        ]
         for side in spelt:
             if not isinstance(side.embedding, TableEmbedding):
-                raise ValueError(f"tied {self.tied} shares a table, and {side.embedding.kind} has none to share")
+                raise ValueError(
+                    f"tied_embeddings: {self.tied_embeddings} shares a table, and {side.embedding.kind} has none"
+                )
         return self

@@ -26,16 +26,16 @@ class EvaluationSettings(Settings):
     search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="how hypotheses are pruned and ranked"
     )
-    beam: int = Field(default=4, ge=1, description="hypotheses kept; 1 is greedy")
-    length_exponent: float | None = Field(
+    beam_size: int = Field(default=4, ge=1, description="hypotheses kept; 1 is greedy")
+    length_penalty: float | None = Field(
         default=None,
         ge=0,
         description="of the length that log p is divided by; None: 0.6 (you-2020) or 1 (fairseq), as published",
     )
-    length_ratio: float = Field(default=1.0, ge=0, description="target tokens allowed for each of the source")
-    length_extra: int = Field(default=50, ge=0, description="target tokens allowed besides")
-    length_most: int | None = Field(default=None, ge=1, description="target tokens allowed in any case; None: no end")
-    unknown: Literal["keep", "copy", "spell"] | None = Field(
+    max_length_ratio: float = Field(default=1.0, ge=0, description="target tokens allowed for each of the source")
+    max_length_offset: int = Field(default=50, ge=0, description="target tokens allowed besides")
+    max_length: int | None = Field(default=None, ge=1, description="target tokens allowed in any case; None: no end")
+    unknown_words: Literal["keep", "copy", "spell"] | None = Field(
         default=None,
         description="what stands for words that the vocabulary lacks: <unk>, the attended source word, a spelling; "
         "None: a spelling where the model has learnt to spell, else <unk>",
@@ -61,7 +61,7 @@ class EvaluationSettings(Settings):
             UsageError: a value is impossible, or does not suit the others.
         """
         try:
-            own = {"length_exponent": None} if values.get("search", self.search) != self.search else {}
+            own = {"length_penalty": None} if values.get("search", self.search) != self.search else {}
             return type(self).model_validate(self.model_dump() | own | dict(values))
         except ValidationError as error:
             told = (
@@ -71,6 +71,6 @@ class EvaluationSettings(Settings):
 
     @model_validator(mode="after")
     def _the_rule_has_an_exponent(self) -> Self:
-        if self.length_exponent is not None and self.search == "dusell-chiang-2024":
-            raise ValueError("length_exponent: dusell-chiang-2024 divides by the length itself; expected none")
+        if self.length_penalty is not None and self.search == "dusell-chiang-2024":
+            raise ValueError("length_penalty: dusell-chiang-2024 divides by the length itself; expected none")
         return self

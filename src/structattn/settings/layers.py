@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Tag
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.mechanisms import (
     CrossGaussian,
     Gaussian,
@@ -21,7 +21,7 @@ _AddedStack = Annotated[
     Annotated[Superposition, Tag("superposition")]
     | Annotated[Nondeterministic, Tag("nondeterministic")]
     | Annotated[StackPointer, Tag("stack_pointer")],
-    told_apart_by("attention", default="stack_pointer"),
+    discriminated_by("attention", default="stack_pointer"),
 ]
 AddedStack = Annotated[_AddedStack, BeforeValidator(mechanism_from_short, json_schema_input_type=_AddedStack | str)]
 
@@ -71,14 +71,14 @@ Layer = Annotated[
     | Annotated[GaussianLayer, Tag("gaussian")]
     | Annotated[HardLayer, Tag("hard")]
     | Annotated[NoAttentionLayer, Tag("none")],
-    told_apart_by("attention", default="softmax"),
+    discriminated_by("attention", default="softmax"),
 ]
 Cross = Annotated[
     Annotated[Softmax, Tag("softmax")]
     | Annotated[CrossGaussian, Tag("gaussian")]
     | Annotated[Hard, Tag("hard")]
     | Annotated[Nothing, Tag("none")],
-    told_apart_by("attention", default="softmax"),
+    discriminated_by("attention", default="softmax"),
 ]
 
 _LayerList = Annotated[tuple[Layer, ...], Field(min_length=1)]

@@ -12,7 +12,7 @@ Kernel = Literal["full", "window", "index"]
 class WithHeads(Settings):
     """What every mechanism with heads has."""
 
-    heads: int | None = Field(default=None, ge=1, description="heads; the model's number where it is left out")
+    num_heads: int | None = Field(default=None, ge=1, description="heads; the model's number where it is left out")
 
 
 class Softmax(WithHeads):
@@ -41,7 +41,9 @@ class Gaussian(WithHeads):
         description="centres relative to the position, repeated until every head has one; left out: -1, 1 where both "
         "sides are seen, -1, 0 where only the left one is, -1, 0, 1 across",
     )
-    learned_heads: int = Field(default=0, ge=0, description="heads, of all, that are learned softmax attention instead")
+    num_learned_heads: int = Field(
+        default=0, ge=0, description="heads, of all, that are learned softmax attention instead"
+    )
     kernel: Kernel = Field(
         default="full", description="full: all positions; window: a few around the centre; index: the centre, weight 1"
     )
@@ -59,7 +61,7 @@ class Gaussian(WithHeads):
 class CrossGaussian(Gaussian):
     """Hard-coded Gaussian attention around the place that the length ratio tells (You et al. 2020)."""
 
-    ratio: float | None = Field(
+    length_ratio: float | None = Field(
         default=None,
         gt=0,
         description="γ, average source length / average target length; None: that of the training pairs, in tokens",
@@ -71,7 +73,7 @@ class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"]
-    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
     pushed_activation: Literal["sigmoid", "none"] = Field(
         default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: none"
     )
@@ -81,9 +83,9 @@ class Nondeterministic(Settings):
     """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["nondeterministic"]
-    states: int = Field(ge=1, le=16, description="|Q|")
-    symbols: int = Field(ge=1, le=16, description="|Γ|, the bottom symbol included")
-    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    num_states: int = Field(ge=1, le=16, description="|Q|")
+    stack_alphabet_size: int = Field(ge=1, le=16, description="|Γ|, the bottom symbol included")
+    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
         default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: exp"
     )
@@ -96,7 +98,7 @@ class Stratified(Settings):
     """The stratified stack, for recurrent networks (Grefenstette et al. 2015)."""
 
     attention: Literal["stratified"]
-    vector: int = Field(ge=1, description="m, the size of a stack vector")
+    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
         default="tanh", description="what is applied to a pushed vector; the paper: tanh"
     )

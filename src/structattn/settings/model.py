@@ -17,7 +17,7 @@ class LanguageModelSettings(TransformerSettings):
     embedding: WordEmbedding = Field(
         default=TableEmbedding(), description="table, c2w or character_lstm, by name or with its fields"
     )
-    tied: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
+    tied_embeddings: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -28,8 +28,8 @@ class LanguageModelSettings(TransformerSettings):
     def _words_fit(self) -> Self:
         if isinstance(self.embedding, TableEmbedding):
             return self
-        if self.tied:
-            raise ValueError(f"tied shares a table, and {self.embedding.kind} has none to share")
+        if self.tied_embeddings:
+            raise ValueError(f"tied_embeddings shares a table, and {self.embedding.kind} has none to share")
         if self.embedding.words == "rare":
             raise ValueError("a language model reads rare words as <unk>: words: rare leaves it nothing to spell")
         return self
@@ -40,7 +40,7 @@ class MaskedLanguageModelSettings(TransformerSettings):
 
     kind: Literal["masked"]
     layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
-    tied: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
+    tied_embeddings: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:

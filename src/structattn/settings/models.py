@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Tag
 
-from structattn.settings.base import told_apart_by
+from structattn.settings.base import discriminated_by
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
@@ -18,5 +18,5 @@ ModelSettings = Annotated[
     | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")]
     | Annotated[LstmSettings, Tag("lstm")]
     | Annotated[ElmanSettings, Tag("rnn")],
-    told_apart_by("kind", default="transformer"),
+    discriminated_by("kind", default="transformer"),
 ]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from structattn.settings.base import Settings, from_name, told_apart_by
+from structattn.settings.base import Settings, discriminated_by, from_name
 
 Layout = Literal["interleaved", "halves"]
 
@@ -31,7 +31,7 @@ class Learned(Settings):
     """A learned vector for each position, added to the embeddings."""
 
     kind: Literal["learned"]
-    maximum: int = Field(default=512, ge=1, description="the longest sequence, in tokens")
+    max_positions: int = Field(default=512, ge=1, description="the longest sequence, in tokens")
 
 
 class Relative(Settings):
@@ -66,7 +66,7 @@ _Positions = Annotated[
     | Annotated[Relative, Tag("relative")]
     | Annotated[Rotary, Tag("rotary")]
     | Annotated[Alibi, Tag("alibi")],
-    told_apart_by("kind", default="sinusoidal"),
+    discriminated_by("kind", default="sinusoidal"),
 ]
 Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
 
@@ -74,4 +74,4 @@ Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_t
 def most_tokens(model: object) -> int | None:
     """How many tokens the learned positions of a model's settings reach to; None where nothing ends."""
     positions = getattr(model, "positions", None)
-    return positions.maximum if isinstance(positions, Learned) else None
+    return positions.max_positions if isinstance(positions, Learned) else None

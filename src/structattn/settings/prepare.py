@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 
 Lengths = tuple[int, int]
 
@@ -81,5 +81,5 @@ Prepare = Annotated[
     Annotated[FormalLanguageData, Tag("formal_language")]
     | Annotated[TransductionPairs, Tag("transduction")]
     | Annotated[ParallelText, Tag("parallel")],
-    told_apart_by("kind", default="formal_language"),
+    discriminated_by("kind", default="formal_language"),
 ]

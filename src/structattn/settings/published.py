@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag, model_validator
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 
 LENGTH = "length"
 """What a figure is drawn along where it is no axis of the grid."""
@@ -91,7 +91,7 @@ class Dependencies(Settings):
 
 Figure = Annotated[
     Annotated[Curves, Tag("curves")] | Annotated[Dependencies, Tag("dependencies")],
-    told_apart_by("kind", default="curves"),
+    discriminated_by("kind", default="curves"),
 ]
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.mechanisms import Nondeterministic, Stratified, Superposition
 from structattn.settings.short_form import mechanism_from_short
@@ -13,7 +13,7 @@ _Stack = Annotated[
     Annotated[Superposition, Tag("superposition")]
     | Annotated[Nondeterministic, Tag("nondeterministic")]
     | Annotated[Stratified, Tag("stratified")],
-    told_apart_by("attention", default="superposition"),
+    discriminated_by("attention", default="superposition"),
 ]
 RecurrentStackSettings = Annotated[_Stack, BeforeValidator(mechanism_from_short, json_schema_input_type=_Stack | str)]
 
@@ -21,26 +21,26 @@ RecurrentStackSettings = Annotated[_Stack, BeforeValidator(mechanism_from_short,
 class RecurrentSettings(Settings):
     """What all recurrent language models share; by default those of DuSell & Chiang (2024)."""
 
-    units: int = Field(default=100, ge=1, description="hidden units")
+    hidden_size: int = Field(default=100, ge=1, description="hidden units")
     stack: RecurrentStackSettings | None = Field(
         default=None, description="a stack that the network controls, in full or in short: nondeterministic-3-3-5"
     )
-    embedding: int | None = Field(
+    embedding_size: int | None = Field(
         default=None, ge=1, description="size of embeddings that are learnt; null: tokens are given one-hot"
     )
-    composition: WordEmbedding = Field(
+    embedding: WordEmbedding = Field(
         default=TableEmbedding(),
         description="where embeddings come from: table, c2w or character_lstm, by name or with its fields",
     )
-    initial_scale: float = Field(default=0.1, gt=0, description="s of U(-s, s), from which weights are drawn")
+    init_scale: float = Field(default=0.1, gt=0, description="s of U(-s, s), from which weights are drawn")
 
     @model_validator(mode="after")
     def _words_fit(self) -> Self:
-        if isinstance(self.composition, TableEmbedding):
+        if isinstance(self.embedding, TableEmbedding):
             return self
-        if self.embedding is None:
-            raise ValueError(f"{self.composition.kind} needs embedding, the size of the vectors that it makes")
-        if self.composition.words == "rare":
+        if self.embedding_size is None:
+            raise ValueError(f"{self.embedding.kind} needs embedding_size, the size of the vectors that it makes")
+        if self.embedding.words == "rare":
             raise ValueError("a language model reads rare words as <unk>: words: rare leaves it nothing to spell")
         return self
 

@@ -5,17 +5,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-# What may follow each name, as sizes after hyphens.
+# The sizes that may follow each name after hyphens, by letter.
 _SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     {
-        "softmax": ((), ("heads",)),
-        "hard": ((), ("heads",)),
-        "gaussian": ((), ("heads",)),
-        "superposition": (("vector",),),
-        "stratified": (("vector",),),
-        "nondeterministic": (("states", "symbols", "vector"), ("states", "symbols", "vector", "window")),
+        "softmax": ((), ("h",)),
+        "hard": ((), ("h",)),
+        "gaussian": ((), ("h",)),
+        "superposition": (("m",),),
+        "stratified": (("m",),),
+        "nondeterministic": (("Q", "S", "m"), ("Q", "S", "m", "window")),
         "stack_pointer": ((),),
         "none": ((),),
+    }
+)
+_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "h": "num_heads",
+        "m": "stack_embedding_size",
+        "Q": "num_states",
+        "S": "stack_alphabet_size",
+        "window": "window",
     }
 )
 _NUMBER = "[0-9]+"
@@ -67,8 +76,8 @@ def _mechanism(part: str, text: str) -> dict[str, Any]:
     choices = _SIZES.get(name)
     if choices is None:
         raise ValueError(f"{part!r} in {text!r} is neither a number of softmax layers nor one of {sorted(_SIZES)}")
-    fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
-    if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
+    letters = next((choice for choice in choices if len(choice) == len(sizes)), None)
+    if letters is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
         forms = " or ".join("-".join([name, *choice]) for choice in choices)
         raise ValueError(f"{part!r} in {text!r} should read {forms}, with numbers")
-    return {"attention": name, **{field: int(size) for field, size in zip(fields, sizes, strict=True)}}
+    return {"attention": name, **{_FIELDS[letter]: int(size) for letter, size in zip(letters, sizes, strict=True)}}

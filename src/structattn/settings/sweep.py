@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Settings, told_apart_by
+from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.published import (
     CONTRASTIVE,
     LENGTH,
@@ -73,7 +73,7 @@ Draw = Annotated[
     Annotated[LogUniform, Tag("log_uniform")]
     | Annotated[Uniform, Tag("uniform")]
     | Annotated[UniformInteger, Tag("integer")],
-    told_apart_by("kind", default="log_uniform"),
+    discriminated_by("kind", default="log_uniform"),
 ]
 
 

@@ -4,41 +4,43 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from structattn.settings.base import Settings, from_name, told_apart_by
+from structattn.settings.base import Settings, discriminated_by, from_name
 
 
 class SequenceBatches(Settings):
     """Batches of a fixed number of sequences, all of one length; no padding."""
 
     kind: Literal["sequences"] = "sequences"
-    size: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=10, ge=1)
 
 
 class TokenBatches(Settings):
-    """Batches of sequences of similar length, at most ``tokens`` tokens with padding."""
+    """Batches of sequences of similar length, at most ``max_tokens`` tokens with padding."""
 
     kind: Literal["tokens"] = "tokens"
-    tokens: int = Field(default=4096, ge=1)
+    max_tokens: int = Field(default=4096, ge=1)
 
 
 class StreamBatches(Settings):
-    """Windows of ``length`` tokens cut from a continuous stream, ``size`` of them in a batch."""
+    """Windows of ``sequence_length`` tokens cut from a continuous stream, ``batch_size`` of them in a batch."""
 
     kind: Literal["stream"]
-    length: int = Field(default=128, ge=1)
-    size: int = Field(default=16, ge=1)
+    sequence_length: int = Field(default=128, ge=1)
+    batch_size: int = Field(default=16, ge=1)
 
 
 class PairBatches(Settings):
-    """Batches of pairs of similar lengths, at most ``tokens`` tokens with padding, for translation."""
+    """Batches of pairs of similar lengths, at most ``max_tokens`` tokens with padding, for translation."""
 
     kind: Literal["pairs"]
-    tokens: int = Field(default=2048, ge=1)
-    limited: Literal["source", "target", "both", "sum"] = Field(
+    max_tokens: int = Field(default=2048, ge=1)
+    max_tokens_of: Literal["source", "target", "both", "sum"] = Field(
         default="both", description="the side that must not pass the limit: one, each of both, or their sum"
     )
-    source_dropout: float = Field(default=0.0, ge=0, lt=1, description="part of the merges left out at each encoding")
-    target_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for the target (BPE-dropout)")
+    source_bpe_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="part of the merges left out at each encoding"
+    )
+    target_bpe_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for the target (BPE-dropout)")
 
 
 _Batches = Annotated[
@@ -46,7 +48,7 @@ _Batches = Annotated[
     | Annotated[PairBatches, Tag("pairs")]
     | Annotated[TokenBatches, Tag("tokens")]
     | Annotated[StreamBatches, Tag("stream")],
-    told_apart_by("kind", default="sequences"),
+    discriminated_by("kind", default="sequences"),
 ]
 Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=_Batches | str)]
 
@@ -66,24 +68,24 @@ class PlateauSchedule(Settings):
 
 
 class WarmupSchedule(Settings):
-    """Raise the rate linearly for ``steps`` updates, then let it fall with the inverse square root of the step."""
+    """Raise the rate linearly for ``warmup_steps`` updates, then decay it with the inverse square root of updates."""
 
     kind: Literal["warmup"]
-    steps: int = Field(default=4000, ge=1)
+    warmup_steps: int = Field(default=4000, ge=1)
 
 
 class LinearSchedule(Settings):
-    """Raise the rate linearly for ``warmup`` updates, then let it fall linearly to ``end`` at update ``steps``."""
+    """Raise the rate linearly for ``warmup_steps`` updates, then decay it linearly until update ``total_steps``."""
 
     kind: Literal["linear"]
-    steps: int = Field(ge=1, description="100,000 for the small data of You et al. (2020)")
-    end: float = Field(default=0.0, ge=0, description="the last rate, which stays; 1e-5 there")
-    warmup: int = Field(default=0, ge=0)
+    total_steps: int = Field(ge=1, description="100,000 for the small data of You et al. (2020)")
+    end_learning_rate: float = Field(default=0.0, ge=0, description="the last rate, which stays; 1e-5 there")
+    warmup_steps: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _warmup_ends_before(self) -> Self:
-        if self.warmup >= self.steps:
-            raise ValueError(f"warmup {self.warmup} must end before steps, {self.steps}")
+        if self.warmup_steps >= self.total_steps:
+            raise ValueError(f"warmup_steps={self.warmup_steps}; expected less than total_steps={self.total_steps}")
         return self
 
 
@@ -92,7 +94,7 @@ _Schedule = Annotated[
     | Annotated[LinearSchedule, Tag("linear")]
     | Annotated[PlateauSchedule, Tag("plateau")]
     | Annotated[WarmupSchedule, Tag("warmup")],
-    told_apart_by("kind", default="plateau"),
+    discriminated_by("kind", default="plateau"),
 ]
 Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_type=_Schedule | str)]
 
@@ -136,8 +138,10 @@ class TrainingSettings(Settings):
     )
     optimizer: AdamSettings = AdamSettings()
     schedule: Schedule = PlateauSchedule()
-    clip_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")
-    accumulate: int = Field(default=1, ge=1, description="batches whose gradients are added before an update")
+    max_grad_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")
+    gradient_accumulation_steps: int = Field(
+        default=1, ge=1, description="batches whose gradients are added before an update"
+    )
     precision: Literal["float32", "bf16"] = Field(default="float32", description="bf16: autocast, weights in float32")
     max_epochs: int | None = Field(default=200, ge=1)
     max_updates: int | None = Field(default=None, ge=1)
@@ -148,7 +152,9 @@ class TrainingSettings(Settings):
         "validation split",
     )
     validate_every: int | None = Field(default=None, ge=1, description="updates between validations; None: each epoch")
-    early_stopping: int | None = Field(default=10, ge=1, description="validations without improvement before the end")
+    early_stopping_patience: int | None = Field(
+        default=10, ge=1, description="validations without improvement before the end"
+    )
     checkpoint_every: int | None = Field(
         default=None, ge=1, description="updates between checkpoints besides those at validations"
     )
@@ -156,4 +162,4 @@ class TrainingSettings(Settings):
         default=None, gt=0, description="minutes between checkpoints; outside byte identity"
     )
     keep_checkpoints: int = Field(default=2, ge=2, description="newest checkpoints kept, the best apart")
-    threads: int | None = Field(default=None, ge=1, description="processor threads; None: what torch chooses")
+    num_threads: int | None = Field(default=None, ge=1, description="processor threads; None: what torch chooses")

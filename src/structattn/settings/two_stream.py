@@ -12,7 +12,7 @@ from structattn.settings.transformer import TransformerSettings, require_heads_t
 class TwoStreamParts(TransformerSettings):
     """What all transformers with two streams share; width, heads and feed-forward maps are those of either stream."""
 
-    layers: int = Field(default=4, ge=1, description="how many; of an encoder-decoder, on either side")
+    num_layers: int = Field(default=4, ge=1, description="how many; of an encoder-decoder, on either side")
     temperature: float = Field(default=1.0, ge=0, description="τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
         default=False, description="read one position in training, too, with the gradient of the relaxed weights"
@@ -37,14 +37,16 @@ class TwoStreamSettings(TwoStreamParts):
     """A causal language model with a soft stream that decides where to look and a hard one (Discrete Transformer)."""
 
     kind: Literal["two_stream"]
-    tied: bool = Field(default=False, description="share output and semantic input embeddings; drops the output bias")
+    tied_embeddings: bool = Field(
+        default=False, description="share output and semantic input embeddings; drops the output bias"
+    )
 
 
 class TwoStreamEncoderDecoderSettings(TwoStreamParts):
     """An encoder-decoder with a soft stream that decides where to look and a hard one (Discrete Transformer)."""
 
     kind: Literal["two_stream_encoder_decoder"]
-    tied: Tied = Field(
+    tied_embeddings: Tied = Field(
         default="none",
         description="two-way: the target's semantic embeddings are the output's; three-way: target and source share "
         "their embeddings of either stream as well; drops the output bias",

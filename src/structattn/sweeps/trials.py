@@ -84,7 +84,7 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     drawn = {path: _drawn(sweep, cell, restart, path) for path in sweep.random}
     _set_paths(tree, drawn)
     tree["seed"] = sweep.seed + restart
-    tree.setdefault("training", {}).setdefault("threads", 1)  # trials share the machine; one thread each is fastest
+    tree.setdefault("training", {}).setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
     source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
     prepare = _prepare(tree, source)
     if prepare is not None:

@@ -48,7 +48,7 @@ class JobResult:
 
 def run_job(job: Job) -> JobResult:
     """Run a job in this process, with one thread unless its settings give another number."""
-    torch.set_num_threads(job.trial.settings.training.threads or 1)
+    torch.set_num_threads(job.trial.settings.training.num_threads or 1)
     try:
         _prepare_trial_data(job.trial)
         train(job.trial.settings, job.run_dir, resume="auto")

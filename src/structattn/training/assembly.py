@@ -87,7 +87,7 @@ def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         put_state(learner, state, store)
     progress = first_progress(training) if state is None else state.progress
     store.name_best(progress)
-    order = DataOrder(plan.task, training.accumulate)
+    order = DataOrder(plan.task, training.gradient_accumulation_steps)
     with ExitStack() as files:
         events = files.enter_context(EventLog(folder.events, 0 if state is None else state.event_log_length))
         timing = files.enter_context(Timing(folder.timing))

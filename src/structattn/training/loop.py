@@ -45,7 +45,7 @@ def update(run: Run) -> None:
     batches = [run.task.batch(part) for part in indices]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
-    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.clip_norm))
+    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm))
     run.progress = after.after_update(before, len(batches), len(run.order.batches_of(before.epoch)))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches)
     run.events.write(

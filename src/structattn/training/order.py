@@ -13,11 +13,11 @@ class DataOrder:
 
     Args:
         task: whose batches.
-        accumulate: batches in an update; the last update of an epoch may have fewer.
+        gradient_accumulation_steps: batches in an update; the last update of an epoch may have fewer.
     """
 
     task: Task[Any]
-    accumulate: int
+    gradient_accumulation_steps: int
     _epoch: int | None = None
     _batches: list[Indices] = field(default_factory=list)
 
@@ -29,8 +29,8 @@ class DataOrder:
 
     def next_batches(self, epoch: int, position: int) -> list[Indices]:
         """The batches of the update that begins at this position."""
-        return self.batches_of(epoch)[position : position + self.accumulate]
+        return self.batches_of(epoch)[position : position + self.gradient_accumulation_steps]
 
     def updates_in_epoch(self, epoch: int) -> int:
         """The number of updates that an epoch takes."""
-        return -(-len(self.batches_of(epoch)) // self.accumulate)
+        return -(-len(self.batches_of(epoch)) // self.gradient_accumulation_steps)

@@ -28,7 +28,7 @@ def require_positions_that_reach(
     if maximum is None:
         return
     if isinstance(settings.training.batches, StreamBatches):
-        _require(settings.training.batches.length, maximum, "training.batches.length")
+        _require(settings.training.batches.sequence_length, maximum, "training.batches.sequence_length")
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
@@ -48,4 +48,4 @@ def _require_sequences(sequences: Sequences, kind: str, maximum: int, where: str
 
 def _require(tokens: int, maximum: int, what: str) -> None:
     if tokens > maximum:
-        raise SettingsError(f"model.positions.maximum: there are {maximum}; {what}: {tokens} tokens")
+        raise SettingsError(f"model.positions.max_positions: there are {maximum}; {what}: {tokens} tokens")

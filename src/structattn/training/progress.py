@@ -58,7 +58,7 @@ def reason_to_stop(progress: Progress, settings: TrainingSettings, minutes: floa
         minutes: for how long the run has trained.
     """
     limits: list[tuple[str, float, float | None]] = [
-        ("early_stopping", progress.bad_validations, settings.early_stopping),
+        ("early_stopping", progress.bad_validations, settings.early_stopping_patience),
         ("epochs", progress.epoch, settings.max_epochs),
         ("updates", progress.update, settings.max_updates),
         ("time", minutes, settings.max_minutes),

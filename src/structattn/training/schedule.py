@@ -22,15 +22,16 @@ def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int
     if isinstance(settings, LinearSchedule):
         return _linear(settings, state.learning_rate, update)
     if isinstance(settings, WarmupSchedule):
-        return state.learning_rate * min(update / settings.steps, math.sqrt(settings.steps / update))
+        return state.learning_rate * min(update / settings.warmup_steps, math.sqrt(settings.warmup_steps / update))
     return state.learning_rate
 
 
 def _linear(settings: LinearSchedule, rate: float, update: int) -> float:
-    if update < settings.warmup:
-        return rate * update / settings.warmup
-    part = min(1.0, (update - settings.warmup) / (settings.steps - settings.warmup))
-    return rate + (settings.end - rate) * part
+    warmup = settings.warmup_steps
+    if update < warmup:
+        return rate * update / warmup
+    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
+    return rate + (settings.end_learning_rate - rate) * part
 
 
 def after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:

@@ -25,13 +25,13 @@ class Update:
         number: counted from 1.
         batches: the batches whose gradients are added.
         learning_rate: the rate.
-        clip_norm: what the global gradient norm is cut to.
+        max_grad_norm: what the global gradient norm is cut to.
     """
 
     number: int
     batches: Sequence[Any]
     learning_rate: float
-    clip_norm: float | None
+    max_grad_norm: float | None
 
 
 def training_step(learner: Learner, task: Task[Any], update: Update) -> float:
@@ -51,8 +51,8 @@ def training_step(learner: Learner, task: Task[Any], update: Update) -> float:
     total, total_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only wait for the device
     if not (math.isfinite(total) and math.isfinite(total_norm)):
         raise _undone(learner, task, update, generators, f"the loss is {total}, the gradient norm {total_norm}")
-    if update.clip_norm is not None and total_norm > update.clip_norm:
-        torch.nn.utils.clip_grads_with_norm_(learner.parameters, update.clip_norm, norm)
+    if update.max_grad_norm is not None and total_norm > update.max_grad_norm:
+        torch.nn.utils.clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
     learner.set_learning_rate(update.learning_rate)
     learner.optimizer.step()
     learner.optimizer.zero_grad()

@@ -83,8 +83,8 @@ def _goes_on(folder: RunFolder, settings: RunSettings, resume: Resume) -> bool:
 
 def _train(plan: Plan, goes_on: bool, stop: StopFlag) -> TrainingSummary:
     settings, folder = plan.settings, plan.folder
-    if settings.training.threads is not None:
-        torch.set_num_threads(settings.training.threads)
+    if settings.training.num_threads is not None:
+        torch.set_num_threads(settings.training.num_threads)
     if goes_on:
         check_same_data(folder, plan.identity, settings.data)
         remember_place_of_data(folder, settings)

@@ -7,7 +7,7 @@ from structattn.attention.positions import LearnedPositions
 
 
 def test_each_position_has_its_own_row():
-    positions = LearnedPositions(4, maximum=9)
+    positions = LearnedPositions(4, max_positions=9)
     assert torch.equal(positions(0, 9), positions.table)
     assert torch.equal(positions(3, 2), positions.table[3:5])
     (gradient,) = torch.autograd.grad(positions(3, 2).sum(), positions.table)
@@ -15,9 +15,9 @@ def test_each_position_has_its_own_row():
 
 
 def test_they_end_somewhere():
-    positions = LearnedPositions(4, maximum=9)
+    positions = LearnedPositions(4, max_positions=9)
     assert positions(9, 0).shape == (0, 4)
     with pytest.raises(ValueError, match="a sequence of 10 positions; the 9 learned ones do not reach so far"):
         positions(8, 2)
-    with pytest.raises(ValueError, match="maximum=0"):
-        LearnedPositions(4, maximum=0)
+    with pytest.raises(ValueError, match="max_positions=0"):
+        LearnedPositions(4, max_positions=0)

@@ -54,8 +54,8 @@ def turned(vector, t, base, layout):
     return matrix @ vector
 
 
-def waves(offset, width, base):
-    half = [offset / base ** (2 * i / width) for i in range(width // 2)]
+def waves(offset, d_model, base):
+    half = [offset / base ** (2 * i / d_model) for i in range(d_model // 2)]
     return torch.tensor([math.sin(x) for x in half] + [math.cos(x) for x in half], dtype=torch.float64)
 
 
@@ -162,7 +162,7 @@ def test_the_shifted_matrix():
         (lambda: RotaryPositions(3), "size=3; expected an even one"),
         (lambda: RotaryPositions(4, layout="thirds"), "layout='thirds'"),
         (lambda: RotaryPositions(6)(*vectors(2, 2), 0), "heads of size 4; these rotary positions were made for 6"),
-        (lambda: AlibiPositions(0), "heads=0"),
+        (lambda: AlibiPositions(0), "num_heads=0"),
         (lambda: AlibiPositions(4, variant="steep"), "variant='steep'"),
         (lambda: AlibiPositions(4)(*vectors(2, 2), 0), "3 heads; these biases were made for 4"),
         (lambda: RelativePositions(7, 2), "2 heads do not divide the width 7"),

@@ -12,16 +12,16 @@ from structattn.attention.positions import SinusoidalPositions
 VARIANTS = list(itertools.product([1, 2, 5, 8], ["interleaved", "halves"], [10000.0, 256.0], ["d", "d-2"]))
 
 
-def by_formula(t, c, width, layout="interleaved", base=10000.0, denominator="d"):
+def by_formula(t, c, d_model, layout="interleaved", base=10000.0, denominator="d"):
     """Component c of the vector at position t, the formula's i and wave found by counting."""
-    frequencies = range(0, width, 2)
+    frequencies = range(0, d_model, 2)
     sines = [(math.sin, i) for i in frequencies]
     cosines = [(math.cos, i) for i in frequencies]
     if layout == "halves":
         wave, i = (sines + cosines)[c]
     else:
         wave, i = [pair for both in zip(sines, cosines, strict=True) for pair in both][c]
-    below = width if denominator == "d" else width - 2
+    below = d_model if denominator == "d" else d_model - 2
     return wave(t / base ** (i / below if i else 0))
 
 
@@ -34,10 +34,10 @@ def test_the_formula(variant):
 
 
 def test_the_default_is_exactly_what_it_was():
-    width, time = 6, torch.arange(9, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
+    d_model, time = 6, torch.arange(9, dtype=torch.float64)[:, None]
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=-1)
-    assert torch.equal(SinusoidalPositions(width)(0, 9), waves.flatten(1).float())
+    assert torch.equal(SinusoidalPositions(d_model)(0, 9), waves.flatten(1).float())
 
 
 def test_the_last_wave_of_the_smaller_denominator_has_the_length_of_the_base():

@@ -59,7 +59,7 @@ def test_c2w_is_its_definition(coupled):
 
 def test_a_deep_lstm_gives_the_last_state_of_its_top_layer():
     torch.manual_seed(1)
-    composition = ForwardComposition(CHARACTERS, WIDTH, 4, layers=3).double()
+    composition = ForwardComposition(CHARACTERS, WIDTH, 4, num_layers=3).double()
     found = composition(padded(WORDS))
     for vector, word in zip(found, WORDS, strict=True):
         xs = [composition.table.weight[character] for character in word]

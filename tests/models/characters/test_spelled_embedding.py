@@ -101,14 +101,14 @@ def test_checkpoints_hold_no_spellings():
     assert not any("spellings" in name for name in embedding().state_dict())
 
 
-SIZES = {"width": 8, "feedforward_width": 12, "heads": 2}
+SIZES = {"d_model": 8, "d_ff": 12, "num_heads": 2}
 KINDS = {
     "c2w": {"encoder": {"layers": 1, "embedding": "c2w"}, "decoder": {"layers": 1, "embedding": "c2w"}},
     "coupled": {"encoder": {"layers": 1, "embedding": {"kind": "c2w", "coupled": True}}, "decoder": {"layers": 1}},
     "hybrid": {
         "encoder": {"layers": 1, "embedding": {"kind": "character_lstm", "words": "rare"}},
-        "decoder": {"layers": 1, "spelling": {"layers": 2}},
-        "tied": "two-way",
+        "decoder": {"layers": 1, "spelling": {"num_layers": 2}},
+        "tied_embeddings": "two-way",
     },
 }
 
@@ -167,8 +167,11 @@ def test_language_models_read_words_by_their_characters():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tied": "three-way", "encoder": {"embedding": "c2w"}}, "three-way shares a table, and c2w has none"),
-        ({"tied": "two-way", "decoder": {"embedding": "c2w"}}, "two-way shares a table, and c2w has none"),
+        (
+            {"tied_embeddings": "three-way", "encoder": {"embedding": "c2w"}},
+            "three-way shares a table, and c2w has none",
+        ),
+        ({"tied_embeddings": "two-way", "decoder": {"embedding": "c2w"}}, "two-way shares a table, and c2w has none"),
         ({"decoder": {"embedding": {"kind": "c2w", "words": "rare"}}}, "reads rare words as <unk>"),
         ({"encoder": {"embedding": "c3w"}}, "'c3w'"),
     ],
@@ -183,6 +186,6 @@ def test_data_that_do_not_say_how_words_are_spelt_are_refused():
         settings = EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | KINDS[kind]))
         with pytest.raises(SettingsError, match=rf"model\.{place}.*do not say how words are spelt"):
             build_encoder_decoder(settings, Words(SIZE), Words(SIZE))
-    same = {"decoder": {"layers": 1, "spelling": {"path": "same", "units": 9}}}
+    same = {"decoder": {"layers": 1, "spelling": {"path": "same", "hidden_size": 9}}}
     with pytest.raises(SettingsError, match="as many as the model is wide, 8; got 9"):
         translator("hybrid", **same)

@@ -11,7 +11,9 @@ INPUTS = torch.tensor([[1, 4, 5, 6], [1, 7, 0, 0]])
 
 def decoder(**changes):
     torch.manual_seed(1)
-    return SpellingDecoder(CHARACTERS, WIDTH, **({"character_width": 3, "units": 5, "layers": 2} | changes)).double()
+    return SpellingDecoder(
+        CHARACTERS, WIDTH, **({"character_embedding_size": 3, "hidden_size": 5, "num_layers": 2} | changes)
+    ).double()
 
 
 def vectors():
@@ -23,7 +25,7 @@ def close(result, expected):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"separate": False, "units": WIDTH}])
+@pytest.mark.parametrize("changes", [{}, {"separate": False, "hidden_size": WIDTH}])
 def test_the_first_layer_alone_begins_with_the_vector(changes):
     model, xs = decoder(**changes), vectors()
     logits = model(xs, INPUTS)

@@ -15,19 +15,19 @@ SYSTEMS = {
     "lstm": {"kind": "lstm"},
     "rnn": {"kind": "rnn"},
     "rnn, relu": {"kind": "rnn", "activation": "relu"},
-    "lstm, embedded": {"kind": "lstm", "embedding": 4, "stack": "superposition-20"},
+    "lstm, embedded": {"kind": "lstm", "embedding_size": 4, "stack": "superposition-20"},
     **{f"lstm, {stack}": {"kind": "lstm", "stack": stack} for stack in STACKS},
     **{f"rnn, {stack}": {"kind": "rnn", "stack": stack} for stack in STACKS},
     "rnn, as in a code": {
         "kind": "rnn",
         "activation": "relu",
-        "stack": {"attention": "superposition", "vector": 8, "pushed_activation": "none"},
+        "stack": {"attention": "superposition", "stack_embedding_size": 8, "pushed_activation": "none"},
     },
 }
 
 
-def settings(units=6, **changes):
-    tree = {"units": units, **changes}
+def settings(hidden_size=6, **changes):
+    tree = {"hidden_size": hidden_size, **changes}
     return resolve_settings({"task": "formal_language", "data": "prepared", "model": tree}).model
 
 
@@ -67,9 +67,9 @@ def test_published_parameter_counts(task):
     """DuSell & Chiang (2024), Table 5."""
     states = 3 if task in LARGE_PDA else 2
     systems = [
-        {"units": 100},
-        {"units": 93, "stack": "superposition-10"},
-        {"units": 64, "stack": f"nondeterministic-{states}-3-5"},
+        {"hidden_size": 100},
+        {"hidden_size": 93, "stack": "superposition-10"},
+        {"hidden_size": 64, "stack": f"nondeterministic-{states}-3-5"},
     ]
     counts = []
     for system in systems:
@@ -213,7 +213,7 @@ def assert_uniform(tensor, bound):
 @pytest.mark.parametrize("stack", [None, "superposition-40", "stratified-40", "nondeterministic-2-3-40"])
 def test_initial_weights(stack):
     torch.manual_seed(1)
-    lm = build_model(settings(50, kind="lstm", stack=stack, initial_scale=0.02), 40)
+    lm = build_model(settings(50, kind="lstm", stack=stack, init_scale=0.02), 40)
     part = lm.recurrence
     for tensor in (part.input.weight, part.input.bias, part.recurrent.weight):
         assert_uniform(tensor, 0.02)

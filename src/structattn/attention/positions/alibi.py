@@ -15,21 +15,21 @@ class AlibiPositions(nn.Module):
     every second one of the power of two above. No parameters.
 
     Args:
-        heads: H.
+        num_heads: H.
         variant: "textbook" as above; "shifted" as in the code of Li et al. (2024), where a key before its query gets
             m_h (1 / 2 - (t - s)), so that of two keys at the same distance the earlier one is preferred.
     """
 
     slopes: Tensor
 
-    def __init__(self, heads: int, variant: Literal["textbook", "shifted"] = "textbook") -> None:
+    def __init__(self, num_heads: int, variant: Literal["textbook", "shifted"] = "textbook") -> None:
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads={heads}; expected at least 1")
+        if num_heads < 1:
+            raise ValueError(f"num_heads={num_heads}; expected at least 1")
         if variant not in ("textbook", "shifted"):
             raise ValueError(f"variant={variant!r}; expected 'textbook' or 'shifted'")
         self.variant = variant
-        self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
+        self.register_buffer("slopes", alibi_slopes(num_heads), persistent=False)
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
@@ -46,12 +46,12 @@ class AlibiPositions(nn.Module):
         return query, key, (-slopes * distance)[None].to(query.dtype)
 
 
-def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
+def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:
     """m_1 to m_H in float64."""
-    below = 2 ** (heads.bit_length() - 1)
+    below = 2 ** (num_heads.bit_length() - 1)
     slopes = _geometric(below)
-    return torch.cat([slopes, _geometric(2 * below)[::2][: heads - below]])
+    return torch.cat([slopes, _geometric(2 * below)[::2][: num_heads - below]])
 
 
-def _geometric(heads: int) -> Tensor:
-    return 2 ** (-8 / heads * torch.arange(1, heads + 1, dtype=torch.float64))
+def _geometric(num_heads: int) -> Tensor:
+    return 2 ** (-8 / num_heads * torch.arange(1, num_heads + 1, dtype=torch.float64))

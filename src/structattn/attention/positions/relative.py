@@ -18,36 +18,36 @@ class RelativePositions(nn.Module):
     has no bias; u and v are vectors for each head, drawn from N(0, 0.02^2) at first: d (d + 2) parameters.
 
     Args:
-        width: d.
-        heads: H.
+        d_model: d.
+        num_heads: H.
         base: of the frequencies; 256 in the code of Li et al. (2024).
     """
 
-    def __init__(self, width: int, heads: int, base: float = 10000.0) -> None:
+    def __init__(self, d_model: int, num_heads: int, base: float = 10000.0) -> None:
         super().__init__()
-        size = head_size(width, heads)
-        self.waves = SinusoidalPositions(width, layout="halves", base=base)
-        self.projection = nn.Linear(width, width, bias=False)  # W_r
-        self.content = nn.Parameter(torch.empty(heads, 1, size).normal_(std=0.02))  # u
-        self.offset = nn.Parameter(torch.empty(heads, 1, size).normal_(std=0.02))  # v
+        size = head_size(d_model, num_heads)
+        self.waves = SinusoidalPositions(d_model, layout="halves", base=base)
+        self.projection = nn.Linear(d_model, d_model, bias=False)  # W_r
+        self.content = nn.Parameter(torch.empty(num_heads, 1, size).normal_(std=0.02))  # u
+        self.offset = nn.Parameter(torch.empty(num_heads, 1, size).normal_(std=0.02))  # v
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, Float[Tensor, "batch heads time source"]]:
         """The query plus u, the key as it is, and the second term. Cost: O(B * H * T * (T + S) * D + (T + S) * d^2)."""
-        heads, size = self.content.shape[0], self.content.shape[2]
-        if query.shape[1] != heads or query.shape[3] != size:
+        num_heads, size = self.content.shape[0], self.content.shape[2]
+        if query.shape[1] != num_heads or query.shape[3] != size:
             raise ValueError(
-                f"{query.shape[1]} heads of size {query.shape[3]}; these positions were made for {heads} of {size}"
+                f"{query.shape[1]} heads of size {query.shape[3]}; these positions were made for {num_heads} of {size}"
             )
         time, source = query.shape[2], key.shape[2]
         if time == 0 or source == 0:
             return query + self.content, key, query.new_zeros(*query.shape[:3], source)
-        offsets = self.projection(self._waves(first + time, first - source)).unflatten(1, (heads, size))
+        offsets = self.projection(self._waves(first + time, first - source)).unflatten(1, (num_heads, size))
         by_offset = (query + self.offset) / math.sqrt(size) @ offsets.permute(1, 2, 0)
         return query + self.content, key, _by_key(by_offset, source)
 
-    def _waves(self, highest: int, lowest: int) -> Float[Tensor, "offset width"]:
+    def _waves(self, highest: int, lowest: int) -> Float[Tensor, "offset d_model"]:
         """R_o for o from ``highest`` down to ``lowest + 1``."""
         offset = torch.arange(highest, lowest, -1, device=self.waves.table.device)
         rows = self.waves(0, max(highest, -lowest) + 1).index_select(0, offset.abs())

@@ -15,11 +15,11 @@ _ROWS_KEPT = 1024
 def sinusoidal_positions(
     first: int,
     count: int,
-    width: int,
+    d_model: int,
     layout: Layout = "interleaved",
     base: float = 10000.0,
     denominator: Literal["d", "d-2"] = "d",
-) -> Float[Tensor, "count width"]:
+) -> Float[Tensor, "count d_model"]:
     """Rows ``first`` to ``first + count - 1`` of the table of Vaswani et al. (2017), section 3.5, in float32.
 
     P[t, 2i] = sin(t / base^(2i / d)), P[t, 2i + 1] = cos(t / base^(2i / d)), positions counted from 0; computed in
@@ -27,11 +27,11 @@ def sinusoidal_positions(
     O(count * width).
     """
     time = torch.arange(first, first + count, dtype=torch.float64)[:, None]
-    slowest = width if denominator == "d" else max(width - 2, 1)
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / slowest))
+    slowest = d_model if denominator == "d" else max(d_model - 2, 1)
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(base) / slowest))
     axis = -1 if layout == "interleaved" else -2
     waves = torch.stack([torch.sin(time * frequency), torch.cos(time * frequency)], dim=axis)
-    return waves.flatten(1)[:, :width].float()
+    return waves.flatten(1)[:, :d_model].float()
 
 
 class SinusoidalPositions(nn.Module):
@@ -41,7 +41,7 @@ class SinusoidalPositions(nn.Module):
     (tensor2tensor); layout "halves" with base 256 and direction "backward" (the code of Li et al. 2024).
 
     Args:
-        width: d.
+        d_model: d.
         layout: sine and cosine of a frequency side by side, or all sines before all cosines.
         base: the wave lengths run from 2 pi to about 2 pi times this.
         denominator: of the exponent 2i / d; with "d-2" the last wave length is exactly 2 pi times ``base``.
@@ -53,7 +53,7 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(
         self,
-        width: int,
+        d_model: int,
         layout: Layout = "interleaved",
         base: float = 10000.0,
         denominator: Literal["d", "d-2"] = "d",
@@ -65,9 +65,9 @@ class SinusoidalPositions(nn.Module):
         if not 0 < base < math.inf:
             raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
-        self.register_buffer("table", self._computed(0, _ROWS_KEPT, width), persistent=False)
+        self.register_buffer("table", self._computed(0, _ROWS_KEPT, d_model), persistent=False)
 
-    def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count width"]:
+    def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count d_model"]:
         """What to add to positions ``first`` to ``first + count - 1``, on the device and in the dtype of the module.
 
         Args:
@@ -94,8 +94,8 @@ class SinusoidalPositions(nn.Module):
             return self.table[first : first + count]
         return self._computed(first, count, self.table.shape[1]).to(self.table)
 
-    def _computed(self, first: int, count: int, width: int) -> Tensor:
-        return sinusoidal_positions(first, count, width, self.layout, self.base, self.denominator)
+    def _computed(self, first: int, count: int, d_model: int) -> Tensor:
+        return sinusoidal_positions(first, count, d_model, self.layout, self.base, self.denominator)
 
 
 def _require(**choices: tuple[str, tuple[str, ...]]) -> None:

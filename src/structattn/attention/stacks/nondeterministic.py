@@ -30,37 +30,38 @@ class NondeterministicStackAttention(nn.Module):
     with A = |Q|^2 |S| (2 |S| + 1) transitions, laid out for each (q, x) as push (r, y), replace (r, y), pop (r).
 
     Args:
-        width: d.
-        states: |Q|.
-        symbols: |S|, the bottom symbol included.
-        vector: m, the size of a stack vector.
+        d_model: d.
+        num_states: |Q|.
+        stack_alphabet_size: |S|, the bottom symbol included.
+        stack_embedding_size: m, the size of a stack vector.
         pushed_activation: what makes v_t out of W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
         window: how many steps after its push an item can still be popped; None: for ever, as in the paper.
     """
 
     def __init__(
         self,
-        width: int,
-        states: int,
-        symbols: int,
-        vector: int,
+        d_model: int,
+        num_states: int,
+        stack_alphabet_size: int,
+        stack_embedding_size: int,
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
         window: int | None = None,
     ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
-        self.states, self.symbols, self.pushed_activation = states, symbols, pushed_activation
+        self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
+        self.pushed_activation = pushed_activation
         self.window = checked_window(window)
-        configurations = states * symbols
-        self.sizes = [configurations * (2 * configurations + states), vector]
-        self.projection = nn.Linear(width, sum(self.sizes), bias=False)  # W_a above W_v
-        self.output = nn.Linear(configurations * vector, width, bias=False)
-        self.bottom = nn.Parameter(torch.zeros(vector))  # w_v
+        configurations = num_states * stack_alphabet_size
+        self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
+        self.projection = nn.Linear(d_model, sum(self.sizes), bias=False)  # W_a above W_v
+        self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False)
+        self.bottom = nn.Parameter(torch.zeros(stack_embedding_size))  # w_v
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, and the projections."""
         logits, values = self._logits_and_values(without_padding(x, lengths))
         transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
@@ -70,14 +71,14 @@ class NondeterministicStackAttention(nn.Module):
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> NondeterministicStackState:
         """No steps yet. Steps can be traced (`torch.export`) from a state of ``implementation="reference"``."""
         bottom = torch.sigmoid(self.bottom)
-        sizes = self.states, self.symbols
+        sizes = self.num_states, self.stack_alphabet_size
         return nondeterministic_stack_initial_state(
             bottom, batch_size, *sizes, window=self.window, implementation=implementation
         )
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: NondeterministicStackState
-    ) -> tuple[Float[Tensor, "batch width"], NondeterministicStackState]:
+        self, x_t: Float[Tensor, "batch d_model"], state: NondeterministicStackState
+    ) -> tuple[Float[Tensor, "batch d_model"], NondeterministicStackState]:
         """One more position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
         logits, values = self._logits_and_values(x_t)
         reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
@@ -85,7 +86,7 @@ class NondeterministicStackAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """How much of the bottom vector and of each pushed vector is read, the actions, and the heaviest run."""
         transitions = self._transitions(self._logits_and_values(without_padding(x, lengths))[0])
@@ -108,8 +109,8 @@ class NondeterministicStackAttention(nn.Module):
 
     def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Push and replace (..., Q, S, Q, S), pop (..., Q, S, Q), for logits of any batch."""
-        targets, sizes = self.states * self.symbols, (self.states, self.symbols)
-        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.states)
-        push, replace, pop = rows.split_with_sizes([targets, targets, self.states], dim=-1)
+        targets, sizes = self.num_states * self.stack_alphabet_size, (self.num_states, self.stack_alphabet_size)
+        rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.num_states)
+        push, replace, pop = rows.split_with_sizes([targets, targets, self.num_states], dim=-1)
         shape = (*rows.shape[:-1], *sizes)
         return push.view(shape), replace.view(shape), pop

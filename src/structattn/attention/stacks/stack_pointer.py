@@ -16,7 +16,7 @@ from structattn.operators import SuperpositionAction, stack_pointer, stack_point
 class StackPointerState:
     """What would be read after 0, 1, 2, .. further pops: a row for each step so far, and one for the empty stack."""
 
-    stack: Float[Tensor, "batch rows width"]
+    stack: Float[Tensor, "batch rows d_model"]
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "StackPointerState":
         """The states of some members of the batch, in a new order."""
@@ -42,20 +42,20 @@ class StackPointerAttention(nn.Module):
       symbol this is the paper's model to the letter.
 
     Args:
-        width: d.
+        d_model: d.
         bottom: what stands for the empty stack.
     """
 
-    def __init__(self, width: int, bottom: Literal["bos", "first_token"] = "bos") -> None:
+    def __init__(self, d_model: int, bottom: Literal["bos", "first_token"] = "bos") -> None:
         super().__init__()
         if bottom not in ("bos", "first_token"):
             raise ValueError(f"bottom={bottom!r}; expected 'bos' or 'first_token'")
-        self.projection = nn.Linear(width, len(SuperpositionAction))
-        self.bottom = nn.Parameter(torch.zeros(width)) if bottom == "bos" else None  # h_0
+        self.projection = nn.Linear(d_model, len(SuperpositionAction))
+        self.bottom = nn.Parameter(torch.zeros(d_model)) if bottom == "bos" else None  # h_0
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T^2 d), or O(T^3 + T^2 d) with a smaller constant, whichever is cheaper."""
         x = without_padding(x, lengths)
         return stack_pointer(self._actions(x, self.bottom is None), self._values(x), lengths=lengths)
@@ -67,8 +67,8 @@ class StackPointerAttention(nn.Module):
         return StackPointerState(self.bottom.expand(batch_size, 1, -1))
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: StackPointerState
-    ) -> tuple[Float[Tensor, "batch width"], StackPointerState]:
+        self, x_t: Float[Tensor, "batch d_model"], state: StackPointerState
+    ) -> tuple[Float[Tensor, "batch d_model"], StackPointerState]:
         """One more position. Cost: O(t d) for step t, because any row may come back to the top."""
         x, first = x_t[:, None], state.stack.shape[1] == 0
         stack = stack_pointer_step(x if first else state.stack, self._actions(x, first)[:, 0], x_t)
@@ -76,7 +76,7 @@ class StackPointerAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """How much of the empty stack and of each position is read, and the actions."""
         actions = self._actions(without_padding(x, lengths), self.bottom is None)

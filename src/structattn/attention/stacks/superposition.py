@@ -31,23 +31,25 @@ class SuperpositionStackAttention(nn.Module):
     No map has a bias: 3 d + 2 d m parameters.
 
     Args:
-        width: d.
-        vector: m, the size of a stack vector.
+        d_model: d.
+        stack_embedding_size: m, the size of a stack vector.
         pushed_activation: what makes v_t out of W_v x_t: "sigmoid" as in the paper, or "none" as in its code.
     """
 
-    def __init__(self, width: int, vector: int, pushed_activation: Literal["sigmoid", "none"] = "sigmoid") -> None:
+    def __init__(
+        self, d_model: int, stack_embedding_size: int, pushed_activation: Literal["sigmoid", "none"] = "sigmoid"
+    ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "none"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'none'")
         self.pushed_activation = pushed_activation
-        self.sizes = [3, vector]
-        self.projection = nn.Linear(width, sum(self.sizes), bias=False)  # W_a above W_v
-        self.output = nn.Linear(vector, width, bias=False)
+        self.sizes = [3, stack_embedding_size]
+        self.projection = nn.Linear(d_model, sum(self.sizes), bias=False)  # W_a above W_v
+        self.output = nn.Linear(stack_embedding_size, d_model, bias=False)
 
     def forward(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> Float[Tensor, "batch time width"]:
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
         """A whole sequence. Cost: O(T^2 m + T d m) for each."""
         actions, values = self._actions_and_values(without_padding(x, lengths))
         y: Tensor = self.output(superposition_stack(actions, values, lengths=lengths))
@@ -58,8 +60,8 @@ class SuperpositionStackAttention(nn.Module):
         return SuperpositionState(self.projection.weight.new_zeros(batch_size, 0, self.sizes[1]))
 
     def step(
-        self, x_t: Float[Tensor, "batch width"], state: SuperpositionState
-    ) -> tuple[Float[Tensor, "batch width"], SuperpositionState]:
+        self, x_t: Float[Tensor, "batch d_model"], state: SuperpositionState
+    ) -> tuple[Float[Tensor, "batch d_model"], SuperpositionState]:
         """One more position. Cost: O(t m + d m) for step t, because any row may come back to the top."""
         action, value = self._actions_and_values(x_t)
         state = SuperpositionState(superposition_step(state.stack, action, value))
@@ -67,7 +69,7 @@ class SuperpositionStackAttention(nn.Module):
 
     @torch.no_grad()
     def explain(
-        self, x: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"] | None = None
+        self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
         """How much of each pushed vector is read, and the actions."""
         actions, _ = self._actions_and_values(without_padding(x, lengths))

@@ -15,7 +15,7 @@ from structattn.support.special_tokens import PAD
 class Composition(Protocol):
     """From spellings to vectors; equal spellings give equal vectors."""
 
-    def __call__(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words width"]:
+    def __call__(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
         """Spellings are ``<bos> c1 .. cm <eos>``, then <pad>."""
         ...
 
@@ -30,22 +30,30 @@ class BidirectionalComposition(nn.Module):
 
     Args:
         characters: the size of their vocabulary, special ones included.
-        width: of the vectors of words.
-        character_width: of the vectors of characters.
-        units: of each LSTM.
+        d_model: of the vectors of words.
+        character_embedding_size: of the vectors of characters.
+        hidden_size: of each LSTM.
         coupled: LSTMs with peepholes and coupled gates, as in the paper; else those of torch.
     """
 
     def __init__(
-        self, characters: int, width: int, character_width: int = 50, units: int = 150, coupled: bool = False
+        self,
+        characters: int,
+        d_model: int,
+        character_embedding_size: int = 50,
+        hidden_size: int = 150,
+        coupled: bool = False,
     ) -> None:
         super().__init__()
-        self.table = nn.Embedding(characters, character_width)
+        self.table = nn.Embedding(characters, character_embedding_size)
         lstm = CoupledLstm if coupled else _lstm
-        self.forwards, self.backwards = lstm(character_width, units), lstm(character_width, units)
-        self.output = nn.Linear(2 * units, width)  # D^f beside D^b
+        self.forwards, self.backwards = (
+            lstm(character_embedding_size, hidden_size),
+            lstm(character_embedding_size, hidden_size),
+        )
+        self.output = nn.Linear(2 * hidden_size, d_model)  # D^f beside D^b
 
-    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words width"]:
+    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
         """The vector of each word."""
         lengths = (spellings != PAD).sum(1)
         turned = spellings.gather(1, (lengths[:, None] - 1 - _places(spellings)).clamp(min=0))
@@ -64,23 +72,23 @@ class ForwardComposition(nn.Module):
 
     Args:
         characters: the size of their vocabulary, special ones included.
-        width: of the vectors of words, and so the units of each layer.
-        character_width: of the vectors of characters.
-        layers: of the LSTM.
+        d_model: of the vectors of words, and so the units of each layer.
+        character_embedding_size: of the vectors of characters.
+        num_layers: of the LSTM.
     """
 
-    def __init__(self, characters: int, width: int, character_width: int = 50, layers: int = 2) -> None:
+    def __init__(self, characters: int, d_model: int, character_embedding_size: int = 50, num_layers: int = 2) -> None:
         super().__init__()
-        self.table = nn.Embedding(characters, character_width)
-        self.forwards = _lstm(character_width, width, layers)
+        self.table = nn.Embedding(characters, character_embedding_size)
+        self.forwards = _lstm(character_embedding_size, d_model, num_layers)
 
-    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words width"]:
+    def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
         """The vector of each word."""
         return _at_end(_hidden_states(self.forwards, self.table(spellings)), (spellings != PAD).sum(1))
 
 
-def _lstm(inputs: int, units: int, layers: int = 1) -> nn.LSTM:
-    return nn.LSTM(inputs, units, layers, batch_first=True)
+def _lstm(inputs: int, hidden_size: int, num_layers: int = 1) -> nn.LSTM:
+    return nn.LSTM(inputs, hidden_size, num_layers, batch_first=True)
 
 
 def _hidden_states(lstm: nn.LSTM | CoupledLstm, x: Tensor) -> Tensor:

@@ -17,13 +17,16 @@ class CoupledLstm(nn.Module):
 
     Args:
         inputs: of each step.
-        units: of the state.
+        hidden_size: of the state.
     """
 
-    def __init__(self, inputs: int, units: int) -> None:
+    def __init__(self, inputs: int, hidden_size: int) -> None:
         super().__init__()
-        self.read, self.recurrent = nn.Linear(inputs, 3 * units), nn.Linear(units, 3 * units, bias=False)
-        self.peepholes = nn.Parameter(torch.zeros(2, units))
+        self.read, self.recurrent = (
+            nn.Linear(inputs, 3 * hidden_size),
+            nn.Linear(hidden_size, 3 * hidden_size, bias=False),
+        )
+        self.peepholes = nn.Parameter(torch.zeros(2, hidden_size))
 
     def forward(
         self, x: Float[Tensor, "batch time inputs"]

@@ -27,7 +27,7 @@ class SpelledEmbedding(nn.Module):
 
     Args:
         vocabulary_size: all ids of the vocabulary.
-        width: d.
+        d_model: d.
         composition: from spellings to vectors of d numbers.
         spellings: those of the last words of the vocabulary; no rows: all have a vector of their own.
         positions: called with (first, count), gives what is added to those positions (count, d); None adds nothing.
@@ -39,7 +39,7 @@ class SpelledEmbedding(nn.Module):
     def __init__(
         self,
         vocabulary_size: int,
-        width: int,
+        d_model: int,
         composition: Composition,
         spellings: Int[Tensor, "spelt characters"],
         positions: nn.Module | None = None,
@@ -48,7 +48,7 @@ class SpelledEmbedding(nn.Module):
         super().__init__()
         self.vocabulary_size, self.dropout = vocabulary_size, dropout
         self.first_spelt = vocabulary_size - len(spellings)
-        self.table = nn.Embedding(self.first_spelt - CLASS_OFFSET, width)
+        self.table = nn.Embedding(self.first_spelt - CLASS_OFFSET, d_model)
         self.composition = composition
         self.register_buffer("spellings", spellings.to(torch.int32), persistent=False)  # the data have them
         self.positions = positions
@@ -59,7 +59,7 @@ class SpelledEmbedding(nn.Module):
         tokens: Int[Tensor, "batch time"],
         first: int = 0,
         rare: Int[Tensor, "rare characters"] | None = None,
-    ) -> Float[Tensor, "batch time width"]:
+    ) -> Float[Tensor, "batch time d_model"]:
         """The vectors of tokens that stand at the positions from ``first`` on.
 
         Args:
@@ -73,11 +73,11 @@ class SpelledEmbedding(nn.Module):
             x = x + self.positions(first, tokens.shape[1])
         return dropout(x, self.dropout, self.training)
 
-    def one(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch width"]:
+    def one(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
         """The vectors of tokens that all stand at one position."""
         return self.forward(tokens[:, None], position)[:, 0]
 
-    def _vectors(self, rising: Int[Tensor, " tokens"], rare: Tensor | None) -> Float[Tensor, "tokens width"]:
+    def _vectors(self, rising: Int[Tensor, " tokens"], rare: Tensor | None) -> Float[Tensor, "tokens d_model"]:
         in_table, numbered = (int((rising < end).sum()) for end in (self.first_spelt, self.vocabulary_size))
         rows = self.table((rising[:in_table] - CLASS_OFFSET).clamp(min=0))
         spelt = rising[in_table:numbered] - self.first_spelt
@@ -93,11 +93,11 @@ class SpelledEmbedding(nn.Module):
         """Copies begin without the vectors that are kept."""
         return {**self.__dict__, "_kept": None}
 
-    def _composed(self, spellings: Int[Tensor, "words characters"], like: Tensor) -> Float[Tensor, "words width"]:
+    def _composed(self, spellings: Int[Tensor, "words characters"], like: Tensor) -> Float[Tensor, "words d_model"]:
         longest = int((spellings != 0).sum(1).max()) if len(spellings) else 1
         return self.composition(spellings[:, :longest]).to(like.dtype)
 
-    def _known(self, spelt: Int[Tensor, " words"], like: Tensor) -> Float[Tensor, "words width"]:
+    def _known(self, spelt: Int[Tensor, " words"], like: Tensor) -> Float[Tensor, "words d_model"]:
         """The vectors of some of the ``spellings``, composed where that has not been done with these weights."""
         weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
         kind = like.device.type
@@ -118,7 +118,7 @@ class _Kept:
     """Vectors of words, which of them there are, and the state of the weights that they were made with."""
 
     made_with: tuple[object, ...]
-    vectors: Float[Tensor, "words width"]
+    vectors: Float[Tensor, "words d_model"]
     there: Bool[Tensor, " words"]
 
 

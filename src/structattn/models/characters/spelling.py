@@ -31,10 +31,10 @@ class SpellingDecoder(nn.Module):
 
     Args:
         characters: the size of their vocabulary, special ones included.
-        width: of x.
-        character_width: of the vectors of characters.
-        units: of each layer; with ``separate=False`` the width of x.
-        layers: of the LSTM.
+        d_model: of x.
+        character_embedding_size: of the vectors of characters.
+        hidden_size: of each layer; with ``separate=False`` the width of x.
+        num_layers: of the LSTM.
         separate: which path.
 
     Raises:
@@ -44,22 +44,24 @@ class SpellingDecoder(nn.Module):
     def __init__(
         self,
         characters: int,
-        width: int,
-        character_width: int = 50,
-        units: int = 150,
-        layers: int = 2,
+        d_model: int,
+        character_embedding_size: int = 50,
+        hidden_size: int = 150,
+        num_layers: int = 2,
         separate: bool = True,
     ) -> None:
         super().__init__()
-        if not separate and units != width:
-            raise ValueError(f"units={units}; the same path needs as many as the vector has numbers, {width}")
-        self.table = nn.Embedding(characters - CLASS_OFFSET, character_width)
-        self.begin = nn.Linear(width, units, bias=False) if separate else None
-        self.lstm = nn.LSTM(character_width, units, layers, batch_first=True)
-        self.output = nn.Linear(units, characters - CLASS_OFFSET)
+        if not separate and hidden_size != d_model:
+            raise ValueError(
+                f"hidden_size={hidden_size}; the same path needs as many as the vector has numbers, {d_model}"
+            )
+        self.table = nn.Embedding(characters - CLASS_OFFSET, character_embedding_size)
+        self.begin = nn.Linear(d_model, hidden_size, bias=False) if separate else None
+        self.lstm = nn.LSTM(character_embedding_size, hidden_size, num_layers, batch_first=True)
+        self.output = nn.Linear(hidden_size, characters - CLASS_OFFSET)
 
     def forward(
-        self, x: Float[Tensor, "words width"], characters: Int[Tensor, "words time"]
+        self, x: Float[Tensor, "words d_model"], characters: Int[Tensor, "words time"]
     ) -> Float[Tensor, "words time classes"]:
         """Logits for the character after each; class c stands for id c + 2.
 
@@ -69,7 +71,7 @@ class SpellingDecoder(nn.Module):
         """
         return self._read(characters, self.initial_state(x))[0]
 
-    def initial_state(self, x: Float[Tensor, "words width"]) -> SpellingState:
+    def initial_state(self, x: Float[Tensor, "words d_model"]) -> SpellingState:
         """The state before the first character, which is <bos>."""
         first = x if self.begin is None else torch.tanh(self.begin(x))
         zeros = first.new_zeros(self.lstm.num_layers - 1, *first.shape)

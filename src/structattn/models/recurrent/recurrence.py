@@ -29,7 +29,7 @@ class Recurrence(nn.Module):
 
     Args:
         input_size: I, the size of x.
-        units: U.
+        hidden_size: U.
         cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
         stack: the stack, or None.
         implementation: of whole sequences with a stack.
@@ -38,17 +38,17 @@ class Recurrence(nn.Module):
     def __init__(
         self,
         input_size: int,
-        units: int,
+        hidden_size: int,
         cell: Cell = "lstm",
         stack: RecurrentStack | None = None,
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__()
-        gates = gate_factor(cell) * units
-        self.units, self.cell, self.stack, self.implementation = units, cell, stack, implementation
+        gates = gate_factor(cell) * hidden_size
+        self.hidden_size, self.cell, self.stack, self.implementation = hidden_size, cell, stack, implementation
         self.input = nn.Linear(input_size, gates)
-        self.recurrent = nn.Linear(units + (0 if stack is None else stack.reading_size), gates, bias=False)
-        self.heads = None if stack is None else nn.Linear(units, stack.action_size + stack.vector)
+        self.recurrent = nn.Linear(hidden_size + (0 if stack is None else stack.reading_size), gates, bias=False)
+        self.heads = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
         learnt = stack is not None and stack.name == "nondeterministic"
         self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and learnt else None
 
@@ -65,7 +65,7 @@ class Recurrence(nn.Module):
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> StackRnnState:
         """Zeros, and an empty stack."""
-        return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.units, self.stack, implementation)
+        return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.hidden_size, self.stack, implementation)
 
     def step(self, x_t: Float[Tensor, "batch size"], state: StackRnnState) -> StackRnnState:
         """The state after one more step, ``state.hidden`` its output."""
@@ -92,13 +92,13 @@ class Recurrence(nn.Module):
         """Torch's own network of one layer, its second vector of biases zero."""
         weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
         if x.shape[0] == 0 or x.shape[1] == 0:
-            return F.linear(x, self.input.weight[: self.units])
+            return F.linear(x, self.input.weight[: self.hidden_size])
         if torch.compiler.is_compiling():
             return self._by_steps(x)  # torch.lstm cannot be traced whole
         if self.cell == "lstm" and autocast_lacks_lstm(x.device):
             with torch.autocast(x.device.type, enabled=False):
                 return self._fused(x.to(self.input.weight.dtype))
-        zeros = x.new_zeros(1, x.shape[0], self.units)
+        zeros = x.new_zeros(1, x.shape[0], self.hidden_size)
         options = True, 1, 0.0, self.training, False, True  # biases, layers, dropout, training, one way, batch first
         if self.cell == "lstm":
             return torch.lstm(x, (zeros, zeros), weights, *options)[0]

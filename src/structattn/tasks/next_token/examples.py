@@ -43,22 +43,22 @@ class Examples:
         """All examples in batches without shuffling, more sequences in each than for training."""
         batches = self.batches
         if isinstance(batches, SequenceBatches):
-            batches = SequenceBatches(size=batches.size * SCORING_FACTOR)
+            batches = SequenceBatches(batch_size=batches.batch_size * SCORING_FACTOR)
         return self._plan(batches, None)
 
     def batch(self, indices: Indices) -> Batch:
         """The examples of these numbers as tensors."""
         if isinstance(self.batches, StreamBatches):
-            return make_stream_batch(self.sequences, indices, self.batches.length)
+            return make_stream_batch(self.sequences, indices, self.batches.sequence_length)
         return make_batch(self.sequences, indices)
 
     def _plan(self, batches: BatchSettings, epoch: int | None) -> list[Indices]:
         seed = derived_seed(self.seed, "batches")
         if isinstance(batches, StreamBatches):
-            return stream_batches(self.sequences.num_targets, batches.length, batches.size, seed, epoch)
+            return stream_batches(self.sequences.num_targets, batches.sequence_length, batches.batch_size, seed, epoch)
         if isinstance(batches, TokenBatches):
-            return token_batches(self.sequences.lengths, batches.tokens, seed, epoch)
-        return sequence_batches(self.sequences.lengths, batches.size, seed, epoch)
+            return token_batches(self.sequences.lengths, batches.max_tokens, seed, epoch)
+        return sequence_batches(self.sequences.lengths, batches.batch_size, seed, epoch)
 
 
 def examples_of(prepared: PreparedFolder, split: str, batches: BatchSettings, seed: int = 0) -> Examples:

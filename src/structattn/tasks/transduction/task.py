@@ -118,7 +118,7 @@ def _task(form: Form) -> Callable[[PreparedFolder, RunSettings], TransductionTas
         if not isinstance(batches, SequenceBatches):
             raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
         data = transduction_data(prepared, settings.seed)
-        return TransductionTask(data, prepared, form, batches.size, training.loss, Objective.of(training))
+        return TransductionTask(data, prepared, form, batches.batch_size, training.loss, Objective.of(training))
 
     return build
 

@@ -74,10 +74,10 @@ def pairs_to_train_on(
         DataError: it holds something else, or has no training pairs.
         UsageError: its symbols allow no dropout.
     """
-    rates, drawn = (batches.source_dropout, batches.target_dropout), None
+    rates, drawn = (batches.source_bpe_dropout, batches.target_bpe_dropout), None
     if any(rates):
         drawn = SubwordDropout(prepared.sides, *rates, derived_seed(seed, "subwords"), longest)
-    return PairExamples(_some_pairs(prepared, "train"), batches.tokens, batches.limited, seed, drawn)
+    return PairExamples(_some_pairs(prepared, "train"), batches.max_tokens, batches.max_tokens_of, seed, drawn)
 
 
 def pairs_to_score(prepared: PreparedFolder, split: str, tokens: int, limited: LimitedSide) -> PairExamples:

@@ -96,7 +96,7 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
         raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit translation; expected 'pairs'")
     if training.receptive_field_weight:
         raise SettingsError("training.receptive_field_weight: translation does not weigh receptive fields; expected 0")
-    valid = pairs_to_score(prepared, "valid", batches.tokens, batches.limited)
+    valid = pairs_to_score(prepared, "valid", batches.max_tokens, batches.max_tokens_of)
     reach = most_tokens(settings.model)
     return TranslationTask(
         train=pairs_to_train_on(prepared, batches, settings.seed, None if reach is None else reach - 1),  # <eos> is one
