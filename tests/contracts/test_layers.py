@@ -173,6 +173,7 @@ def by_steps(layer, x):
     return torch.stack(outputs, dim=1)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 12])
 def test_step_by_step_equals_the_whole(layer, dtype, time):

@@ -41,9 +41,10 @@ def findings(source: str):
             yield "allow_pickle"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_no_source_can_load_code(path):
-    assert list(findings(path.read_text(encoding="utf-8"))) == []
+def test_no_source_can_load_code():
+    found = {str(path): list(findings(path.read_text(encoding="utf-8"))) for path in SOURCES}
+    assert SOURCES
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Run folders as training, evaluation and analysis leave them, with made-up but plausible numbers."""
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -80,13 +81,13 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-@pytest.fixture
-def make_run(tmp_path):
-    """make_run(name, ...) writes a run folder and gives its path."""
+@pytest.fixture(scope="session")
+def write_run():
+    """write_run(parent, name, ...) writes a run folder and gives its path."""
 
-    def make(name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
+    def make(parent, name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
              softmax_layers=(0, 1), **changes):  # fmt: skip
-        folder = tmp_path / "runs" / name
+        folder = parent / "runs" / name
         folder.mkdir(parents=True)
         settings = {"task": "formal_language", "data": "data/marked", "model": {"d_model": 28}, "seed": 1}
         (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
@@ -104,3 +105,22 @@ def make_run(tmp_path):
         return folder
 
     return make
+
+
+@pytest.fixture
+def make_run(write_run, tmp_path):
+    """make_run(name, ...) writes a run folder and gives its path."""
+    return functools.partial(write_run, tmp_path)
+
+
+@pytest.fixture
+def without_drawing(monkeypatch):
+    """Save empty pictures, for tests of what the page says beside them."""
+
+    def save(figure, target, **options):
+        if options.get("format") == "svg":
+            target.write('<svg width="1pt" height="1pt"></svg>')
+        else:
+            target.write_bytes(b"")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)

@@ -49,10 +49,14 @@ def checked(page):
     return checker
 
 
-@pytest.fixture
-def report(make_run, tmp_path):
-    runs = [make_run("tf", excess=0.041, softmax_layers=()), make_run("tf-nd", excess=0.0123, softmax_layers=(0,))]
-    return write_report(runs, tmp_path / "out")
+@pytest.fixture(scope="module")
+def report(write_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    runs = [
+        write_run(folder, "tf", excess=0.041, softmax_layers=()),
+        write_run(folder, "tf-nd", excess=0.0123, softmax_layers=(0,)),
+    ]
+    return write_report(runs, folder / "out")
 
 
 def test_the_page_is_well_formed_and_its_identifiers_unique(report):
@@ -114,6 +118,7 @@ def test_hostile_text_stays_text(make_run, tmp_path):
         assert shown in text
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
     other = {"kind": "formal_language", "name": "d", "language": "dyck", "reading": "reference",
              "train_lengths": [40, 80], "train_number_of_lengths": 21}  # fmt: skip
@@ -145,6 +150,7 @@ def test_what_is_no_run_folder_is_named(tmp_path):
         write_report([tmp_path / "elsewhere"], tmp_path / "out")
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_a_folder_of_other_things_is_left_alone(make_run, tmp_path):
     run, output = make_run("tf"), tmp_path / "home"
     output.mkdir()

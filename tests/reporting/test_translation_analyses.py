@@ -112,6 +112,7 @@ def test_distances_rise_to_the_right_and_the_farthest_stand_last(run_with):
     assert list(axes.containers[1].lines[0].get_ydata()) == pytest.approx([35, 25, 25, 45])
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_sets_that_were_scored_in_other_ways_stand_apart(run_with, tmp_path):
     page = write_report([run_with("a", contrastive(1), contrastive(2, per_token=True))], tmp_path / "out")
     text = page.read_text()
@@ -122,6 +123,7 @@ def test_sets_that_were_scored_in_other_ways_stand_apart(run_with, tmp_path):
     assert names == {"data-1-contrastive-ling" + end for end in ("", "-verb", "-per-token", "-per-token-verb")}
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
     runs = [run_with("base", attention("encoder")), run_with("hc", attention("decoder"), comparison("base", 0.25))]
     page = write_report(runs, tmp_path / "out")
@@ -136,6 +138,7 @@ def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
     assert re.search(r"<td>1–4</td><td [^>]*>20</td><td [^>]*>30.00</td><td [^>]*>\+4.25 \(\+0.25 to \+6.25\)", text)
 
 
+@pytest.mark.usefixtures("without_drawing")
 @pytest.mark.parametrize("changed", ["hc", "base", None])
 def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, changed):
     runs = [run_with("base"), run_with("hc", comparison("base", 0.25))]
@@ -147,6 +150,7 @@ def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, cha
     assert ("(+0.25, p 0.031)" in text) == (changed is None)
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_bases_of_one_name_have_sections_of_their_own(run_with, tmp_path):
     runs = [run_with(f"{place}/{name}", *found) for place in ("x", "y") for name, found in
             (("base", []), ("hc", [comparison("base", 1 if place == "x" else 2, base_text=place)]))]  # fmt: skip
@@ -159,12 +163,14 @@ def test_bases_of_one_name_have_sections_of_their_own(run_with, tmp_path):
     assert names == {"data-1-test-against-base", "data-1-test-against-base-2"}
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):
     text = write_report([make_run(softmax_layers=())], tmp_path / "out").read_text()
     assert "Where heads look" not in text
     assert "Against" not in text
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_a_damaged_analysis_is_named(run_with, tmp_path):
     folder = run_with("a", attention("encoder"))
     (folder / "analyses" / "0.json").write_text("{")

@@ -100,6 +100,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("reader", "fault", "side", "line"), product(READERS, BROKEN, (0, 1), (2, COUNT)))
 def test_what_is_not_text_is_refused_at_its_place(tmp_path, monkeypatch, reader, fault, side, line):
     inserted, offset, reason = BROKEN[fault]
@@ -116,6 +117,7 @@ def test_what_is_not_text_is_refused_at_its_place(tmp_path, monkeypatch, reader,
 ORDINARY = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\ufeff", "\u200b", "\x7f"]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("reader", "character", "side"), product(READERS, ORDINARY, (0, 1)))
 def test_line_breaks_of_other_worlds_are_ordinary_characters(tmp_path, monkeypatch, reader, character, side):
     pairs = rows()
@@ -129,6 +131,7 @@ def test_line_breaks_of_other_worlds_are_ordinary_characters(tmp_path, monkeypat
     assert notices == ()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(
     ("reader", "side", "line", "blank"), product(READERS, (0, 1), PLACES, ("", " \u00a0", "\u3000"))
 )

@@ -78,6 +78,7 @@ def test_published_parameter_counts(task):
     assert tuple(counts) == COUNTS[task]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 @pytest.mark.parametrize("first", [1, 2, 4])
@@ -229,6 +230,7 @@ def test_initial_weights(stack):
         assert (part.heads.bias == 0).all()
 
 
+@pytest.mark.quick("lstm, stratified-3", "rnn", "lstm, nondeterministic-2-2-3")
 def test_compiles_whole(model):
     torch.compiler.reset()  # another model of the same class would count as compiled anew
     ids, lengths = tokens(), torch.tensor([6, 2, 4])

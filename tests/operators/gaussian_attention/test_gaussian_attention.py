@@ -257,6 +257,7 @@ def test_gradcheck(form, implementation, time):
     assert gradgradcheck(lambda v: gaussian_attention(v, OFFSETS, **options).square(), values)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_past_the_length_nothing_enters_and_nothing_leaves(form, implementation, poison):
@@ -274,6 +275,7 @@ def test_past_the_length_nothing_enters_and_nothing_leaves(form, implementation,
         assert result.isfinite().all()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_what_is_not_finite_reaches_those_only_who_see_it(form, implementation, poison):
@@ -289,6 +291,7 @@ def test_what_is_not_finite_reaches_those_only_who_see_it(form, implementation, 
     assert gradient.isfinite().all()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("shape", [(0, 3, 3, 4), (2, 0, 0, 4), (2, 3, 0, 4), (2, 0, 3, 4), (1, 3, 3, 0)])
 def test_empty_sizes(form, implementation, shape):
@@ -306,6 +309,7 @@ def test_no_heads():
     assert gaussian_attention(torch.zeros(2, 0, 3, 4), []).shape == (2, 0, 3, 4)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("scale", [0.0, 1e-40, 88.0, 1e4, 1e38])
 def test_extreme_finite_values_stay_finite(form, implementation, scale):
@@ -342,6 +346,7 @@ def test_threads_do_not_change_a_sum(by_time):
         assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("tables", [1, 2])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_operator_is_well_registered(tables, rows):

@@ -27,6 +27,7 @@ def stored(batch, keys, size, dtype=torch.float64):
     return rows, row_indices
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 9, 16), (5, 40, 37), (4, 0, 3)])  # B, S, d

@@ -112,6 +112,7 @@ def test_noise_is_finite_at_both_ends(monkeypatch, number, dtype):
     assert gumbel_noise(torch.empty(3, dtype=dtype)).isfinite().all()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-45, 1e-38, 1e-10, 1e-3, 1.0, 1e10, 1e38])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [0.0, 1e-40, 88.0, 1e4, 1e38])
@@ -268,6 +269,7 @@ def test_gradcheck(time, temperature):
         assert gradgradcheck(program, tensors)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_operator_is_well_registered(temperature):
     scores, cotangent = inputs(1, 2, 3, 4, 4, hide=0.3)[0], torch.ones(1, 2, 3, 4, dtype=torch.float64)
@@ -277,6 +279,7 @@ def test_operator_is_well_registered(temperature):
     torch.library.opcheck(operators.gumbel_softmax_backward.default, (cotangent, weights, temperature))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("options", [{}, {"lengths": torch.tensor([4, 2])}])
 def test_survives_compilation(mode, options):
     scores, values = inputs(2, 2, 4, 4, 5)

@@ -52,6 +52,7 @@ def assert_agree(inputs, tolerance, *, single=None, window=None, wide=False):
             assert error(x, r, size) < limit
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("states", "symbols"), SMALL)
 @pytest.mark.parametrize("scale", [0.1, 1, 3, 10, 30])
 def test_kernel_equals_definition(random_inputs, states, symbols, scale):
@@ -61,7 +62,7 @@ def test_kernel_equals_definition(random_inputs, states, symbols, scale):
 
 
 @pytest.mark.parametrize(("states", "symbols"), [(1, 1), (2, 3), (3, 2)])
-@pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 9, 31, 64])
+@pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 9, 31, pytest.param(64, marks=pytest.mark.slow)])
 def test_kernel_equals_definition_at_every_edge_of_a_vector(random_inputs, states, symbols, time):
     assert_agree(random_inputs(1, time, states, symbols, scale=2.0, vector=5, seed=time), 1e-10)
 
@@ -91,6 +92,7 @@ def regime_change(random_inputs, time, spread, seed=3):
     return type(inputs)(*logits, inputs.values, inputs.bottom)
 
 
+@pytest.mark.quick("30")
 @pytest.mark.parametrize("spread", [10, 30, 60])
 def test_a_change_of_regime_half_way_loses_nothing(random_inputs, spread):
     assert_agree(regime_change(random_inputs, 40, spread), 1e-10, single=1e-5)

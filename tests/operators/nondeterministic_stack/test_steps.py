@@ -57,6 +57,7 @@ def assert_same(found, wanted, tolerance):
         assert float((x - r).norm()) <= tolerance * max(float(r.norm()), size)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("states", "symbols"), [(1, 1), (2, 3), (3, 2), (4, 2)])
 @pytest.mark.parametrize("time", [1, 2, 7, 9])
 @pytest.mark.parametrize("window", [None, 1, 4])
@@ -68,6 +69,7 @@ def test_steps_equal_the_whole(random_inputs, states, symbols, time, window, imp
     assert_same(found, wanted, 1e-12)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("time", [63, 64, 65, 130])
 @pytest.mark.parametrize("window", [None, 9, 64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -112,6 +114,7 @@ def tree(inputs, seed, **options):
     return torch.stack(readings, 1)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("window", [None, 3])
 def test_trees_of_steps_equal_the_definition(random_inputs, seed, window):
@@ -120,6 +123,7 @@ def test_trees_of_steps_equal_the_definition(random_inputs, seed, window):
     assert_same(with_gradients(tree, inputs, seed=seed, window=window, implementation="cpu"), wanted, 1e-12)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("spread", [40.0, 300.0, 1e4])
 def test_trees_in_which_some_sequences_leave_the_range_of_doubles(random_inputs, seed, spread):
@@ -322,7 +326,7 @@ def test_a_step_of_the_definition_can_be_exported_for_any_time(random_inputs, wi
 
 
 def test_steps_of_the_definition_compile_without_a_break(random_inputs):
-    inputs = random_inputs(2, 4, 2, 2)
+    inputs = random_inputs(2, 3, 1, 2)  # each step is traced anew, and each state and symbol adds nothing new
     compiled = torch.compile(
         lambda *x: by_steps(type(inputs)(*x), implementation="reference"), fullgraph=True, backend="aot_eager"
     )

@@ -45,6 +45,7 @@ def fused(tensors, lengths=None, memory_lengths=None, causal=False, mask=None, s
     return softmax_attention_fused(tensors, visible, scale, 0.0)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("causal", [False, True])

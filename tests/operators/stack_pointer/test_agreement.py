@@ -21,6 +21,7 @@ def random_like(tensor):
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(9), dtype=tensor.dtype)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 7, 8, 63, 130])
@@ -39,6 +40,7 @@ def test_both_ways_give_the_readings(random_inputs, assert_close, way, dtype, ti
         assert_close(result, expected, TOLERANCE[dtype], floor=cotangent.norm().item())
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 9, 63, 64, 130])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 30.0])

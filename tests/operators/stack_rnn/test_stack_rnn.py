@@ -39,6 +39,7 @@ def compared(leaves, cotangent, lengths, tolerance, **choice):
     assert_close(found, expected, tolerance, cotangent.norm().item())
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("name", STACKS)
@@ -76,6 +77,7 @@ def test_weights_far_beyond_a_double_are_no_trouble(random_network, name):
         assert (result - wanted).norm() <= 1e-8 * max(wanted.norm(), cotangent.norm())
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
 @pytest.mark.parametrize("name", STACKS)
@@ -149,6 +151,7 @@ def test_operator_is_well_registered(random_network, name):
         torch.library.opcheck(torch.ops.structattn.stack_rnn.default, arguments, test_utils=checks)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("implementation", "name"),
     [("cpu", "superposition"), ("cpu", "stratified"), ("cpu", "nondeterministic"), ("reference", "stratified")],

@@ -35,6 +35,7 @@ def assert_close(result, expected, tolerance, floor=0.0):
     assert error <= tolerance * max(expected.double().norm().item(), floor)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("time", [1, 2, 7, 63])
 @pytest.mark.parametrize("vector", [1, 2, 7, 32, 63])
