@@ -77,16 +77,8 @@ def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, _: Tenso
     return (*logits, grad_values, grad_bottom.sum(0), None, None, None)
 
 
-def _empty_readings(
-    push: Tensor,
-    replace: Tensor,
-    pop: Tensor,
-    values: Tensor | None,
-    bottom: Tensor | None,
-    lengths: Tensor,
-    window: int | None,
-    wide: bool,
-) -> Readings:
+def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *rest: Any) -> Readings:
+    _, _, window, _ = rest
     B, T, Q, S = push.shape[:4]
     columns = T + 1 if values is None else values.shape[2]
     return (

@@ -124,15 +124,7 @@ def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tens
     return (*logits, grad_values, grad_bottom.sum(0), None, None)
 
 
-def _empty_readings(
-    push: Tensor,
-    replace: Tensor,
-    pop: Tensor,
-    values: Tensor | None,
-    bottom: Tensor | None,
-    lengths: Tensor,
-    window: int | None,
-) -> Readings:
+def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Readings:
     B, T, Q, S = push.shape[:4]
     columns = _columns(push, values)
     tables = push.new_empty(B, _sizes(push, columns)[0], dtype=torch.float64)

@@ -1,9 +1,10 @@
-"""Softmax attention by the compiled CPU kernel."""
+"""Softmax attention on a CPU: by the compiled kernel, and for long sequences by torch's fused one."""
 
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import refuse_double_backward, register
@@ -67,6 +68,36 @@ def _run(
     kernel(call, [strided_view(tensor) for tensor in inputs], *views, torch.get_num_threads())
 
 
+def _torch_is_faster(
+    inputs: tuple[Tensor, ...], bias: Tensor | None, ends: Tensor | None, options: Options, *cotangents: Tensor | None
+) -> bool:
+    """Whether torch's fused kernel takes less time (benchmarks/softmax.py) and keeps the operator's rules.
+
+    It takes less where there is no dropout, sequences are long and heads are not small. In it 0 * NaN is NaN, so that a
+    number that is not finite would reach positions to which it is hidden.
+    """
+    query, key, value = inputs
+    size, least = query.shape[3], 1024 if options.causal else 512
+    plain = bias is None and ends is None and options.dropout == 0 and not options.wanted
+    long = min(query.shape[2], key.shape[2]) >= least and size == value.shape[3] and size >= 32
+    return (
+        plain
+        and long
+        and query.dtype == torch.float32
+        and all(bool(tensor.isfinite().all()) for tensor in (*inputs, *cotangents) if tensor is not None)
+    )
+
+
+def _torch_backward(cotangent: Tensor, inputs: tuple[Tensor, ...], options: Options) -> tuple[Tensor, ...]:
+    """Gradients of query, key and value by torch's fused kernel, after its forward pass, of which nothing is saved."""
+    keywords = {"is_causal": bool(options.causal), "scale": options.scale, "dropout_p": 0.0}
+    outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*inputs, **keywords)
+    gradients: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        cotangent, *inputs, *outputs, **keywords
+    )
+    return gradients
+
+
 def _empty_gradients(
     cotangent: Tensor, weights_cotangent: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -93,6 +124,10 @@ def softmax_attention_backward(
     cotangent = contiguous_rows(cotangent)
     weights_cotangent = None if weights_cotangent is None else contiguous_rows(weights_cotangent)
     gradients = _empty_gradients(cotangent, weights_cotangent, query, key, value, options)
+    if _torch_is_faster(inputs, bias, ends, Options(*options), cotangent, weights_cotangent):
+        for gradient, result in zip(gradients[:3], _torch_backward(cotangent, inputs, Options(*options)), strict=True):
+            gradient.copy_(result)
+        return gradients
     cotangents = [strided_view(cotangent), _optional_view(weights_cotangent)]
     results = [_optional_view(tensor) for tensor in gradients]
     _run("backward", inputs, bias, (ends, seed), Options(*options), cotangents, results)
@@ -143,6 +178,9 @@ def softmax_attention_cpu(
     """
     outputs, weights = _empty_outputs(query, key, value, options)
     inputs = (contiguous_rows(query), contiguous_rows(key), contiguous_rows(value))
+    if _torch_is_faster(inputs, bias, ends, Options(*options)):
+        outputs.copy_(F.scaled_dot_product_attention(*inputs, is_causal=bool(options[2]), scale=options[0]))
+        return outputs, weights
     _run("forward", inputs, bias, (ends, seed), Options(*options), [strided_view(outputs), _optional_view(weights)])
     return outputs, weights
 

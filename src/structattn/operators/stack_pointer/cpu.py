@@ -28,13 +28,13 @@ def readings_by_stack(actions: Tensor, values: Tensor, lengths: Tensor | None) -
     return superposition_stack_cpu(actions, values[:, 1:], lengths, values[:, 0])
 
 
-def empty_map(actions: Tensor, lengths: Tensor | None) -> Tensor:
+def empty_map(actions: Tensor, *_: Any) -> Tensor:
     """Allocate the map."""
-    batch, time, _ = actions.shape
+    batch, time = actions.shape[:2]
     return actions.new_empty(batch, time, time + 1)
 
 
-def empty_map_gradient(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: Tensor | None) -> Tensor:
+def empty_map_gradient(cotangent: Tensor, actions: Tensor, *_: Any) -> Tensor:
     """Allocate the gradient of the actions."""
     return torch.empty_like(actions, memory_format=torch.contiguous_format)
 
@@ -50,7 +50,7 @@ def save_map(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: Tensor) -> 
 )
 def stack_pointer_map_backward(cotangent: Tensor, actions: Tensor, weights: Tensor, lengths: Tensor | None) -> Tensor:
     """Gradient of the actions."""
-    gradient = empty_map_gradient(cotangent, actions, weights, lengths)
+    gradient = empty_map_gradient(cotangent, actions)
     tensors = (cotangent, actions, weights, lengths, gradient)
     run_kernel("stack_pointer_map_backward", actions.dtype, tensors, *actions.shape[:2])
     return gradient
@@ -63,18 +63,16 @@ def _map_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
 @register("stack_pointer_map", fake=empty_map, gradient=_map_gradient, save=save_map)
 def stack_pointer_map(actions: Tensor, lengths: Tensor | None) -> Tensor:
     """The map (B, T, T+1); ``actions`` checked, float32 or float64."""
-    weights = empty_map(actions, lengths)
+    weights = empty_map(actions)
     run_kernel("stack_pointer_map_forward", actions.dtype, (actions, lengths, weights), *actions.shape[:2])
     return weights
 
 
-def _empty_product(weights: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+def _empty_product(weights: Tensor, values: Tensor, *_: Any) -> Tensor:
     return values.new_empty(*weights.shape[:2], values.shape[2])
 
 
-def _empty_product_gradients(
-    cotangent: Tensor, weights: Tensor, values: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _empty_product_gradients(cotangent: Tensor, weights: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     grad_weights, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (weights, values))
     return grad_weights, grad_values
 
@@ -88,7 +86,7 @@ def stack_pointer_product_backward(
     cotangent: Tensor, weights: Tensor, values: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Gradients of weights and values."""
-    gradients = _empty_product_gradients(cotangent, weights, values, lengths)
+    gradients = _empty_product_gradients(cotangent, weights, values)
     tensors = (cotangent, weights, values, lengths, *gradients)
     run_kernel("stack_pointer_product_backward", cotangent.dtype, tensors, *cotangent.shape)
     return gradients
@@ -101,6 +99,6 @@ def _product_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None
 @register("stack_pointer_product", fake=_empty_product, gradient=_product_gradient, save=save_inputs)
 def stack_pointer_product(weights: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """reading_t = sum_{n <= t} weights[t, n] values_n; entries at n > t are not read."""
-    readings = _empty_product(weights, values, lengths)
+    readings = _empty_product(weights, values)
     run_kernel("stack_pointer_product_forward", weights.dtype, (weights, values, lengths, readings), *readings.shape)
     return readings

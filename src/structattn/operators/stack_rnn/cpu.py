@@ -52,18 +52,8 @@ def _run(
     kernel_for(f"stack_rnn_{direction}", first.dtype)(addresses, numbers, torch.get_num_threads())
 
 
-def _empty_adjoints(
-    cotangent: Tensor,
-    recurrent: Tensor,
-    heads: Tensor,
-    lengths: Tensor | None,
-    hiddens: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-    actions: Tensor,
-    values: Tensor,
-    *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_adjoints(cotangent: Tensor, recurrent: Tensor, heads: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, gates, _, _, values, *_ = rest
     batch, time = gates.shape[:2]
     outputs = gates.new_empty(batch, time, heads.shape[0])
     return gates.new_empty(gates.shape), outputs, gates.new_empty(batch, values.shape[2])
@@ -107,17 +97,9 @@ def _gradient(ctx: Any, cotangent: Tensor | None, *_: Tensor | None) -> tuple[Te
     return gates, *of_maps, outputs_.sum(0), bottoms.sum(0), None, None
 
 
-def _empty_outputs(
-    inputs: Tensor,
-    recurrent: Tensor,
-    heads: Tensor,
-    bias: Tensor,
-    bottom: Tensor,
-    lengths: Tensor | None,
-    sizes: list[int],
-) -> Forward:
+def _empty_outputs(inputs: Tensor, recurrent: Tensor, heads: Tensor, *rest: Any) -> Forward:
     batch, time, gates = inputs.shape
-    units, (cell, stack) = heads.shape[1], _decoded(sizes)
+    units, (cell, stack) = heads.shape[1], _decoded(rest[-1])
     widths = [
         units,
         units + stack.reading_size,

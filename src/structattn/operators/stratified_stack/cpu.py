@@ -9,13 +9,11 @@ from structattn.operators.common.kernels import run_kernel
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
 
 
-def _empty_readings(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+def _empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
-def _empty_gradients(
-    cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _empty_gradients(cotangent: Tensor, actions: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     grad_actions, grad_values = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (actions, values))
     return grad_actions, grad_values
 
@@ -27,7 +25,7 @@ def stratified_stack_backward(
     cotangent: Tensor, actions: Tensor, values: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Gradients of actions and values."""
-    gradients = _empty_gradients(cotangent, actions, values, lengths)
+    gradients = _empty_gradients(cotangent, actions, values)
     tensors = (cotangent, actions, values, lengths, *gradients)
     run_kernel("stratified_stack_backward", values.dtype, tensors, *values.shape)
     return gradients
@@ -41,6 +39,6 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
 @register("stratified_stack", fake=_empty_readings, gradient=_gradient, save=save_inputs)
 def stratified_stack_cpu(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64."""
-    readings = _empty_readings(actions, values, lengths)
+    readings = _empty_readings(actions, values)
     run_kernel("stratified_stack_forward", values.dtype, (actions, values, lengths, readings), *values.shape)
     return readings

@@ -9,7 +9,7 @@ from structattn.operators.common.kernels import run_kernel
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
 
 
-def empty_readings(actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None) -> Tensor:
+def empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
     """Allocate the readings."""
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
@@ -49,7 +49,7 @@ def superposition_stack_cpu(
     actions: Tensor, values: Tensor, lengths: Tensor | None, initial: Tensor | None = None
 ) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64."""
-    readings = empty_readings(actions, values, lengths, initial)
+    readings = empty_readings(actions, values)
     run_kernel(
         "superposition_stack_forward", values.dtype, (actions, values, lengths, initial, readings), *values.shape
     )
