@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from structattn.data.formal_languages import FORMAL_LANGUAGES
-from structattn.data.formal_languages.grammar import Grammar, normalised, reachable, rule
+from structattn.data.formal_languages.grammar import Grammar, normalized, reachable, rule
 from structattn.data.formal_languages.grammars import GRAMMARS, continuing
 
 F = Fraction
@@ -53,7 +53,7 @@ def test_a_repetition_has_its_mean():
 
 
 def test_weights_are_normalised_per_left_hand_side():
-    rules = normalised([rule("A", "a", 3), rule("B", "b", 5), rule("A", "B", 1)])
+    rules = normalized([rule("A", "a", 3), rule("B", "b", 5), rule("A", "B", 1)])
     assert [each.weight for each in rules] == [F(3, 4), 1, F(1, 4)]
 
 

@@ -59,7 +59,7 @@ def test_unary_chains_multiply_and_add():
 
 
 @pytest.mark.parametrize("rules", [["A", "a"], ["A A", "", "a"]])
-def test_circles_are_refused(rules):
+def test_cycles_are_refused(rules):
     grammar = Grammar("S", ("a",), (rule("S", "A", 1), *(rule("A", right, F(1, len(rules))) for right in rules)))
-    with pytest.raises(ValueError, match=r"circle.*A -> A"):
+    with pytest.raises(ValueError, match=r"cycle.*A -> A"):
         normal_form(grammar, "faithful")

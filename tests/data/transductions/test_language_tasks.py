@@ -5,7 +5,7 @@ import pytest
 
 from structattn.data.formal_languages import FORMAL_LANGUAGES, formal_language
 from structattn.data.transductions import transduction
-from structattn.data.transductions.language_tasks import COMPLETED
+from structattn.data.transductions.language_tasks import COMPLETABLE
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 
@@ -33,7 +33,7 @@ def test_others_are_as_near_as_was_asked():
         assert len(member) == 9
 
 
-@pytest.mark.parametrize("name", COMPLETED)
+@pytest.mark.parametrize("name", COMPLETABLE)
 def test_the_rest_completes_the_string(name):
     task, language = transduction(f"complete:{name}"), formal_language(name)
     for length in (1, 2, 7):
@@ -55,10 +55,10 @@ def test_lengths_without_strings_are_passed_over():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("recognise:dyck", "is not known; expected one of reverse-string.*recognise:LANGUAGE:EDITS"),
+        ("recognise:dyck", "is unknown; expected one of reverse-string.*recognise:LANGUAGE:EDITS"),
         ("recognise:dyck:0", "at edit distance 0; expected at least 1"),
-        ("recognise:dick:1", "'dick' is not known"),
-        ("complete:dyck", "dyck is not determined by a first part"),
+        ("recognise:dick:1", "'dick' is unknown"),
+        ("complete:dyck", "dyck is not determined by the first word"),
     ],
 )
 def test_what_cannot_be_posed_is_refused(name, message):
@@ -68,7 +68,7 @@ def test_what_cannot_be_posed_is_refused(name, message):
 
 def test_strings_are_at_least_as_long_as_they_have_edits():
     assert transduction("recognise:dyck:3").valid_lengths(1, 8) == [4, 6, 8]
-    with pytest.raises(ValueError, match="length 3; expected one that there is"):
+    with pytest.raises(ValueError, match="length 3; expected a possible length"):
         transduction("recognise:marked-copy:5").sample(3, 20, numpy_generator(1))
-    with pytest.raises(UsageError, match="choose greater lengths or fewer edits"):
+    with pytest.raises(UsageError, match="use greater lengths or fewer edits"):
         transduction("recognise:unmarked-reversal:2").sample(2, 20, numpy_generator(1))  # both changed, it is one again

@@ -90,7 +90,7 @@ def test_the_suite_is_complete():
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_outputs_are_those_of_the_definition(name):
     task = transduction(name)
-    for length in (*range(task.shortest, 13), 40):
+    for length in (*range(task.min_length, 13), 40):
         x, y = task.sample(length, 60, numpy_generator(length, name))
         assert x.shape == (60, length)
         assert ((x >= 0) & (x < len(task.inputs))).all()
@@ -111,8 +111,8 @@ def test_the_same_seed_draws_the_same(name):
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_strings_that_cannot_be_are_refused(name):
     task = transduction(name)
-    with pytest.raises(ValueError, match=f"{name}: 1 strings of length {task.shortest - 1};"):
-        task.sample(task.shortest - 1, 1, numpy_generator(1))
+    with pytest.raises(ValueError, match=f"{name}: 1 strings of length {task.min_length - 1};"):
+        task.sample(task.min_length - 1, 1, numpy_generator(1))
 
 
 def chi_square(counts, probabilities):
@@ -165,5 +165,5 @@ def test_always_answering_zero_is_right_as_often_as_known():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(UsageError, match="'reverse' is not known; expected one of reverse-string"):
+    with pytest.raises(UsageError, match="'reverse' is unknown; expected one of reverse-string"):
         transduction("reverse")

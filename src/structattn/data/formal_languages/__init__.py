@@ -1,4 +1,10 @@
-"""Formal languages with exact probabilities: sampling by length, probabilities of strings, lower bounds."""
+"""Formal languages with exact probabilities: sampling of strings by length, and probabilities of strings.
+
+- ``formal_language`` returns a ``Language`` by name; ``FORMAL_LANGUAGES`` maps names to descriptions.
+- ``ContextFreeLanguage`` is the language of a probabilistic grammar; ``Reading`` names the two readings of a grammar.
+- ``prepare_formal_language`` writes a prepared folder of the sizes ``FormalLanguageSizes``.
+- ``dependencies`` gives the positions that determine the next symbol of the stack language.
+"""
 
 from structattn.data.formal_languages.context_free import ContextFreeLanguage
 from structattn.data.formal_languages.language import Language

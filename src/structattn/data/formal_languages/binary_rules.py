@@ -1,4 +1,4 @@
-"""A grammar in arrays: rules of two symbols and of one terminal, the symbols numbered."""
+"""Binarized grammars as arrays, with integer symbols."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ IndexArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BinaryRules:
-    """The rules that tables and parsers run over. Symbols 0 to A-1 are the terminals, in the alphabet's order.
+    """The rules X -> Y Z and X -> a of a grammar. Symbols 0 to A-1 are the terminals in the order of the alphabet.
 
     Attributes:
-        names: of all G symbols.
+        names: the names of all G symbols.
         alphabet_size: A.
-        root: the number of the start symbol.
-        emissions: (G, A), the weight of X -> a; a terminal emits itself with weight 1.
+        root: the index of the start symbol.
+        emissions: (G, A), the weights of X -> a; a terminal emits itself with weight 1.
         parents, lefts, rights, weights: (R,), the rules X -> Y Z, ordered by parent.
     """
 
@@ -36,10 +36,10 @@ class BinaryRules:
 
 
 def _parts(right: tuple[str, ...], terminals: frozenset[str]) -> list[tuple[str, ...]]:
-    """Cut more than two symbols so that few spans have to be searched for the cut.
+    """Split a right-hand side of more than two symbols so that parsing has to try few split points.
 
-    What is left between terminals at both ends has them stripped, which needs no search; else a terminal at one end
-    stays with its neighbour, so that this part can stand only where that terminal does.
+    Terminals at both ends are split off, which needs no search. A terminal at one end stays with its neighbour, so that
+    this part is possible only where that terminal occurs.
     """
     first, last = right[0] in terminals, right[-1] in terminals
     if first and last and len(right) > 3:
@@ -48,8 +48,8 @@ def _parts(right: tuple[str, ...], terminals: frozenset[str]) -> list[tuple[str,
     return [right[:cut], right[cut:]]
 
 
-def binarised(rules: Iterable[Rule], alphabet: Iterable[str]) -> Iterator[Rule]:
-    """Cut right-hand sides until none has more than two symbols; equal parts share one new nonterminal."""
+def binarize(rules: Iterable[Rule], alphabet: Iterable[str]) -> Iterator[Rule]:
+    """Split right-hand sides until none has more than two symbols; equal parts share one new nonterminal."""
     terminals, known = frozenset(alphabet), set[tuple[str, ...]]()
     pending = list(rules)
     while pending:
@@ -70,18 +70,20 @@ def _name(part: tuple[str, ...]) -> str:
 
 
 def binary_rules(grammar: Grammar) -> BinaryRules:
-    """Number the symbols of a grammar without empty and unary rules, and put its rules into arrays."""
-    rules = list(binarised(grammar.rules, grammar.alphabet))
+    """Convert a grammar without empty and unary rules to arrays."""
+    rules = list(binarize(grammar.rules, grammar.alphabet))
     names = (*grammar.alphabet, *sorted({each.left for each in rules}))
-    number = {name: index for index, name in enumerate(names)}
+    index_of = {name: index for index, name in enumerate(names)}
     emissions = np.eye(len(names), len(grammar.alphabet))
     pairs = []
     for left, right, weight in rules:
         if len(right) == 1:
-            emissions[number[left], number[right[0]]] += float(weight)
+            emissions[index_of[left], index_of[right[0]]] += float(weight)
         else:
-            pairs.append((number[left], number[right[0]], number[right[1]], float(weight)))
+            pairs.append((index_of[left], index_of[right[0]], index_of[right[1]], float(weight)))
     pairs.sort()
     parents, lefts, rights = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in range(3))
     weights = np.array([pair[3] for pair in pairs], dtype=np.float64)
-    return BinaryRules(names, len(grammar.alphabet), number[grammar.start], emissions, parents, lefts, rights, weights)
+    return BinaryRules(
+        names, len(grammar.alphabet), index_of[grammar.start], emissions, parents, lefts, rights, weights
+    )

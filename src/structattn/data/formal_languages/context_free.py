@@ -1,4 +1,4 @@
-"""A context-free language: strings of it, and how probable they and their lengths are."""
+"""Context-free languages: sampling of strings, and probabilities of strings and lengths."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from structattn.data.formal_languages.sampling import Sampler
 
 
 class ContextFreeLanguage:
-    """The strings of a probabilistic context-free grammar G, with their exact probabilities.
+    """The language of a probabilistic context-free grammar, with exact probabilities.
 
-    Strings are arrays of indices into ``alphabet``. Tables over lengths are made when first needed, and made anew
-    where a longer string is asked for; they change no result.
+    Strings are arrays of indices into ``alphabet``. Tables over lengths are computed when first needed, and again when
+    a longer string is requested; results do not depend on them.
 
     Args:
-        name: for messages.
-        reading: ``faithful``, P is the grammar's; ``reference``, P is that of the code behind the published numbers.
-            See ``structattn.data.formal_languages.normal_form``.
-        grammar: with weights that sum to 1 per left-hand side.
+        name: the name in messages.
+        reading: ``faithful``: the probabilities of the grammar; ``reference``: those of the code behind the published
+            numbers. See ``structattn.data.formal_languages.normal_form``.
+        grammar: a grammar whose weights sum to 1 per left-hand side.
     """
 
     def __init__(self, name: str, reading: Reading, grammar: Grammar) -> None:
@@ -33,24 +33,24 @@ class ContextFreeLanguage:
         normal = normal_form(grammar, reading)
         self._rules = binary_rules(normal.grammar)
         self._log_empty = math.log(normal.empty) if normal.empty else -math.inf
-        self._made: tuple[LengthTable, Sampler] | None = None
+        self._cached_tables: tuple[LengthTable, Sampler] | None = None
 
     def __repr__(self) -> str:
         return f"formal_language({self.name!r}, {self.reading!r})"
 
     @property
     def alphabet(self) -> tuple[str, ...]:
-        """The terminals; a string holds indices into them."""
+        """The terminals, which strings index."""
         return self.grammar.alphabet
 
-    def _tables(self, longest: int) -> tuple[LengthTable, Sampler]:
-        if self._made is None or self._made[0].longest < longest:
-            table = length_table(self._rules, max(longest, 1))
-            self._made = table, Sampler(table)
-        return self._made
+    def _tables(self, max_length: int) -> tuple[LengthTable, Sampler]:
+        if self._cached_tables is None or self._cached_tables[0].max_length < max_length:
+            table = length_table(self._rules, max(max_length, 1))
+            self._cached_tables = table, Sampler(table)
+        return self._cached_tables
 
     def log_length_probability(self, length: int) -> float:
-        """The logarithm of P(a string has that length), the sum over all of them; -inf where there is none.
+        """Return log P(length), the sum over all strings of that length; -inf if there is none.
 
         Raises:
             ValueError: ``length`` is negative.
@@ -60,18 +60,18 @@ class ContextFreeLanguage:
         return self._log_empty if length == 0 else float(self._tables(length)[0].log_lengths[length])
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
-        """The lengths in low..high, both included, of which there are strings.
+        """Return the lengths from ``low`` to ``high`` inclusive that have strings.
 
         Raises:
             ValueError: not 0 <= low <= high.
         """
         if not 0 <= low <= high:
             raise ValueError(f"lengths {low} to {high}; expected 0 <= low <= high")
-        self._tables(high)  # once, not once a length
+        self._tables(high)  # computes the tables once for all lengths
         return [length for length in range(low, high + 1) if self.log_length_probability(length) > -math.inf]
 
     def sample(self, length: int, count: int, generator: Generator) -> IndexArray:
-        """Draw ``count`` strings of a length, (count, length), from P(string | length).
+        """Sample ``count`` strings of a length, (count, length), from P(string | length).
 
         Raises:
             ValueError: there is no string of that length, or ``count`` is negative.
@@ -83,7 +83,7 @@ class ContextFreeLanguage:
         return self._terminals(sizes, generator).reshape(count, length)
 
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
-        """Draw one string of each of the lengths, (N,); faster than one by one.
+        """Sample one string of each length, (N,), from P(string | length); faster than one at a time.
 
         Raises:
             ValueError: there is no string of one of the lengths.
@@ -104,24 +104,24 @@ class ContextFreeLanguage:
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
-        """The logarithm of each string's probability, (N,) nats, over all derivations; -inf outside the language.
+        """Return the log-probability of each string, (N,) in nats, over all derivations; -inf outside the language.
 
-        Cost: O(T^3) a string of length T at most; see ``structattn.data.formal_languages.parsing``.
+        Cost: at most O(T^3) for a string of length T; see ``structattn.data.formal_languages.parsing``.
 
         Args:
             strings: indices into ``alphabet``, of any lengths.
-            advance: called with a number of strings whenever so many more are done.
+            advance: called with the number of strings after each chunk.
 
         Raises:
-            ValueError: an index is outside the alphabet, or a probability outside the range of float64.
+            ValueError: an index is outside the alphabet, or a probability is outside the range of float64.
         """
         for index, string in enumerate(strings):
             self._require_indices(index, np.asarray(string))
         found = np.full(len(strings), self._log_empty)
-        solid = [index for index, string in enumerate(strings) if len(string)]
-        if solid:
-            parts = [np.asarray(strings[index]) for index in solid]
-            found[solid] = parsing.log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
+        nonempty = [index for index, string in enumerate(strings) if len(string)]
+        if nonempty:
+            parts = [np.asarray(strings[index]) for index in nonempty]
+            found[nonempty] = parsing.log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
         return found
 
     def _require_indices(self, index: int, string: NDArray[np.integer]) -> None:
@@ -132,15 +132,15 @@ class ContextFreeLanguage:
             raise ValueError(f"string {index} holds {outside[0]}; expected 0 to {len(self.alphabet) - 1}")
 
     def _nats_per_symbol(self, length: int) -> float:
-        """About -log P(string) / length for strings of at most that length; 0 where there is none."""
+        """Estimate -log P(string) / length for strings of at most that length; 0 if there are none."""
         valid = [size for size in self.valid_lengths(1, length)[-1:] if size]
         return (self.derivation_entropy(valid[0]) - self.log_length_probability(valid[0])) / valid[0] if valid else 0.0
 
     def derivation_entropy(self, length: int) -> float:
-        """The entropy, in nats, of the derivation of a string of that length.
+        """Return the entropy, in nats, of the derivation of a string of that length.
 
-        It is E[-log P(string | length)] in the unambiguous languages (all but ``padded-reversal`` and
-        ``hardest-cfl``), and more than that in the ambiguous ones.
+        It equals E[-log P(string | length)] for unambiguous grammars (all but ``padded-reversal`` and ``hardest-cfl``),
+        and exceeds it for ambiguous ones.
 
         Raises:
             ValueError: there is no string of that length.

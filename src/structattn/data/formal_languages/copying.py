@@ -1,7 +1,7 @@
-"""Languages beyond the context-free ones whose strings repeat a word, all strings of a length equally likely.
+"""The seven languages of DuSell & Chiang (2023, section 5), most of them not context-free.
 
-The seven of DuSell & Chiang (2023, section 5). A string is determined by its length and by a word w over the first
-``letters`` symbols of the alphabet.
+A string is determined by its length and by a word w over the first ``letters`` symbols of the alphabet; all strings of
+a length are equally likely.
 """
 
 import math
@@ -54,18 +54,19 @@ def _count_and_copy(words: Strings, size: int) -> Strings:
 
 @dataclass(frozen=True)
 class CopyingLanguage:
-    """Strings of length ``times`` n + ``marks``, one for each word of n letters, all equally likely given the length.
+    """A language with one string of length ``times`` n + ``marks`` for each word of n letters.
 
-    P(length) is 1 for each length that has strings: only conditional probabilities mean anything.
+    All strings of a length are equally likely. P(length) is defined as 1 for each length that has strings, so only
+    conditional probabilities are meaningful.
 
     Args:
-        name: for messages.
+        name: the name in messages.
         alphabet: the symbols, letters first.
-        letters: of how many symbols a word is made; 0 where only n matters.
-        times: how many symbols each unit of n gives.
-        marks: how many symbols are there besides.
-        build: from words (N, n) and n to strings (N, length).
-        reading: there is one reading only.
+        letters: the number of distinct letters of a word; 0 if only n matters.
+        times: the number of symbols per letter of the word.
+        marks: the number of further symbols.
+        build: maps words (N, n) and n to strings (N, length).
+        reading: these languages have one reading only.
     """
 
     name: str
@@ -77,12 +78,12 @@ class CopyingLanguage:
     reading: str = "faithful"
 
     def size(self, length: int) -> int | None:
-        """The n of strings of a length; None where there are none."""
+        """Return n for strings of a length, or None if there are none."""
         size, rest = divmod(length - self.marks, self.times)
         return size if size >= 0 and rest == 0 else None
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
-        """The lengths in low..high, both included, of which there are strings.
+        """Return the lengths from ``low`` to ``high`` inclusive that have strings.
 
         Raises:
             ValueError: not 0 <= low <= high.
@@ -92,7 +93,7 @@ class CopyingLanguage:
         return [length for length in range(low, high + 1) if self.size(length) is not None]
 
     def log_length_probability(self, length: int) -> float:
-        """0 where there are strings, -inf elsewhere.
+        """Return 0 if there are strings of that length, otherwise -inf.
 
         Raises:
             ValueError: ``length`` is negative.
@@ -102,12 +103,12 @@ class CopyingLanguage:
         return -math.inf if self.size(length) is None else 0.0
 
     def log_count(self, length: int) -> float:
-        """The logarithm of the number of strings of a length."""
+        """Return the logarithm of the number of strings of a length."""
         size = self.size(length)
         return -math.inf if size is None else size * math.log(max(self.letters, 1))
 
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
-        """Draw one string of each of the lengths, (N,).
+        """Sample one string of each length, (N,), from P(string | length).
 
         Raises:
             ValueError: there is no string of one of the lengths.
@@ -118,22 +119,22 @@ class CopyingLanguage:
             size = self.size(int(length))
             if size is None:
                 raise ValueError(f"{self.name} has no string of length {length}")
-            places = np.flatnonzero(wanted == length)
-            words = generator.integers(0, max(self.letters, 1), size=(places.size, size))
-            for place, string in zip(places, self.build(words, size), strict=True):
-                strings[place] = string
+            indices = np.flatnonzero(wanted == length)
+            words = generator.integers(0, max(self.letters, 1), size=(indices.size, size))
+            for index, string in zip(indices, self.build(words, size), strict=True):
+                strings[index] = string
         return strings
 
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
-        """Minus the logarithm of the number of strings of the same length, (N,) nats; -inf outside the language."""
+        """Return log P(string | length), (N,) in nats: minus ``log_count``; -inf outside the language."""
         found = [-self.log_count(len(string)) if self.accepts(string) else -math.inf for string in strings]
         advance(len(strings))
         return np.array(found, dtype=np.float64)
 
     def accepts(self, string: NDArray[np.integer]) -> bool:
-        """Whether a string is in the language: it is, if it is what its first n symbols determine."""
+        """Return whether a string is in the language: whether it equals the one that its first n symbols determine."""
         size = self.size(len(string))
         if size is None:
             return False
@@ -167,7 +168,7 @@ COPYING_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "count-3": "a^n b^n c^n: not context-free",
         "marked-copy": "w # w over {0, 1}: not context-free",
-        "unmarked-copy": "w w over {0, 1}: the middle has to be guessed",
+        "unmarked-copy": "w w over {0, 1}: the middle is not marked",
         "unmarked-copy-different-alphabets": "w w', w' being w in other letters",
         "marked-reverse-and-copy": "w # w reversed # w over {0, 1}",
         "unmarked-reverse-and-copy": "w, w reversed, w over {0, 1}",

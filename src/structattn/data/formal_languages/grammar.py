@@ -1,4 +1,4 @@
-"""A probabilistic context-free grammar as plain data with exact weights."""
+"""Probabilistic context-free grammars with exact weights."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,19 +17,24 @@ class Rule(NamedTuple):
 
 
 def rule(left: str, right: str, weight: Fraction | int) -> Rule:
-    """A rule whose right-hand side is written with spaces between its symbols; "" is the empty string."""
+    """Create a rule from a right-hand side with spaces between its symbols; "" is the empty string."""
     return Rule(left, tuple(right.split()), Fraction(weight))
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """A start symbol, the terminals in the order that numbers them, and weighted rules.
+    """A weighted context-free grammar.
 
     Nonterminals are the left-hand sides. Weights are exact fractions, so that transformed grammars can be compared
-    for equality; they need not sum to 1 per left-hand side (see ``normalised``).
+    for equality; they need not sum to 1 per left-hand side (see ``normalized``).
+
+    Args:
+        start: the start symbol.
+        alphabet: the terminals, in the order of their indices.
+        rules: the weighted rules.
 
     Raises:
-        ValueError: a symbol is neither terminal nor has rules, is both, or a weight is not positive.
+        ValueError: a symbol is neither a terminal nor has rules, or is both; or a weight is not positive.
     """
 
     start: str
@@ -57,7 +62,7 @@ class Grammar:
         return MappingProxyType({left: tuple(group) for left, group in groups.items()})
 
 
-def normalised(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+def normalized(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Divide the weights so that those of each left-hand side sum to 1."""
     rules = tuple(rules)
     totals: dict[str, Fraction] = {}
@@ -66,8 +71,8 @@ def normalised(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(Rule(left, right, weight / totals[left]) for left, right, weight in rules)
 
 
-def merged(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Join equal rules into one that has the sum of their weights; rules of weight 0 are left out."""
+def merge(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Merge equal rules into one with the sum of their weights; drop rules of weight 0."""
     weights: dict[tuple[str, tuple[str, ...]], Fraction] = {}
     for left, right, weight in rules:
         weights[left, right] = weights.get((left, right), Fraction(0)) + weight
@@ -75,7 +80,7 @@ def merged(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def reachable(start: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Keep the rules whose left-hand side some derivation from ``start`` uses."""
+    """Keep the rules whose left-hand side occurs in a derivation from ``start``."""
     rules = tuple(rules)
     found, grown = {start}, True
     while grown:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from structattn.data.formal_languages.grammar import Grammar, normalised, rule
+from structattn.data.formal_languages.grammar import Grammar, normalized, rule
 
 BITS = ("0", "1")
 BRACKETS = (("(", ")"), ("[", "]"))
@@ -12,54 +12,57 @@ HALF = Fraction(1, 2)
 
 
 def continuing(mean: Fraction | int) -> Fraction:
-    """The probability with which a geometric repetition goes on if it is to have that mean: mean / (mean + 1)."""
+    """Return the continuation probability of a geometric distribution with that mean: mean / (mean + 1)."""
     return Fraction(mean) / (Fraction(mean) + 1)
 
 
 def marked_reversal() -> Grammar:
-    """W # w reversed: S -> a S a | #, with 60 symbols on each side in the mean."""
+    """Return the grammar of w # w reversed: S -> a S a | #, with 60 symbols on each side on average."""
     more = continuing(60)
     rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS] + [rule("S", "#", 1 - more)]
-    return Grammar("S", (*BITS, "#"), normalised(rules))
+    return Grammar("S", (*BITS, "#"), normalized(rules))
 
 
 def unmarked_reversal() -> Grammar:
-    """W w reversed: S -> a S a | empty, with 60 symbols on each side in the mean."""
+    """Return the grammar of w w reversed: S -> a S a | empty, with 60 symbols on each side on average."""
     more = continuing(60)
     rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS] + [rule("S", "", 1 - more)]
-    return Grammar("S", BITS, normalised(rules))
+    return Grammar("S", BITS, normalized(rules))
 
 
 def padded_reversal() -> Grammar:
-    """W a^p w reversed: S -> a S a | P_a and P_a -> a P_a | empty; 60 symbols on each side, padding 30, in the mean."""
+    """Return the grammar of w a^p w reversed: S -> a S a | P_a and P_a -> a P_a | empty.
+
+    On average there are 60 symbols on each side and 30 of padding.
+    """
     more, pad = continuing(60), continuing(30)
     rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS]
     rules += [rule("S", f"P{bit}", (1 - more) / 2) for bit in BITS]
     for bit in BITS:
         rules += [rule(f"P{bit}", f"{bit} P{bit}", pad), rule(f"P{bit}", "", 1 - pad)]
-    return Grammar("S", BITS, normalised(rules))
+    return Grammar("S", BITS, normalized(rules))
 
 
 def dyck() -> Grammar:
-    """Balanced strings of two kinds of brackets: S -> S T | T and T -> l S r | l r.
+    """Return the grammar of balanced strings of two kinds of brackets: S -> S T | T and T -> l S r | l r.
 
-    One split of S in the mean, and a nesting depth of 40 in the mean.
+    On average S splits once, and the nesting depth is 40.
     """
     split, deeper = continuing(1), continuing(40 - 1)
     rules = [rule("S", "S T", split), rule("S", "T", 1 - split)]
     for left, right in BRACKETS:
         rules += [rule("T", f"{left} S {right}", deeper / 2), rule("T", f"{left} {right}", (1 - deeper) / 2)]
-    return Grammar("S", ("(", ")", "[", "]"), normalised(rules))
+    return Grammar("S", ("(", ")", "[", "]"), normalized(rules))
 
 
 def hardest_cfl() -> Grammar:
-    r"""Greibach's hardest context-free language over $ and the Dyck language of two kinds of brackets.
+    r"""Return the grammar of Greibach's hardest context-free language over $ and two kinds of brackets.
 
-    A string is a row of fields, each ended by ";", and a field is a row of alternatives parted by ",". It is in the
-    language if one alternative of each field can be picked so that together they spell "$" and a balanced string.
-    A and B are the alternatives not picked, to the right and to the left of the picked one (the papers' L and R);
-    Q cuts the picked string into fields. Means: .5 commas, .5 symbols in fillers that may be empty, 2 in those that may
-    not, 1.5 splits, depth 3; a semicolon with probability 1/4.
+    A string is a sequence of fields, each terminated by ";", and a field is a sequence of alternatives separated by
+    ",". It is in the language if choosing one alternative of each field can give "$" and a balanced string. A and B
+    are the alternatives to the right and to the left of the chosen one (the papers' L and R); Q splits the chosen
+    string into fields. Means: .5 commas, .5 symbols in fillers that may be empty, 2 in others, 1.5 splits, depth 3; a
+    semicolon has probability 1/4.
     """
     comma, short, long = continuing(HALF), continuing(HALF), continuing(2 - 1)
     semicolon, split, deeper = Fraction(1, 4), continuing(Fraction(3, 2)), continuing(3)
@@ -75,7 +78,7 @@ def hardest_cfl() -> Grammar:
     ]
     for left, right in BRACKETS:
         rules += [rule("T", f"{left} Q S Q {right}", deeper / 2), rule("T", f"{left} Q {right}", (1 - deeper) / 2)]
-    return Grammar("Z", ("(", ")", "[", "]", ",", ";", "$"), normalised(rules))
+    return Grammar("Z", ("(", ")", "[", "]", ",", ";", "$"), normalized(rules))
 
 
 GRAMMARS: Mapping[str, Callable[[], Grammar]] = MappingProxyType(
@@ -91,9 +94,9 @@ GRAMMARS: Mapping[str, Callable[[], Grammar]] = MappingProxyType(
 GRAMMAR_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "marked-reversal": "w # w reversed over {0, 1}: deterministic",
-        "unmarked-reversal": "w w reversed over {0, 1}: the middle has to be guessed",
-        "padded-reversal": "w a^p w reversed over {0, 1}: the padding has to be guessed",
+        "unmarked-reversal": "w w reversed over {0, 1}: the middle is not marked",
+        "padded-reversal": "w a^p w reversed over {0, 1}: the padding is not marked",
         "dyck": "balanced strings of two kinds of brackets",
-        "hardest-cfl": "Greibach's hardest context-free language: one alternative per field spells $ and a Dyck string",
+        "hardest-cfl": "Greibach's hardest context-free language: one alternative per field gives $ and a Dyck string",
     }
 )

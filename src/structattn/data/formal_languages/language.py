@@ -1,4 +1,4 @@
-"""What a formal language offers, whatever it is defined by."""
+"""The protocol of all formal languages."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,30 +11,30 @@ from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
 
 
 class Language(Protocol):
-    """Strings with exact probabilities; a string is an array of indices into ``alphabet``."""
+    """A distribution over strings with exact probabilities; a string is an array of indices into ``alphabet``."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the language."""
 
     @property
     def reading(self) -> str:
-        """Which of the readings of its definition."""
+        """The reading of its definition: ``faithful`` or ``reference``."""
 
     @property
     def alphabet(self) -> tuple[str, ...]:
         """The symbols."""
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
-        """The lengths in low..high, both included, of which there are strings."""
+        """Return the lengths from ``low`` to ``high`` inclusive that have strings."""
 
     def log_length_probability(self, length: int) -> float:
-        """The logarithm of P(a string has that length); -inf where there is none."""
+        """Return log P(length), in nats; -inf if no string has that length."""
 
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
-        """Draw one string of each of the lengths from P(string | length)."""
+        """Sample one string of each length from P(string | length)."""
 
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
-        """The logarithm of each string's probability, (N,) nats; -inf outside the language."""
+        """Return the log-probability of each string, (N,) in nats; -inf outside the language."""

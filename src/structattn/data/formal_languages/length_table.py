@@ -1,4 +1,4 @@
-"""How probable each length is, and in how many ways a symbol can come to have it."""
+"""The probability of each length, and the derivation steps that lead to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from structattn.data.formal_languages.binary_rules import BinaryRules, FloatArra
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """All ways in which a symbol X can derive d terminals, for all X and d: block d * G + X of a row of C choices.
+    """The first steps of all derivations of d terminals from a symbol X: block d * G + X of C choices.
 
     Attributes:
-        starts: (D * G + 1,), where each block begins in the arrays below; D = longest + 1.
+        starts: (D * G + 1,), the start of each block in the arrays below; D = max_length + 1.
         lefts: (C,), the left child, or the terminal of a choice that is a terminal.
         rights: (C,), the right child, or -1.
-        left_sizes: (C,), how many terminals the left child derives.
-        shares: (C,), the probability of the choice among those of its block.
+        left_sizes: (C,), the number of terminals of the left child.
+        shares: (C,), the probability of the choice within its block.
     """
 
     starts: IndexArray
@@ -32,11 +32,11 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class LengthTable:
-    """P(X derives d terminals) for d = 0..longest, in logarithms, with the choices that it is the sum of.
+    """log P(X derives d terminals) for d = 0..max_length, and the choices over which it sums.
 
     Attributes:
         rules: the G symbols and their rules.
-        log_inside: (G, longest + 1).
+        log_inside: (G, max_length + 1), in nats.
         choices: see ``Choices``.
     """
 
@@ -45,26 +45,26 @@ class LengthTable:
     choices: Choices
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """The greatest length in the table."""
         return int(self.log_inside.shape[1]) - 1
 
     @property
     def log_lengths(self) -> FloatArray:
-        """(longest + 1,), the log-probability of each length of the whole string; -inf for the empty string."""
+        """(max_length + 1,), the log-probability of each length of the whole string; -inf for the empty string."""
         row: FloatArray = self.log_inside[self.rules.root]
         return row
 
     @cached_property
     def derivation_entropies(self) -> FloatArray:
-        """(longest + 1,), the entropy in nats of a derivation given its length; 0 where no string has that length.
+        """(max_length + 1,), the entropy in nats of a derivation given its length; 0 if no string has that length.
 
-        H(X, d) = sum over choices of share * (-log share + H(left, k) + H(right, d - k)). A derivation decides its
-        string, so this is E[-log p(string | length)] where the grammar is unambiguous, and more where it is not.
+        H(X, d) = sum over choices of share * (-log share + H(left, k) + H(right, d - k)). A derivation determines
+        its string, so this is E[-log p(string | length)] for an unambiguous grammar, and more for an ambiguous one.
         """
         choices, symbols = self.choices, len(self.rules.names)
-        entropies = np.zeros((self.longest + 1, symbols))
-        for size in range(1, self.longest + 1):  # the choices of size 1 are terminals, whose "children" read as 0
+        entropies = np.zeros((self.max_length + 1, symbols))
+        for size in range(1, self.max_length + 1):  # the children of terminals, the choices of size 1, have entropy 0
             blocks = choices.starts[size * symbols : (size + 1) * symbols + 1]
             row = slice(blocks[0], blocks[-1])
             parents = np.repeat(np.arange(symbols), np.diff(blocks))
@@ -84,7 +84,7 @@ class _Layer(NamedTuple):
     left_sizes: IndexArray
     log_weights: FloatArray
 
-    def kept(self, where: NDArray[np.bool_]) -> "_Layer":
+    def select(self, where: NDArray[np.bool_]) -> "_Layer":
         lefts, rights, left_sizes = self.lefts[where], self.rights[where], self.left_sizes[where]
         return _Layer(self.parents[where], lefts, rights, left_sizes, self.log_weights[where])
 
@@ -102,32 +102,32 @@ def _pair_layer(rules: BinaryRules, log_inside: FloatArray, size: int) -> _Layer
     return _Layer(rules.parents[used], rules.lefts[used], rules.rights[used], cuts + 1, log_weights)
 
 
-def _joined(layers: Sequence[_Layer], log_inside: FloatArray) -> Choices:
-    """Put the layers of sizes 1, 2, ... one after the other; choices whose share rounds to 0 are left out."""
+def _concatenate(layers: Sequence[_Layer], log_inside: FloatArray) -> Choices:
+    """Concatenate the layers of sizes 1, 2, ..., without choices whose share rounds to 0."""
     symbols, kept, all_shares = log_inside.shape[0], [], []
     counts = np.zeros((log_inside.shape[1], symbols), dtype=np.int64)
     for size, layer in enumerate(layers, start=1):
         shares = np.exp(layer.log_weights - log_inside[layer.parents, size])
-        kept.append(layer.kept(shares > 0))
+        kept.append(layer.select(shares > 0))
         all_shares.append(shares[shares > 0])
         counts[size] = np.bincount(kept[-1].parents, minlength=symbols)
     _, lefts, rights, left_sizes, _ = (np.concatenate(column) for column in zip(*kept, strict=True))
     return Choices(np.concatenate([[0], np.cumsum(counts)]), lefts, rights, left_sizes, np.concatenate(all_shares))
 
 
-def length_table(rules: BinaryRules, longest: int) -> LengthTable:
-    """The logarithm of P(X, d) = sum over X -> Y Z and k of weight * P(Y, k) * P(Z, d - k).
+def length_table(rules: BinaryRules, max_length: int) -> LengthTable:
+    """Compute log P(X, d), with P(X, d) = sum over X -> Y Z and k of weight * P(Y, k) * P(Z, d - k).
 
-    Cost: O(rules * longest^2) time and memory.
+    Cost: O(rules * max_length^2) time and memory.
 
     Args:
         rules: the grammar.
-        longest: the greatest d, at least 1.
+        max_length: the greatest d, at least 1.
     """
-    log_inside = np.full((len(rules.names), longest + 1), -np.inf)
+    log_inside = np.full((len(rules.names), max_length + 1), -np.inf)
     layers = []
-    for size in range(1, longest + 1):
+    for size in range(1, max_length + 1):
         layer = _terminal_layer(rules) if size == 1 else _pair_layer(rules, log_inside, size)
         np.logaddexp.at(log_inside[:, size], layer.parents, layer.log_weights)
         layers.append(layer)
-    return LengthTable(rules, log_inside, _joined(layers, log_inside))
+    return LengthTable(rules, log_inside, _concatenate(layers, log_inside))

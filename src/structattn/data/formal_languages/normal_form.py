@@ -1,9 +1,8 @@
-"""The removal of empty and unary rules, exactly, in the two readings of what becomes of the root.
+"""Exact removal of empty and unary rules, in two readings that differ at the root.
 
-Both readings give every string of two or more symbols below the root the probability that the grammar states. They
-differ at the root: ``faithful`` keeps all derivations, ``reference`` loses those whose root uses a removed rule, as the
-code behind the published numbers does (DuSell & Chiang 2020, 2024): there the removal of A -> rhs replaces A in *other*
-rules, and no other rule holds the start symbol at the root.
+``faithful`` keeps all derivations. ``reference`` loses those whose root uses a removed rule, as the code behind the
+published numbers does (DuSell & Chiang 2020, 2024): there the removal of A -> rhs substitutes A in *other* rules, and
+no other rule contains the start symbol at the root. Below the root both have the probabilities of the grammar.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import Literal, get_args
 
-from structattn.data.formal_languages.grammar import Grammar, Rule, merged, normalised, reachable
+from structattn.data.formal_languages.grammar import Grammar, Rule, merge, normalized, reachable
 
 Reading = Literal["faithful", "reference"]
 READINGS: tuple[str, ...] = get_args(Reading)
@@ -22,7 +21,7 @@ ROOT = "<root>"
 
 @dataclass(frozen=True)
 class NormalForm:
-    """A grammar without empty and unary rules, and the probability of the empty string, which it can't derive."""
+    """A grammar without empty and unary rules, and the probability of the empty string, which it cannot derive."""
 
     grammar: Grammar
     empty: Fraction
@@ -32,14 +31,14 @@ def _bottom_up(edges: Mapping[str, set[str]], what: str) -> list[str]:
     try:
         return list(TopologicalSorter(edges).static_order())
     except CycleError as error:
-        raise ValueError(f"{what} run in a circle: {' -> '.join(error.args[1])}; expected none that do") from None
+        raise ValueError(f"{what} form a cycle: {' -> '.join(error.args[1])}; expected no cycle") from None
 
 
 def empty_probabilities(grammar: Grammar) -> dict[str, Fraction]:
-    """P(X derives the empty string) for each nonterminal that can; others are absent.
+    """Return P(X derives the empty string) for each nonterminal where it is not 0.
 
     Raises:
-        ValueError: nonterminals that can vanish do so through each other in a circle; the probability would be the
+        ValueError: nonterminals derive the empty string through each other in a cycle; the probability would be the
             root of a polynomial, not a fraction.
     """
     empty: set[str] = set()
@@ -74,13 +73,13 @@ def _with_symbols_dropped(each: Rule, empty: Mapping[str, Fraction]) -> Iterator
 
 
 def without_empty_rules(grammar: Grammar, empty: Mapping[str, Fraction]) -> Grammar:
-    """The grammar of P(string | not empty), for each nonterminal; weights stay normalised.
+    """Return the grammar of P(string | not empty) for each nonterminal; weights stay normalized.
 
-    Each occurrence of X in a right-hand side is dropped with probability e = P(X is empty), kept with 1 - e; the rules
-    of X are divided by 1 - e. A nonterminal that is always empty disappears.
+    Each occurrence of X in a right-hand side is dropped with probability e = P(X is empty) and kept with 1 - e; the
+    weights of the rules of X are divided by 1 - e. A nonterminal that is always empty is removed.
     """
     kept = [each for each in grammar.rules if empty.get(each.left) != 1]
-    rules = merged(new for each in kept for new in _with_symbols_dropped(each, empty))
+    rules = merge(new for each in kept for new in _with_symbols_dropped(each, empty))
     return Grammar(grammar.start, grammar.alphabet, reachable(grammar.start, rules))
 
 
@@ -89,10 +88,10 @@ def _is_unary(each: Rule, grammar: Grammar) -> bool:
 
 
 def unary_closure(grammar: Grammar) -> dict[str, dict[str, Fraction]]:
-    """closure[A][B] = the weight of all chains A => ... => B of unary rules, the chain of no rules included.
+    """Return closure[A][B], the weight of all chains A => ... => B of unary rules, including the empty chain.
 
     Raises:
-        ValueError: unary rules run in a circle.
+        ValueError: unary rules form a cycle.
     """
     unary = {left: [each for each in rules if _is_unary(each, grammar)] for left, rules in grammar.rules_of.items()}
     edges = {left: {each.right[0] for each in rules} for left, rules in unary.items()}
@@ -109,30 +108,30 @@ def _root_rules(grammar: Grammar, reading: Reading, inner: tuple[Rule, ...], mas
     if reading == "faithful":
         return [Rule(ROOT, right, weight * mass) for left, right, weight in inner if left == grammar.start]
     own = [each for each in grammar.rules_of[grammar.start] if not _is_unary(each, grammar)]
-    return [Rule(ROOT, right, weight) for _, right, weight in normalised(own)]
+    return [Rule(ROOT, right, weight) for _, right, weight in normalized(own)]
 
 
 def normal_form(grammar: Grammar, reading: Reading) -> NormalForm:
-    """The same language and weights without empty and unary rules.
+    """Convert a grammar to an equivalent one without empty and unary rules.
 
     Args:
-        grammar: with weights that sum to 1 per left-hand side.
+        grammar: a grammar whose weights sum to 1 per left-hand side.
         reading: ``faithful``: P(string) is that of ``grammar``. ``reference``: P(string | the root uses no removed
             rule), by the weights of the rules: an empty or unary root, and the empty string, are lost.
 
     Raises:
-        ValueError: empty or unary rules run in a circle.
+        ValueError: empty or unary rules form a cycle.
     """
     empty = empty_probabilities(grammar)
-    solid = without_empty_rules(grammar, empty)
-    closure = unary_closure(solid)
-    inner = merged(
+    nonempty = without_empty_rules(grammar, empty)
+    closure = unary_closure(nonempty)
+    inner = merge(
         Rule(left, right, share * weight)
         for left, chains in closure.items()
         for last, share in chains.items()
-        for _, right, weight in (each for each in solid.rules_of[last] if not _is_unary(each, solid))
+        for _, right, weight in (each for each in nonempty.rules_of[last] if not _is_unary(each, nonempty))
     )
     start_empty = empty.get(grammar.start, Fraction(0))
-    rules = (*_root_rules(solid, reading, inner, 1 - start_empty), *inner)
+    rules = (*_root_rules(nonempty, reading, inner, 1 - start_empty), *inner)
     normal = Grammar(ROOT, grammar.alphabet, reachable(ROOT, rules))
     return NormalForm(normal, start_empty if reading == "faithful" else Fraction(0))

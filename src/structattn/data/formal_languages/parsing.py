@@ -1,4 +1,4 @@
-"""The exact probability of strings: the inside algorithm over all spans, for many strings at once."""
+"""Exact probabilities of strings by the inside algorithm, for many strings at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ CHUNK_BYTES = 1 << 26
 
 
 class _OutOfRangeError(ArithmeticError):
-    """Some span is too improbable, or too probable, for the scale in use."""
+    """The probability of a span is out of range at the current scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The rules X -> Y Z sorted by what they cost.
+    """The rules X -> Y Z grouped by cost.
 
-    Where one child can only be a single terminal, the cut between the children is known ("shift"); else every cut is
-    tried ("split").
+    If one child can only be a single terminal, the split point is known ("shift"); otherwise every split point is tried
+    ("split").
 
     Attributes:
-        left_shifts, right_shifts, splits: indices of rules, whose left, right, or neither child is a single terminal.
-        left_rows, right_rows: (G,), for each symbol its row in the tables of left and right children of splits, or -1.
+        left_shifts, right_shifts, splits: the rules whose left, right, or neither child is a single terminal.
+        left_rows, right_rows: (G,), the row of each symbol in the tables of left and right children of splits, or -1.
     """
 
     left_shifts: list[int]
@@ -37,8 +37,8 @@ class Plan:
     right_rows: IndexArray
 
     @classmethod
-    def of(cls, rules: BinaryRules) -> "Plan":
-        """Sort the rules."""
+    def from_rules(cls, rules: BinaryRules) -> "Plan":
+        """Group the rules."""
         single = ~np.isin(np.arange(len(rules.names)), rules.parents)
         left, right = single[rules.lefts], single[rules.rights]
         kinds = (left, ~left & right, ~left & ~right)
@@ -47,7 +47,7 @@ class Plan:
         return cls(left_shifts, right_shifts, splits, *rows)
 
     def bytes_per_string(self, length: int) -> int:
-        """The memory that the tables of one string take."""
+        """Return the memory for the tables of one string."""
         tables = int(self.left_rows.max()) + int(self.right_rows.max()) + 2
         return 8 * max(1, tables) * (length + 1) ** 2
 
@@ -59,12 +59,12 @@ def _row_of_each(used: IndexArray, symbols: int) -> IndexArray:
 
 
 class _SplitTables:
-    """What is known of the children of splits, so that all cuts of a span are one product of two rows.
+    """Tables of the children of splits, in which all split points of a span are one product of two rows.
 
-    ``left[c, b, i, k]`` is child c over the k terminals from position i of string b, ``right[c, b, j, T - k]`` over the
-    k terminals that end before position j; a span of d terminals at i multiplies left[.., i, 1:d] and
-    right[.., i + d, T-d+1:T]. ``begins`` and ``ends`` tell where a child is known to begin and to end at all: most
-    spans of most rules fail there.
+    ``left[c, b, i, k]`` is the probability of child c over the k terminals from position i of string b,
+    ``right[c, b, j, T - k]`` over the k terminals before position j. A span of d terminals at i multiplies
+    left[.., i, 1:d] and right[.., i + d, T-d+1:T]. ``begins`` and ``ends`` mark where a child can begin and end, which
+    rules out most spans of most rules.
     """
 
     def __init__(self, plan: Plan, strings: int, time: int) -> None:
@@ -76,7 +76,7 @@ class _SplitTables:
         self._ends = np.zeros((rights, strings, time + 1), dtype=bool)
 
     def add_to(self, layer: FloatArray, rules: BinaryRules, width: int) -> None:
-        """Add to the spans of a width (G, B, T-d+1) what the splits give, from the narrower spans in the tables."""
+        """Add the contribution of splits to the spans of a width, (G, B, T-d+1), from the narrower spans."""
         starts = layer.shape[2]
         for split in self._plan.splits:
             left, right = self._plan.left_rows[rules.lefts[split]], self._plan.right_rows[rules.rights[split]]
@@ -87,10 +87,10 @@ class _SplitTables:
             layer[rules.parents[split]][string, start] += rules.weights[split] * inner
 
     def keep(self, layer: FloatArray, width: int) -> None:
-        """Note the spans of a width that later splits will ask for.
+        """Store the spans of a width that wider splits need.
 
         Raises:
-            _OutOfRangeError: products with one of them could be rounded to 0 or infinity.
+            _OutOfRangeError: products with one of them could underflow or overflow.
         """
         for symbol in np.flatnonzero((self._plan.left_rows >= 0) | (self._plan.right_rows >= 0)):
             string, start = np.nonzero(layer[symbol])
@@ -108,8 +108,8 @@ class _SplitTables:
                 self._ends[right][string, start + width] = True
 
 
-def _shifted(rules: BinaryRules, plan: Plan, terminals: FloatArray, narrower: FloatArray, width: int) -> FloatArray:
-    """The spans of a width (G, B, T-d+1) from those narrower by one (G, B, T-d+2) and single terminals (G, B, T)."""
+def _shift(rules: BinaryRules, plan: Plan, terminals: FloatArray, narrower: FloatArray, width: int) -> FloatArray:
+    """Return the spans of a width, (G, B, T-d+1), that shifts give from the next narrower ones and single terminals."""
     starts = narrower.shape[2] - 1
     layer = np.zeros((*narrower.shape[:2], starts))
     for index in plan.left_shifts:
@@ -122,20 +122,20 @@ def _shifted(rules: BinaryRules, plan: Plan, terminals: FloatArray, narrower: Fl
 
 
 def _scaled_probabilities(rules: BinaryRules, plan: Plan, padded: IndexArray, scale: float) -> FloatArray:
-    """(B,) P(string) * scale ** length of strings (B, T) that end before their first -1.
+    """Return P(string) * scale ** length, (B,), of strings (B, T) that end before their first -1.
 
     Raises:
         _OutOfRangeError, FloatingPointError: a span left the range of float64.
     """
     strings, time = padded.shape
-    emissions = np.pad(rules.emissions * scale, ((0, 0), (0, 1)))  # the last column is what -1 emits: nothing
+    emissions = np.pad(rules.emissions * scale, ((0, 0), (0, 1)))  # the last column, for -1, emits nothing
     layer = terminals = emissions[:, padded]
     tables = _SplitTables(plan, strings, time)
     lengths, found = (padded >= 0).sum(axis=1), np.zeros(strings)
     with np.errstate(under="raise", over="raise"):
         for width in range(1, time + 1):
             if width > 1:
-                layer = _shifted(rules, plan, terminals, layer, width)
+                layer = _shift(rules, plan, terminals, layer, width)
                 tables.add_to(layer, rules, width)
             tables.keep(layer, width)
             found[lengths == width] = layer[rules.root, lengths == width, 0]
@@ -155,22 +155,22 @@ def log_probabilities(
     rate: Callable[[int], float],
     advance: Callable[[int], object],
 ) -> FloatArray:
-    """The logarithm of each string's probability in nats, summed over all derivations; -inf outside the language.
+    """Return the log-probability of each string in nats, summed over all derivations; -inf outside the language.
 
-    Probabilities of spans are held times exp(rate * width), which keeps those of long strings near 1.
+    Probabilities of spans are multiplied by exp(rate * width), which keeps those of long strings near 1.
 
-    Cost: O(splits * T^3) time at most and O(T^2) memory a string, in chunks of like lengths.
+    Cost: at most O(splits * T^3) time and O(T^2) memory per string, in chunks of similar lengths.
 
     Args:
         rules: the grammar.
-        strings: terminals' numbers, each string of at least one.
-        rate: the nats a terminal that strings of a length take in the mean.
-        advance: told how many strings are done after each chunk.
+        strings: indices of terminals, at least one per string.
+        rate: maps a length to the average nats per terminal of strings of that length.
+        advance: called with the number of strings after each chunk.
 
     Raises:
-        ValueError: a string is so long that its spans' probabilities leave the range of float64.
+        ValueError: a string is so long that probabilities of its spans are outside the range of float64.
     """
-    plan, found = Plan.of(rules), np.full(len(strings), -np.inf)
+    plan, found = Plan.from_rules(rules), np.full(len(strings), -np.inf)
     order = sorted(range(len(strings)), key=lambda index: len(strings[index]), reverse=True)
     while order:
         longest = len(strings[order[0]])
@@ -180,7 +180,9 @@ def log_probabilities(
         try:
             scaled = _scaled_probabilities(rules, plan, _padded([strings[i] for i in chunk]), np.exp(rate(longest)))
         except (_OutOfRangeError, FloatingPointError):
-            raise ValueError(f"a string of up to {longest} symbols has spans whose probability is no float64") from None
+            raise ValueError(
+                f"a string of up to {longest} symbols has spans whose probability is outside the range of float64"
+            ) from None
         with np.errstate(divide="ignore"):
             found[chunk] = np.log(scaled) - rate(longest) * lengths
         advance(len(chunk))

@@ -1,7 +1,7 @@
-"""Strings of a formal language to a prepared folder: train, valid and test; the last two with exact probabilities.
+"""Preparation of formal languages: training, validation and test strings, the last two with exact probabilities.
 
-The sets of DuSell & Chiang (2020, section 5; 2024, section 6): groups of strings of one length, the length drawn
-uniformly from those that have strings; the test set has as many strings of each length.
+The data sets of DuSell & Chiang (2020, section 5; 2024, section 6): groups of strings of one length, which is drawn
+uniformly from the valid lengths; the test set has equally many strings of each length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,19 @@ from structattn.support.special_tokens import FIRST_SYMBOL
 
 @dataclass(frozen=True)
 class FormalLanguageSizes:
-    """How many strings of which lengths; the defaults are the papers'.
+    """Numbers and lengths of strings; the defaults are those of the papers.
 
     Args:
-        train: strings to train on.
-        valid: strings to choose the best epoch by, of the same lengths.
-        test_per_length: test strings of each length that has any.
-        train_lengths: least and greatest length of ``train`` and ``valid``, the end not counted.
-        test_lengths: those of the test set.
-        group: so many neighbours in ``train`` and ``valid`` have one length, so that batches of it need no padding.
+        train: the number of training strings.
+        valid: the number of validation strings, of the same lengths.
+        test_per_length: the number of test strings of each valid length.
+        train_lengths: minimum and maximum length of ``train`` and ``valid``, not including the end of the string.
+        test_lengths: the same for the test set.
+        group: the number of neighbours in ``train`` and ``valid`` with equal length, so that batches of them need no
+            padding.
 
     Raises:
-        UsageError: a number is below 1, or a least length is negative or above the greatest.
+        UsageError: a number is below 1, or a minimum length is negative or above the maximum.
     """
 
     train: int = 10_000
@@ -52,7 +53,7 @@ class FormalLanguageSizes:
         for name in ("train_lengths", "test_lengths"):
             low, high = getattr(self, name)
             if not 0 <= low <= high:
-                raise UsageError(f"{name} is {low} to {high}; expected 0 <= least <= greatest")
+                raise UsageError(f"{name} is {low} to {high}; expected 0 <= minimum <= maximum")
 
 
 def prepare_formal_language(
@@ -73,19 +74,19 @@ def prepare_formal_language(
         folder: the prepared folder; must not exist, or be empty.
         name: a key of ``FORMAL_LANGUAGES``.
         reading: ``faithful`` or ``reference``; see ``formal_language``.
-        seed: of ``train`` and ``valid``, which the papers draw anew for every run.
-        test_seed: of the test set, which all runs share.
-        sizes: how many strings of which lengths.
+        seed: the seed of ``train`` and ``valid``, which the papers draw anew for every run.
+        test_seed: the seed of the test set, which all runs share.
+        sizes: the numbers and lengths of strings.
 
     Raises:
-        UsageError: no language or reading has that name, or it has no strings of the lengths asked for.
-        DataError: the folder holds something already, or cannot be written. Nothing is left behind then.
+        UsageError: no language or reading has that name, or it has no strings of these lengths.
+        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
     """
     folder = Path(folder)
     require_empty_folder(folder)
     language = formal_language(name, reading)
     lengths = _lengths_of_splits(language, sizes)
-    strings = _drawn(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
+    strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
     write_prepared(
         folder,
         kind="formal_language",
@@ -107,18 +108,18 @@ def prepare_formal_language(
 
 
 def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[str, list[int]]:
-    train, test = (_some_valid_lengths(language, *limits) for limits in (sizes.train_lengths, sizes.test_lengths))
+    train, test = (_require_valid_lengths(language, *limits) for limits in (sizes.train_lengths, sizes.test_lengths))
     return {"train": train, "valid": train, "test": test}
 
 
-def _some_valid_lengths(language: Language, low: int, high: int) -> list[int]:
+def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
     found = language.valid_lengths(low, high)
     if not found:
         raise UsageError(f"{language.name} ({language.reading}) has no strings of the lengths {low} to {high}")
     return found
 
 
-def _drawn(
+def _sample_splits(
     language: Language, lengths: Mapping[str, list[int]], sizes: FormalLanguageSizes, seeds: Mapping[str, int]
 ) -> dict[str, list[IndexArray]]:
     strings = {}
@@ -135,7 +136,7 @@ def _drawn(
 
 
 def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
-    """Log p(string | its length) of each string of each split."""
+    """Return log p(string | length) of each string of each split."""
     found = {}
     with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
         for split, drawn in strings.items():

@@ -1,4 +1,4 @@
-"""All formal languages by name."""
+"""Registry of all formal languages."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,27 +15,27 @@ FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
     {
         **GRAMMAR_DESCRIPTIONS,
         **COPYING_DESCRIPTIONS,
-        StackLanguage.name: "brackets at most four deep, and digits that tell the level",
+        StackLanguage.name: "brackets nested at most four deep, and digits that state the depth",
     }
 )
-"""The names that ``formal_language`` knows, each with one line of description."""
+"""The names of all formal languages, with one-line descriptions."""
 
 
 def formal_language(name: str, reading: Reading = "faithful") -> Language:
-    """A formal language by its name.
+    """Return the formal language of that name.
 
     Args:
         name: a key of ``FORMAL_LANGUAGES``: the five context-free languages of DuSell & Chiang (2020, 2024), the seven
             copying languages of DuSell & Chiang (2023), and the stack language of the Discrete Transformer.
-        reading: ``faithful`` or ``reference``; they differ for the context-free ones only.
+        reading: ``faithful`` or ``reference``; they differ only for the context-free languages.
 
     Raises:
         UsageError: no language or reading has that name.
     """
     if name not in FORMAL_LANGUAGES:
-        raise UsageError(f"formal language {name!r} is not known; expected one of {', '.join(FORMAL_LANGUAGES)}")
+        raise UsageError(f"formal language {name!r} is unknown; expected one of {', '.join(FORMAL_LANGUAGES)}")
     if reading not in READINGS:
-        raise UsageError(f"reading {reading!r} is not known; expected one of {', '.join(READINGS)}")
+        raise UsageError(f"reading {reading!r} is unknown; expected one of {', '.join(READINGS)}")
     if name in GRAMMARS:
         return ContextFreeLanguage(name, reading, GRAMMARS[name]())
     return COPYING_LANGUAGES[name] if name in COPYING_LANGUAGES else StackLanguage()

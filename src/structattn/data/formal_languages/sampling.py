@@ -1,4 +1,4 @@
-"""Strings of given lengths, exactly as probable as the grammar says."""
+"""Exact sampling of strings of given lengths from a grammar."""
 
 from dataclasses import dataclass
 
@@ -11,52 +11,53 @@ from structattn.data.formal_languages.length_table import Choices, LengthTable
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """Symbols (P,) that are still to be rewritten, the number of terminals of each and where its first one stands."""
+    """Symbols (P,) to be rewritten, with the number of terminals of each and the position of its first terminal."""
 
     symbols: IndexArray
     sizes: IndexArray
     positions: IndexArray
 
-    def at(self, where: IndexArray) -> "_Pending":
+    def select(self, where: IndexArray) -> "_Pending":
         return _Pending(self.symbols[where], self.sizes[where], self.positions[where])
 
 
 class Sampler:
-    """Draws from P(string | length) by rewriting the symbols of all derivations together, level by level.
+    """Samples from P(string | length) by rewriting the symbols of all derivations at once, level by level.
 
-    X of d terminals becomes Y of k and Z of d - k with probability weight * P(Y, k) * P(Z, d - k) / P(X, d).
+    X with d terminals becomes Y with k and Z with d - k terminals with probability
+    weight * P(Y, k) * P(Z, d - k) / P(X, d).
 
     Args:
-        table: of at least the lengths that will be asked for.
+        table: covers the lengths to be sampled.
     """
 
     def __init__(self, table: LengthTable) -> None:
         self._table = table
-        # Each block's shares sum to 1, so the running sum over all blocks serves each of them up to its start.
-        self._running: FloatArray = np.concatenate([[0.0], np.cumsum(table.choices.shares)])
+        # The shares of each block sum to 1, so one cumulative sum over all blocks serves each block up to its start.
+        self._cumulative: FloatArray = np.concatenate([[0.0], np.cumsum(table.choices.shares)])
 
     def sample(self, lengths: IndexArray, generator: Generator) -> IndexArray:
-        """The terminals of one string of each length, one string after the other.
+        """Return the concatenated terminals of one string of each length.
 
-        Cost: O(total length * log of the number of choices), in as many numpy calls as the derivations are high.
+        Cost: O(total length * log of the number of choices); one pass of numpy calls per level.
 
         Args:
-            lengths: (N,), each with at least one string and none over the table's.
-            generator: draws one number per rewriting.
+            lengths: (N,), each with at least one string and at most the table's maximum.
+            generator: draws one number per rewritten symbol.
         """
         terminals = np.empty(int(lengths.sum()), dtype=np.int64)
         roots = np.full_like(lengths, self._table.rules.root)
         pending = _Pending(roots, lengths, np.cumsum(lengths) - lengths)
         while pending.symbols.size:
-            children = self._rewritten(pending, generator)
+            children = self._rewrite(pending, generator)
             done = children.symbols < self._table.rules.alphabet_size
             terminals[children.positions[done]] = children.symbols[done]
-            pending = children.at(np.flatnonzero(~done))
+            pending = children.select(np.flatnonzero(~done))
         return terminals
 
-    def _rewritten(self, pending: _Pending, generator: Generator) -> _Pending:
+    def _rewrite(self, pending: _Pending, generator: Generator) -> _Pending:
         choices = self._table.choices
-        chosen = self._drawn(choices, pending, generator)
+        chosen = self._draw(choices, pending, generator)
         left_sizes = choices.left_sizes[chosen]
         paired = np.flatnonzero(choices.rights[chosen] >= 0)
         rights = _Pending(
@@ -70,11 +71,11 @@ class Sampler:
             np.concatenate([pending.positions, rights.positions]),
         )
 
-    def _drawn(self, choices: Choices, pending: _Pending, generator: Generator) -> IndexArray:
+    def _draw(self, choices: Choices, pending: _Pending, generator: Generator) -> IndexArray:
         blocks = pending.sizes * len(self._table.rules.names) + pending.symbols
         first, end = choices.starts[blocks], choices.starts[blocks + 1]
-        low, high = self._running[first], self._running[end]
+        low, high = self._cumulative[first], self._cumulative[end]
         drawn = low + generator.random(blocks.size) * (high - low)
-        chosen = np.searchsorted(self._running, drawn, side="right") - 1
-        inside: IndexArray = np.clip(chosen, first, end - 1)  # rounding may carry a draw onto the block's edge
+        chosen = np.searchsorted(self._cumulative, drawn, side="right") - 1
+        inside: IndexArray = np.clip(chosen, first, end - 1)  # rounding may move a draw to the edge of the block
         return inside

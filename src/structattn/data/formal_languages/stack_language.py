@@ -1,8 +1,8 @@
-"""The stack language on which the Discrete Transformer is tried, and what each of its symbols depends on.
+"""The stack language on which the Discrete Transformer is evaluated, and the dependencies of its symbols.
 
-After Strobelt et al. (2017). Symbols are the digits 0 to 4 and brackets. A digit may come at any time and tells the
-nesting level; at most four brackets are open. What the papers leave open: each symbol is uniform over those that are
-allowed, and a string may end at any level.
+After Strobelt et al. (2017). The symbols are the digits 0 to 4 and brackets. A digit may occur anywhere and is the
+current nesting depth; at most four brackets are open. Not specified in the papers: each symbol is uniform over the
+allowed ones, and a string may end at any depth.
 """
 
 import math
@@ -19,10 +19,12 @@ OPEN, CLOSE = MAX_DEPTH + 1, MAX_DEPTH + 2  # digits are their own indices
 
 
 class StackLanguage:
-    """Strings of every length; P(length) is 1 for each: only conditional probabilities mean anything.
+    """The stack language, with strings of every length.
+
+    P(length) is defined as 1 for each length, so only conditional probabilities are meaningful.
 
     Args:
-        reading: there is one reading only.
+        reading: this language has one reading only.
     """
 
     name = "stack-language"
@@ -36,7 +38,7 @@ class StackLanguage:
         return (*map(str, range(MAX_DEPTH + 1)), "(", ")")
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
-        """All lengths in low..high, both included.
+        """Return all lengths from ``low`` to ``high`` inclusive.
 
         Raises:
             ValueError: not 0 <= low <= high.
@@ -46,7 +48,7 @@ class StackLanguage:
         return list(range(low, high + 1))
 
     def log_length_probability(self, length: int) -> float:
-        """0: there are strings of every length.
+        """Return 0: there are strings of every length.
 
         Raises:
             ValueError: ``length`` is negative.
@@ -56,55 +58,55 @@ class StackLanguage:
         return 0.0
 
     def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
-        """Draw one string of each of the lengths, (N,)."""
+        """Sample one string of each length, (N,), from P(string | length)."""
         sizes = np.asarray(lengths, dtype=np.int64)
-        level, symbols = np.zeros_like(sizes), np.empty((sizes.size, int(sizes.max(initial=0))), dtype=np.int64)
+        depth, symbols = np.zeros_like(sizes), np.empty((sizes.size, int(sizes.max(initial=0))), dtype=np.int64)
         for t in range(symbols.shape[1]):
-            symbols[:, t] = _drawn(level, generator)
-            level += _step(symbols[:, t])
+            symbols[:, t] = _draw(depth, generator)
+            depth += _step(symbols[:, t])
         return [string[:size].copy() for string, size in zip(symbols, sizes, strict=True)]
 
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
     ) -> FloatArray:
-        """The logarithm of P(string | its length), (N,) nats; -inf outside the language."""
+        """Return log P(string | length), (N,) in nats; -inf outside the language."""
         found = np.array([_log_probability(np.asarray(string, dtype=np.int64)) for string in strings], dtype=np.float64)
         advance(len(strings))
         return found
 
 
 def _step(symbols: IndexArray) -> IndexArray:
-    """By how much each symbol changes the level."""
+    """Return the change of depth by each symbol."""
     change: IndexArray = (symbols == OPEN).astype(np.int64) - (symbols == CLOSE)
     return change
 
 
-def _choices(level: IndexArray) -> IndexArray:
-    """How many symbols are allowed at each level: the digit, and one bracket or both."""
-    choices: IndexArray = 1 + (level < MAX_DEPTH) + (level > 0).astype(np.int64)
+def _choices(depth: IndexArray) -> IndexArray:
+    """Return the number of symbols allowed at each depth: the digit, and one bracket or both."""
+    choices: IndexArray = 1 + (depth < MAX_DEPTH) + (depth > 0).astype(np.int64)
     return choices
 
 
-def _drawn(level: IndexArray, generator: Generator) -> IndexArray:
-    pick = generator.integers(0, _choices(level))
-    brackets = np.where((pick == 1) & (level < MAX_DEPTH), OPEN, CLOSE)
-    symbols: IndexArray = np.where(pick == 0, level, brackets)
+def _draw(depth: IndexArray, generator: Generator) -> IndexArray:
+    pick = generator.integers(0, _choices(depth))
+    brackets = np.where((pick == 1) & (depth < MAX_DEPTH), OPEN, CLOSE)
+    symbols: IndexArray = np.where(pick == 0, depth, brackets)
     return symbols
 
 
 def _log_probability(string: IndexArray) -> float:
-    level = np.concatenate([[0], np.cumsum(_step(string))])
-    before = level[:-1]
+    depth = np.concatenate([[0], np.cumsum(_step(string))])
+    before = depth[:-1]
     digits = string <= MAX_DEPTH
-    legal = (level >= 0).all() and (level <= MAX_DEPTH).all() and (string[digits] == before[digits]).all()
+    legal = (depth >= 0).all() and (depth <= MAX_DEPTH).all() and (string[digits] == before[digits]).all()
     return float(-np.log(_choices(before)).sum()) if legal else -math.inf
 
 
 def dependencies(string: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which positions are needed to know what may follow each prefix, (T, T): row t, the prefix that ends at t.
+    """Return the positions that determine what may follow each prefix, (T, T); row t is for the prefix that ends at t.
 
-    The span from the last digit to t, both included: the digit tells the level, the brackets after it change it. Where
-    no digit has come yet it is the whole prefix.
+    They are the span from the last digit to t inclusive: the digit is the depth, and the brackets after it change it.
+    Before the first digit it is the whole prefix.
     """
     symbols = np.asarray(string, dtype=np.int64)
     time = np.arange(len(symbols))

@@ -1,4 +1,4 @@
-"""Expressions mod 5: drawn, and evaluated."""
+"""Sampling and evaluation of arithmetic expressions mod 5."""
 
 import numpy as np
 from numpy.random import Generator
@@ -9,7 +9,7 @@ PLUS, MINUS, TIMES, LEFT, RIGHT = range(MODULUS, MODULUS + 5)  # after the digit
 
 
 def value_of_flat(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The values of expressions without brackets, (N,): digit, operator, digit, ...; products bind tighter."""
+    """Return the values, (N,), of expressions without brackets: digit, operator, digit, ...; products bind tighter."""
     total = np.zeros(len(x), dtype=np.int64)
     product, sign = x[:, 0].copy(), np.ones(len(x), dtype=np.int64)
     for operator, digit in zip(x[:, 1::2].T, x[:, 2::2].T, strict=True):
@@ -21,10 +21,15 @@ def value_of_flat(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def expression(length: int, operators: tuple[int, ...], generator: Generator) -> tuple[list[int], int]:
-    """An expression with brackets of so many symbols, and its value mod 5 (Delétang et al. 2023; Li et al. 2024).
+    """Sample an expression with brackets, and return it with its value mod 5 (Delétang et al. 2023; Li et al. 2024).
 
-    One symbol is a digit; two are "-d"; three "(d)"; four "(-d)"; more are "(left op right)" with the length of left
-    uniform over 1 to length - 4. Iterative, so that long ones need no deep recursion.
+    One symbol is a digit, two are "-d", three "(d)", four "(-d)"; more are "(left op right)" with the length of left
+    uniform over 1 to length - 4. The loop is iterative, so long expressions need no deep recursion.
+
+    Args:
+        length: the number of symbols.
+        operators: the operators that may occur.
+        generator: draws the expression.
     """
     symbols: list[int] = []
     values: list[int] = []
@@ -36,7 +41,7 @@ def expression(length: int, operators: tuple[int, ...], generator: Generator) ->
             symbols.append(argument)
         elif kind == "apply":
             right, left = values.pop(), values.pop()
-            values.append(_applied(argument, left, right))
+            values.append(_apply(argument, left, right))
         elif argument <= 4:
             digit = int(next(draws) * MODULUS)
             symbols += _short(argument, digit)
@@ -54,7 +59,7 @@ def _short(length: int, digit: int) -> list[int]:
     return signed if length <= 2 else [LEFT, *signed, RIGHT]
 
 
-def _applied(operator: int, left: int, right: int) -> int:
+def _apply(operator: int, left: int, right: int) -> int:
     if operator == TIMES:
         return left * right % MODULUS
     return (left + (right if operator == PLUS else -right)) % MODULUS

@@ -1,40 +1,39 @@
-"""The deterministic context-free tasks of the Chomsky-hierarchy suite, on which Li et al. (2024, section 4) report."""
+"""The deterministic context-free tasks of the Chomsky-hierarchy suite, as in Li et al. (2024, section 4)."""
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from structattn.data.transductions.arithmetic import MINUS, MODULUS, PLUS, RIGHT, TIMES, expression
-from structattn.data.transductions.transduction import Pairs, Strings, Transduction
+from structattn.data.transductions.transduction import END_MARK, Pairs, Strings, Transduction, up_to_end_mark
 
 BITS = ("a", "b")
 DIGITS = tuple(str(digit) for digit in range(MODULUS))
 EXPRESSION = (*DIGITS, "+", "-", "*", "(", ")")
-POP, PUSH_A, PUSH_B, END = 2, 3, 4, 2
+POP, PUSH_A, PUSH_B = 2, 3, 4
 UNKNOWN, EQUALS = RIGHT + 1, RIGHT + 2
 
 
 def reverse_string(length: int, count: int, generator: Generator) -> Pairs:
-    """Y is x backwards."""
+    """Sample pairs for reversal: y is x backwards."""
     x = generator.integers(0, 2, size=(count, length))
     return x, x[:, ::-1].copy()
 
 
 def stack_manipulation(length: int, count: int, generator: Generator) -> Pairs:
-    """X is a stack from the bottom to the top, then actions; y the stack that they leave, from the top to the bottom.
+    """Sample pairs for stack manipulation: x is a stack, bottom first, then actions; y the final stack, top first.
 
-    The height of the first stack is uniform over 1 to length - 1, its symbols and the actions are uniform; a pop of the
-    empty stack does nothing. y has length + 1 symbols: the stack, an end mark, and a filling of "a".
+    The height of the initial stack is uniform over 1 to length - 1, its symbols and the actions are uniform; popping
+    the empty stack does nothing. y has length + 1 symbols: the stack, an end mark, and padding with "a".
     """
     height = np.ones(count, dtype=np.int64) if length == 1 else generator.integers(1, length, size=count)
-    place = np.arange(length)
+    position = np.arange(length)
     symbols, actions = generator.integers(0, 2, size=(count, length)), generator.integers(2, 5, size=(count, length))
-    x = np.where(place < height[:, None], symbols, actions)
+    x = np.where(position < height[:, None], symbols, actions)
     return x, _final_stacks(x)
 
 
 def _final_stacks(x: Strings) -> Strings:
-    """Apply all symbols, the first ones as pushes, to all stacks at once."""
+    """Apply all symbols, the initial ones as pushes, to all stacks at once."""
     count, length = x.shape
     stack, height, rows = (
         np.zeros((count, length + 1), dtype=np.int64),
@@ -47,37 +46,30 @@ def _final_stacks(x: Strings) -> Strings:
         height = np.where(pushes, height + 1, np.maximum(height - 1, 0))
     from_top = height[:, None] - 1 - np.arange(length + 1)
     y = np.where(from_top >= 0, np.take_along_axis(stack, np.maximum(from_top, 0), axis=1), 0)
-    return np.where(from_top == -1, END, y)
-
-
-def up_to_the_end(outputs: Strings) -> NDArray[np.bool_]:
-    """What counts for accuracy: the stack and its end mark, not the filling."""
-    ends = np.argmax(outputs == END, axis=1)
-    counted: NDArray[np.bool_] = np.arange(outputs.shape[1]) <= ends[:, None]
-    return counted
+    return np.where(from_top == -1, END_MARK, y)
 
 
 def modular_arithmetic(length: int, count: int, generator: Generator) -> Pairs:
-    """The value of an expression with brackets, mod 5."""
+    """Sample pairs for modular arithmetic: y is the value of an expression with brackets, mod 5."""
     drawn = [expression(length, (PLUS, MINUS, TIMES), generator) for _ in range(count)]
     x = np.array([symbols for symbols, _ in drawn], dtype=np.int64).reshape(count, length)
     return x, np.array([[value] for _, value in drawn], dtype=np.int64).reshape(count, 1)
 
 
 def solve_equation(length: int, count: int, generator: Generator) -> Pairs:
-    """An expression in which one digit is hidden as z, and its value: y is the digit.
+    """Sample pairs for equations: x is an expression with one digit replaced by z, and its value; y is the digit.
 
-    The hidden digit is the first one at or after a uniformly drawn place, going round at the end. Only + and - occur,
-    so that there is one solution.
+    The digit is the first one at or after a uniformly drawn position, cyclically. Only + and - occur, so that the
+    solution is unique.
     """
     x, y = np.empty((count, length), dtype=np.int64), np.empty((count, 1), dtype=np.int64)
     for row in range(count):
         symbols, value = expression(length - 2, (PLUS, MINUS), generator)
         start = int(generator.integers(0, length - 2))
-        turned = range(start, start + length - 2)
-        place = next(i % (length - 2) for i in turned if symbols[i % (length - 2)] < MODULUS)
-        y[row] = symbols[place]
-        x[row] = [*symbols[:place], UNKNOWN, *symbols[place + 1 :], EQUALS, value]
+        cycle = range(start, start + length - 2)
+        position = next(i % (length - 2) for i in cycle if symbols[i % (length - 2)] < MODULUS)
+        y[row] = symbols[position]
+        x[row] = [*symbols[:position], UNKNOWN, *symbols[position + 1 :], EQUALS, value]
     return x, y
 
 
@@ -86,12 +78,12 @@ CONTEXT_FREE = (
     Transduction("reverse-string", "a string backwards", BITS, BITS, reverse_string, _FREE),
     Transduction(
         "stack-manipulation",
-        "the stack that actions leave, from its top",
+        "the stack after a sequence of actions, from the top",
         (*BITS, "POP", "PUSH-a", "PUSH-b"),
         (*BITS, "END"),
         stack_manipulation,
         _FREE,
-        counted=up_to_the_end,
+        counted=up_to_end_mark,
     ),
     Transduction(
         "modular-arithmetic",
@@ -103,11 +95,11 @@ CONTEXT_FREE = (
     ),
     Transduction(
         "solve-equation",
-        "the digit that an equation mod 5 hides",
+        "the unknown digit of an equation mod 5",
         (*EXPRESSION, "z", "="),
         DIGITS,
         solve_equation,
         _FREE,
-        shortest=3,
+        min_length=3,
     ),
 )

@@ -1,4 +1,4 @@
-"""A formal language posed as a transduction: is a string in it, or how does a string of it go on?"""
+"""Formal languages as transductions: recognition of strings and completion of prefixes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,19 +12,23 @@ from structattn.data.transductions.transduction import Pairs, Strings, Transduct
 from structattn.support.errors import UsageError
 
 NO, YES = 0, 1
-MOST_TRIES = 1000  # for a string outside the language; where that many fail, there is none so near
+MAX_TRIES = 1000  # to find a string outside the language; if all fail, there is probably none at this distance
 _REVERSALS = ("marked-reversal", "unmarked-reversal")
-COMPLETED = (*_REVERSALS, *(name for name in COPYING_LANGUAGES if name != "count-3"))
-"""The languages whose strings are determined by their first part, a word."""
+COMPLETABLE = (*_REVERSALS, *(name for name in COPYING_LANGUAGES if name != "count-3"))
+"""The languages whose strings are determined by their first word."""
 
 
 @cache
 def recognition(language_name: str, edits: int) -> Transduction:
-    """Whether x is in a language: "yes" or "no", equally often.
+    """Return the task of deciding whether x is in a language; "yes" and "no" are equally likely.
 
-    A "no" is a string of the language in which ``edits`` symbols at places drawn without replacement were changed to
-    others, drawn anew until the result is outside the language: its edit distance from the language is from 1 to
-    ``edits``. Lengths tell nothing, since x of either kind have the lengths of the language's strings.
+    A "no" is a string of the language in which ``edits`` symbols at positions drawn without replacement were replaced,
+    drawn again until the result is outside the language. Its edit distance from the language is from 1 to ``edits``.
+    Both kinds of x have the same lengths, so length is not informative.
+
+    Args:
+        language_name: the name of a formal language.
+        edits: the number of replaced symbols, at least 1.
 
     Raises:
         UsageError: no language has that name, or ``edits`` is below 1.
@@ -42,7 +46,7 @@ def recognition(language_name: str, edits: int) -> Transduction:
 
     return Transduction(
         name=f"recognise:{language_name}:{edits}",
-        description=f"whether a string is in {language_name}; others are up to {edits} edits from it",
+        description=f"whether a string is in {language_name}; others are up to {edits} edits away",
         inputs=language.alphabet,
         outputs=("no", "yes"),
         draw=draw,
@@ -52,40 +56,42 @@ def recognition(language_name: str, edits: int) -> Transduction:
 
 
 def _outside(language: Language, string: Strings, edits: int, generator: Generator) -> Strings:
-    """The string with some of its symbols changed so that it leaves the language."""
+    """Replace symbols of a string so that it is outside the language."""
     size, symbols = len(string), len(language.alphabet)
-    for _ in range(MOST_TRIES):
-        places = generator.choice(size, size=edits, replace=False)
+    for _ in range(MAX_TRIES):
+        positions = generator.choice(size, size=edits, replace=False)
         changed = string.copy()
-        changed[places] = (changed[places] + generator.integers(1, symbols, size=edits)) % symbols
+        changed[positions] = (changed[positions] + generator.integers(1, symbols, size=edits)) % symbols
         if language.log_probabilities([changed])[0] == -np.inf:
             return changed
     raise UsageError(
-        f"{language.name}: found no string outside it {edits} edits from one of its {size} symbols; "
-        "choose greater lengths or fewer edits"
+        f"{language.name}: found no string of length {size} outside the language at {edits} edits; "
+        "use greater lengths or fewer edits"
     )
 
 
 @cache
 def completion(language_name: str) -> Transduction:
-    """How a string goes on: x is its first part, a word, and y the rest, which that determines.
+    """Return the task of completing a string: x is its first word, and y the rest, which the word determines.
 
     Raises:
-        UsageError: strings of that language are not determined by their first part.
+        UsageError: strings of that language are not determined by their first word.
     """
-    if language_name not in COMPLETED:
-        raise UsageError(f"{language_name} is not determined by a first part; expected one of {', '.join(COMPLETED)}")
+    if language_name not in COMPLETABLE:
+        raise UsageError(
+            f"{language_name} is not determined by the first word; expected one of {', '.join(COMPLETABLE)}"
+        )
     language = formal_language(language_name)
-    whole = _length_of_whole(language_name)
+    total_length = _total_length(language_name)
 
     def draw(length: int, count: int, generator: Generator) -> Pairs:
-        strings = language.sample_each([whole(length)] * count, generator)
-        rows = np.array(strings, dtype=np.int64).reshape(count, whole(length))
+        strings = language.sample_each([total_length(length)] * count, generator)
+        rows = np.array(strings, dtype=np.int64).reshape(count, total_length(length))
         return rows[:, :length], rows[:, length:]
 
     return Transduction(
         name=f"complete:{language_name}",
-        description=f"how a string of {language_name} goes on after its first word",
+        description=f"the rest of a string of {language_name} after its first word",
         inputs=language.alphabet,
         outputs=language.alphabet,
         draw=draw,
@@ -93,8 +99,8 @@ def completion(language_name: str) -> Transduction:
     )
 
 
-def _length_of_whole(name: str) -> Callable[[int], int]:
-    """From the length of the first part to that of the string."""
+def _total_length(name: str) -> Callable[[int], int]:
+    """Return the function that maps the length of the first word to that of the string."""
     if name in _REVERSALS:
         return lambda length: 2 * length + (name == "marked-reversal")
     language = COPYING_LANGUAGES[name]

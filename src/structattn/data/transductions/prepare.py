@@ -1,4 +1,4 @@
-"""A transduction to a prepared folder: the validation and test pairs; training pairs are made while training."""
+"""Preparation of transductions: validation and test pairs. Training pairs are sampled during training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ EMPTY, SEPARATOR = "<empty>", "<to>"
 
 @dataclass(frozen=True)
 class TransductionSizes:
-    """How many pairs of which lengths of x; the lengths are those of Li et al. (2024, section 4.2).
+    """Numbers of pairs and lengths of x; the default lengths are those of Li et al. (2024, section 4.2).
 
     Args:
-        train_lengths: least and greatest length in training and validation.
-        test_lengths: those of the test set.
-        valid_per_length: validation pairs of each length.
-        test_per_length: test pairs of each length.
+        train_lengths: minimum and maximum length in training and validation.
+        test_lengths: the same for the test set.
+        valid_per_length: the number of validation pairs of each length.
+        test_per_length: the number of test pairs of each length.
 
     Raises:
-        UsageError: a number is below 1, or a least length above the greatest.
+        UsageError: a number is below 1, or a minimum length is above the maximum.
     """
 
     train_lengths: tuple[int, int] = (1, 40)
@@ -45,29 +45,29 @@ class TransductionSizes:
         for name in ("train_lengths", "test_lengths"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
-                raise UsageError(f"{name} is {low} to {high}; expected 1 <= least <= greatest")
+                raise UsageError(f"{name} is {low} to {high}; expected 1 <= minimum <= maximum")
 
 
 def symbols_of(task: Transduction) -> list[str]:
-    """All symbols of a task, inputs first, and the two that tell where an answer is asked for."""
+    """Return all symbols of a task, inputs first, then ``<empty>`` and ``<to>``."""
     return [*dict.fromkeys((*task.inputs, *task.outputs)), EMPTY, SEPARATOR]
 
 
 def prepare_transduction(
     folder: Path, name: str, *, seed: int = 1, test_seed: int = 0, sizes: TransductionSizes = TransductionSizes()
 ) -> None:
-    """Draw the validation and test pairs of a transduction and write a prepared folder; ``x <to> y`` is a sequence.
+    """Sample the validation and test pairs of a transduction, and write them as sequences ``x <to> y``.
 
     Args:
         folder: the prepared folder; must not exist, or be empty.
-        name: a key of ``TRANSDUCTIONS``.
-        seed: of training and validation.
-        test_seed: of the test set, which all runs share.
-        sizes: how many pairs of which lengths.
+        name: a name that ``transduction`` accepts.
+        seed: the seed of the validation set.
+        test_seed: the seed of the test set, which all runs share.
+        sizes: the numbers of pairs and lengths of x.
 
     Raises:
-        UsageError: no transduction has that name, or it has no strings of the lengths asked for.
-        DataError: the folder holds something already, or cannot be written.
+        UsageError: no transduction has that name, or it has no strings of these lengths.
+        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
     """
     folder, task = Path(folder), transduction(name)
     require_empty_folder(folder)
@@ -106,11 +106,11 @@ def _pairs(
 
 
 def input_ids(task: Transduction, x: Strings) -> Strings:
-    """Token ids of inputs: they come first in the vocabulary, in their order."""
+    """Return the token ids of inputs, which come first in the vocabulary, in order."""
     return x + FIRST_SYMBOL
 
 
 def output_ids(task: Transduction, vocabulary: Vocabulary, y: Strings) -> Strings:
-    """Token ids of outputs."""
+    """Return the token ids of outputs."""
     ids: Strings = np.array([vocabulary.id_of[symbol] for symbol in task.outputs], dtype=np.int64)[y]
     return ids

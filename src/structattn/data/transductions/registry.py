@@ -1,4 +1,4 @@
-"""All transduction tasks by name."""
+"""Registry of all transductions."""
 
 import re
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ TRANSDUCTIONS: Mapping[str, Transduction] = MappingProxyType(
 
 
 def transduction(name: str) -> Transduction:
-    """A transduction by its name.
+    """Return the transduction of that name.
 
     Args:
         name: a key of ``TRANSDUCTIONS``; or ``recognise:LANGUAGE:EDITS`` or ``complete:LANGUAGE``, a formal language
-            posed as a transduction.
+            as a transduction.
 
     Raises:
         UsageError: none has that name.
@@ -34,4 +34,4 @@ def transduction(name: str) -> Transduction:
     if pose == "complete" and len(arguments) == 1:
         return completion(arguments[0])
     known = ", ".join([*TRANSDUCTIONS, "recognise:LANGUAGE:EDITS", "complete:LANGUAGE"])
-    raise UsageError(f"transduction {name!r} is not known; expected one of {known}")
+    raise UsageError(f"transduction {name!r} is unknown; expected one of {known}")

@@ -1,4 +1,4 @@
-"""The regular tasks of the Chomsky-hierarchy suite (Delétang et al. 2023, table 1): one symbol is asked for."""
+"""The regular tasks of the Chomsky-hierarchy suite (Delétang et al. 2023, table 1); the output is one symbol."""
 
 import numpy as np
 from numpy.random import Generator
@@ -11,27 +11,27 @@ DIGITS = tuple(str(digit) for digit in range(MODULUS))
 
 
 def even_pairs(length: int, count: int, generator: Generator) -> Pairs:
-    """Whether "ab" and "ba" occur together an even number of times (0) or not (1): so it is if the ends are equal."""
+    """Sample pairs for even pairs: the parity of the number of "ab" and "ba", which is 0 if the ends are equal."""
     x = generator.integers(0, 2, size=(count, length))
     return x, (x[:, :1] != x[:, -1:]).astype(np.int64)
 
 
 def parity_check(length: int, count: int, generator: Generator) -> Pairs:
-    """Whether b occurs an odd number of times."""
+    """Sample pairs for parity: whether b occurs an odd number of times."""
     x = generator.integers(0, 2, size=(count, length))
     return x, x.sum(axis=1, keepdims=True) % 2
 
 
 def cycle_navigation(length: int, count: int, generator: Generator) -> Pairs:
-    """Where a walk on a cycle of five places ends: 0 stays, 1 goes forward, 2 goes back."""
+    """Sample pairs for cycle navigation: the end of a walk on a cycle of five; 0 stays, 1 goes forward, 2 goes back."""
     x = generator.integers(0, 3, size=(count, length))
     return x, np.array([0, 1, -1])[x].sum(axis=1, keepdims=True) % MODULUS
 
 
 def modular_arithmetic_simple(length: int, count: int, generator: Generator) -> Pairs:
-    """The value, mod 5, of digits joined by +, - and * without brackets; products bind tighter.
+    """Sample pairs for arithmetic without brackets: y is the value of x mod 5; products bind tighter.
 
-    An expression has an odd length; of an even one the last symbol is a filling "=".
+    An expression has odd length; an x of even length is padded with "=".
     """
     x = np.full((count, length), MODULUS + 3, dtype=np.int64)
     odd = length - 1 + length % 2
@@ -44,11 +44,11 @@ REGULAR = (
     Transduction("even-pairs", "whether ab and ba occur an even number of times", BITS, BITS, even_pairs, "regular"),
     Transduction("parity-check", "whether b occurs an odd number of times", BITS, BITS, parity_check, "regular"),
     Transduction(
-        "cycle-navigation", "where a walk on five places ends", ("0", "+", "-"), DIGITS, cycle_navigation, "regular"
+        "cycle-navigation", "the end of a walk on a cycle of five", ("0", "+", "-"), DIGITS, cycle_navigation, "regular"
     ),
     Transduction(
         "modular-arithmetic-simple",
-        "the value mod 5 of digits joined by +, -, *",
+        "the value mod 5 of an expression without brackets",
         (*DIGITS, "+", "-", "*", "="),
         DIGITS,
         modular_arithmetic_simple,

@@ -1,4 +1,4 @@
-"""What a transduction task is: strings that are to be turned into others, made on the fly."""
+"""Transductions: tasks that map strings to strings, sampled on the fly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,26 +9,34 @@ from numpy.typing import NDArray
 
 Strings = NDArray[np.int64]  # (N, length), indices into an alphabet
 Pairs = tuple[Strings, Strings]
+END_MARK = 2  # the output symbol after two letters or bits
 
 
-def _all_count(outputs: Strings) -> NDArray[np.bool_]:
+def _all_positions(outputs: Strings) -> NDArray[np.bool_]:
     return np.ones(outputs.shape, dtype=np.bool_)
+
+
+def up_to_end_mark(outputs: Strings) -> NDArray[np.bool_]:
+    """Return the positions up to the first end mark, the symbol of index 2, inclusive; the rest is padding."""
+    counted: NDArray[np.bool_] = np.arange(outputs.shape[1]) <= np.argmax(outputs == END_MARK, axis=1)[:, None]
+    return counted
 
 
 @dataclass(frozen=True)
 class Transduction:
-    """Strings x and, for each, the string y that is asked for; all x of one length have y of one length.
+    """A task that maps an input string x to an output string y, whose length depends on the length of x only.
 
     Args:
-        name: as settings have it.
+        name: the name in settings.
         description: one line.
         inputs: the alphabet of x.
         outputs: the alphabet of y.
-        draw: from (length of x, how many, generator) to x (N, length) and y (N, length of y), indices into the two.
-        shortest: the least length of x that there is.
-        has_length: whether there are x of a length, where not all from ``shortest`` on exist.
-        counted: from y to the positions that count for accuracy; all, unless y is followed by filling.
-        level: its class: "regular", "deterministic context-free", "context-sensitive", or what a language is posed as.
+        draw: maps (length of x, count N, generator) to indices x (N, length) and y (N, length of y).
+        level: the class of the task: "regular", "deterministic context-free", "context-sensitive", "recognition" or
+            "completion".
+        min_length: the minimum length of x.
+        counted: maps y to the positions that count for accuracy; all by default, otherwise those before padding.
+        has_length: whether there are x of a length, if not all from ``min_length`` on are possible.
     """
 
     name: str
@@ -37,20 +45,22 @@ class Transduction:
     outputs: tuple[str, ...]
     draw: Callable[[int, int, Generator], Pairs]
     level: str
-    shortest: int = 1
-    counted: Callable[[Strings], NDArray[np.bool_]] = _all_count
+    min_length: int = 1
+    counted: Callable[[Strings], NDArray[np.bool_]] = _all_positions
     has_length: Callable[[int], bool] = lambda length: True
 
     def valid_lengths(self, low: int, high: int) -> list[int]:
-        """The lengths of x in low..high, both included, that there are."""
-        return [length for length in range(max(low, self.shortest), high + 1) if self.has_length(length)]
+        """Return the possible lengths of x from ``low`` to ``high`` inclusive."""
+        return [length for length in range(max(low, self.min_length), high + 1) if self.has_length(length)]
 
     def sample(self, length: int, count: int, generator: Generator) -> Pairs:
-        """Draw ``count`` pairs whose x have a length.
+        """Sample ``count`` pairs whose x have that length.
 
         Raises:
-            ValueError: there is no x of that length, or ``count`` is negative.
+            ValueError: no x has that length, or ``count`` is negative.
         """
         if not self.valid_lengths(length, length) or count < 0:
-            raise ValueError(f"{self.name}: {count} strings of length {length}; expected one that there is")
+            raise ValueError(
+                f"{self.name}: {count} strings of length {length}; expected a possible length and a count of at least 0"
+            )
         return self.draw(length, count, generator)
