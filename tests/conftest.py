@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from structattn.building.models import build_model_for
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
+from structattn.tasks.model import build_model_for
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
@@ -156,7 +156,7 @@ def names_settings(data, embedding="character_lstm", **training):
     """Settings of a small translator that reads rare words by their characters, and spells them."""
     sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
     start = {"weight_init": "xavier", "embedding_init": "scaled_normal"}
-    encoder = {"layers": 1, "embedding": {"kind": embedding, "words": "rare", "characters": 8}}
+    encoder = {"layers": 1, "embedding": {"kind": embedding, "words": "rare", "character_embedding_size": 8}}
     decoder = {"layers": 1, "spelling": {"character_embedding_size": 8, "num_layers": 1}}
     model = {"kind": "encoder_decoder", **sizes, **start, "encoder": encoder, "decoder": decoder}
     settings = {"batches": {"kind": "pairs", "max_tokens": 200}, "loss": "token_mean", "max_epochs": None, **training}

@@ -8,13 +8,13 @@ import torch
 
 from structattn.analysis.analyze import analyze_run, first_examples
 from structattn.analysis.pairs import explained_pairs, pair_records
-from structattn.building.models import build_model_for
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.model import build_model_for
 
 MODELS = {
     "softmax": {},

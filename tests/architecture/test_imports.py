@@ -13,7 +13,7 @@ CHAIN = ("support", "operators", "attention", "models", "decoding", "building", 
          "inference", "evaluation", "analysis", "reporting", "sweeps", "cli", "__main__")  # fmt: skip
 BESIDE = {  # packages beside the chain: what each may import, and the first package of the chain that may import it
     "settings": ({"support"}, "building"),
-    "data": ({"support"}, "building"),
+    "data": ({"support"}, "tasks"),
     "metrics": ({"support"}, "tasks"),
     "runs": ({"support", "settings"}, "training"),
 }

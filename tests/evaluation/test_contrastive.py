@@ -8,13 +8,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.suites.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.predictions import predictions
 from structattn.training.train import train

@@ -20,20 +20,20 @@ SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 ENCODER_DECODER = {"kind": "encoder_decoder", "encoder": {"layers": 1}, "decoder": {"layers": 1}, **SIZES}
 PAIRS, TOKEN_MEAN = {"batches": {"kind": "pairs", "max_tokens": 100}}, {"loss": "token_mean"}
 STREAM = {"batches": {"kind": "stream", "sequence_length": 4, "batch_size": 2}}
-SIZED = {"batches": {"size": 4}, **TOKEN_MEAN}
+SIZED = {"batches": {"batch_size": 4}, **TOKEN_MEAN}
 RUNS = {
     "sentences": ("language_modeling", "sentences", {"layers": "1.superposition-4", **SIZES}, TOKEN_MEAN),
     "stream": ("language_modeling", "stream", {"layers": 1, **SIZES}, TOKEN_MEAN | STREAM),
     "formal language": ("formal_language", "dyck", {"layers": "nondeterministic-1-2-3.stack_pointer", **SIZES}, {}),
-    "two streams": ("formal_language", "dyck", {"kind": "two_stream", "layers": 1, **SIZES}, {}),
+    "two streams": ("formal_language", "dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, {}),
     "recurrent": ("formal_language", "dyck", {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-1-2-3"}, {}),
     "masked": ("masked_transduction", "reversal", {"kind": "masked", "layers": 2, **SIZES}, SIZED),
     "autoregressive": ("autoregressive_transduction", "reversal", {"layers": 1, **SIZES}, SIZED),
     "recurrent autoregressive": ("autoregressive_transduction", "reversal", {"kind": "lstm", "hidden_size": 6,
                                  "stack": "superposition-4"}, SIZED),
     "translation": ("translation", "parallel", ENCODER_DECODER, PAIRS),
-    "two-stream translation": ("translation", "parallel", {"kind": "two_stream_encoder_decoder", "layers": 1, **SIZES},
-                               PAIRS),
+    "two-stream translation": ("translation", "parallel",
+                               {"kind": "two_stream_encoder_decoder", "num_layers": 1, **SIZES}, PAIRS),
 }  # fmt: skip
 TEXTS = {
          "sentences": "a b", "stream": "a b\nb", "masked": "a b b", "autoregressive": "a b b",

@@ -7,7 +7,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.run_evaluation import evaluate_run
@@ -16,6 +15,7 @@ from structattn.inference.runs import TrainedRun
 from structattn.inference.translator import SeededSampling
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.model import build_model_for
 
 LINES = ["eins zwei", "drei", "", "vier vier fünf eins zwei", "fünf"]
 TEXTS = ["one two three", "", "four", "five", "one one"]

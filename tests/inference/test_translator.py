@@ -11,7 +11,6 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.attention import CrossGaussianAttention
-from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.folders import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
@@ -30,6 +29,7 @@ from structattn.support.errors import DataError, SettingsError, StructattnError,
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
+from structattn.tasks.model import build_model_for
 from structattn.training.train import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}

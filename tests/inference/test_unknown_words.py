@@ -13,7 +13,6 @@ from torch import nn
 from typer.testing import CliRunner
 
 from structattn.analysis.pairs import explained_pairs
-from structattn.building.models import build_model_for
 from structattn.cli.main import app
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
@@ -26,6 +25,7 @@ from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
+from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import pairs_to_score
 from structattn.tasks.translation.predictions import predictions, spelt_source
 from structattn.training.train import train

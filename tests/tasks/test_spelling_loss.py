@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.building.models import build_model_for
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
@@ -14,6 +13,7 @@ from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.run import RunSettings
 from structattn.support.errors import StructattnError
+from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.predictions import predictions
 from structattn.tasks.translation.task import translation_task
 

@@ -7,11 +7,10 @@ from torch import nn
 from structattn.building.layers import build_embedding, build_layers, build_output
 from structattn.building.recurrent import build_recurrent
 from structattn.building.two_stream import two_stream_encoder_decoder, two_stream_language_model
-from structattn.building.words import Words, build_spelling, build_word_embedding, words_of_side, words_of_text
-from structattn.data.folders import PreparedFolder
+from structattn.building.words import Words, build_spelling, build_word_embedding
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.mechanisms import CrossGaussian, Softmax
+from structattn.settings.mechanisms import Softmax
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
@@ -39,42 +38,6 @@ def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
             return build_encoder_decoder(settings, Words(vocabulary_size), Words(vocabulary_size))
     assert_never(settings)
-
-
-def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
-    """The model for data: ``build_model`` with the sizes of their vocabularies.
-
-    Raises:
-        SettingsError: the source is to share the target's embeddings, and the data number each language by itself; or
-            words are to be spelt, and the data do not say how.
-    """
-    if prepared.parallel_sides is None and isinstance(settings, LanguageModelSettings):
-        return build_language_model(settings, words_of_text(prepared))
-    if prepared.parallel_sides is None and isinstance(settings, LstmSettings | ElmanSettings):
-        return build_recurrent(settings, words_of_text(prepared))
-    if prepared.parallel_sides is None or not isinstance(
-        settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings
-    ):
-        return build_model(settings, prepared.vocabulary.size)
-    sides = prepared.sides
-    if settings.tied_embeddings == "three-way" and not sides.joint:
-        raise SettingsError(
-            f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
-        )
-    known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
-    return build_encoder_decoder(known, words_of_side(sides.source), words_of_side(sides.target))
-
-
-def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolder) -> EncoderDecoderSettings:
-    """With that of the data in hard-coded layers which leave it out."""
-    cross = tuple(
-        each.model_copy(update={"length_ratio": prepared.length_ratio})
-        if isinstance(each, CrossGaussian) and each.length_ratio is None
-        else each
-        for each in settings.decoder.cross_attention or ()
-    )
-    decoder = settings.decoder.model_copy(update={"cross_attention": cross or None})
-    return settings.model_copy(update={"decoder": decoder})
 
 
 def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, words: Words) -> LanguageModel:

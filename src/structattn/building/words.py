@@ -1,8 +1,7 @@
-"""Models of words that are spelt, from their settings."""
+"""Word embeddings and spelling decoders from their settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import assert_never
 
 import torch
@@ -10,11 +9,6 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from structattn.building.layers import added_positions, build_embedding, dropout_rate
-from structattn.data.batching.unknown_words import character_table
-from structattn.data.folders import PreparedFolder
-from structattn.data.folders.parallel_side import ParallelSide
-from structattn.data.tokenization.vocabulary import Vocabulary
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.models import (
     BidirectionalComposition,
     Composition,
@@ -32,47 +26,22 @@ from structattn.settings.embeddings import (
 )
 from structattn.settings.transformer import TransformerSettings
 from structattn.support.errors import SettingsError
-from structattn.support.special_tokens import FIRST_SYMBOL
 
 
 @dataclass(frozen=True)
 class Words:
-    """What a model needs to know of a vocabulary.
+    """The sizes of a vocabulary, and the characters of its words.
 
     Args:
-        size: all ids.
-        characters: the size of the vocabulary of characters; 0 where symbols are not words, or nobody knows how words
-            without a number are spelt.
-        spellings: makes the table of those of all symbols but the special ones, in the order of their ids; None with
-            ``characters`` 0.
+        size: number of ids, special tokens included.
+        characters: size of the character vocabulary; 0 where the symbols are not words or their characters are unknown.
+        spellings: returns the character ids of all symbols but the special tokens, in the order of their ids; None if
+            ``characters`` is 0.
     """
 
     size: int
     characters: int = 0
     spellings: Callable[[], Int64[Tensor, "words characters"]] | None = None
-
-
-def words_of_side(side: ParallelSide) -> Words:
-    """The words of one side of parallel text."""
-    return _words(side.vocabulary, side.character_tokenizer)
-
-
-def words_of_text(prepared: PreparedFolder) -> Words:
-    """The words of a text; their characters are those of the vocabulary."""
-    vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
-    spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return _words(vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelt, 1)) if level == "word" else None)
-
-
-def _words(vocabulary: Vocabulary, speller: WordCharacterTokenizer | None) -> Words:
-    if speller is None:
-        return Words(vocabulary.size)
-    spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return Words(vocabulary.size, speller.vocabulary.size, partial(character_table, speller, spelt))
-
-
-def _first_word(vocabulary: Vocabulary) -> int:
-    return FIRST_SYMBOL + vocabulary.has_unknown
 
 
 def build_word_embedding(

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import torch
 
-from structattn.building.models import build_model_for
 from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.inference.explanations import TrainedModel, explain_texts
@@ -18,6 +17,7 @@ from structattn.runs.checkpoint import MODEL_NAME
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
+from structattn.tasks.model import build_model_for
 from structattn.training.snapshot import MismatchError, put_weights
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from structattn.building.models import build_model_for
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity
 from structattn.runs.events import EventLog
@@ -20,6 +19,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
+from structattn.tasks.model import build_model_for
 from structattn.tasks.registry import TASKS, require_suited
 from structattn.tasks.task import Task
 from structattn.training.learner import Learner, build_learner

@@ -1,0 +1,81 @@
+"""Build the model of a run: its settings with the vocabularies and the length ratio of the data."""
+
+from functools import partial
+
+from torch import nn
+
+from structattn.building.models import build_encoder_decoder, build_language_model, build_model
+from structattn.building.recurrent import build_recurrent
+from structattn.building.words import Words
+from structattn.data.batching.unknown_words import character_table
+from structattn.data.folders import PreparedFolder
+from structattn.data.folders.parallel_side import ParallelSide
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.data.tokenization.word_characters import WordCharacterTokenizer
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.mechanisms import CrossGaussian
+from structattn.settings.model import LanguageModelSettings
+from structattn.settings.models import ModelSettings
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
+from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
+from structattn.support.errors import SettingsError
+from structattn.support.special_tokens import FIRST_SYMBOL
+
+
+def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
+    """Build a model with the vocabularies of a prepared folder; weights are drawn from torch's global generator.
+
+    Raises:
+        SettingsError: source and target are to share embeddings, but have separate vocabularies; or words are to be
+            composed of characters, but the folder holds none.
+    """
+    if prepared.parallel_sides is None and isinstance(settings, LanguageModelSettings):
+        return build_language_model(settings, _words_of_text(prepared))
+    if prepared.parallel_sides is None and isinstance(settings, LstmSettings | ElmanSettings):
+        return build_recurrent(settings, _words_of_text(prepared))
+    if prepared.parallel_sides is None or not isinstance(
+        settings, EncoderDecoderSettings | TwoStreamEncoderDecoderSettings
+    ):
+        return build_model(settings, prepared.vocabulary.size)
+    sides = prepared.sides
+    if settings.tied_embeddings == "three-way" and not sides.joint:
+        raise SettingsError(
+            f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
+        )
+    known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
+    return build_encoder_decoder(known, _words_of_side(sides.source), _words_of_side(sides.target))
+
+
+def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolder) -> EncoderDecoderSettings:
+    """Set the length ratio of the training pairs in the Gaussian cross-attention layers that leave it out."""
+    cross = tuple(
+        each.model_copy(update={"length_ratio": prepared.length_ratio})
+        if isinstance(each, CrossGaussian) and each.length_ratio is None
+        else each
+        for each in settings.decoder.cross_attention or ()
+    )
+    decoder = settings.decoder.model_copy(update={"cross_attention": cross or None})
+    return settings.model_copy(update={"decoder": decoder})
+
+
+def _words_of_side(side: ParallelSide) -> Words:
+    """Return the words of one side of parallel text."""
+    return _words(side.vocabulary, side.character_tokenizer)
+
+
+def _words_of_text(prepared: PreparedFolder) -> Words:
+    """Return the words of a text; their characters are those of the vocabulary."""
+    vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return _words(vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelt, 1)) if level == "word" else None)
+
+
+def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None) -> Words:
+    if tokenizer is None:
+        return Words(vocabulary.size)
+    spelt = vocabulary.symbols[_first_word(vocabulary) :]
+    return Words(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelt))
+
+
+def _first_word(vocabulary: Vocabulary) -> int:
+    return FIRST_SYMBOL + vocabulary.has_unknown
