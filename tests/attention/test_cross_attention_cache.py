@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from structattn.attention.cross_attention_cache import StoredMemory
+from structattn.attention.cross_attention_cache import CrossAttentionCache
 
 HEADS, SOURCE, SIZE = 2, 5, 4
 
@@ -18,7 +18,7 @@ def drawn(batch, generator, source=SOURCE, **options):
 
 def holds(state, copies, lengths):
     return torch.equal(state.lengths, lengths) and all(
-        torch.equal(part, wanted) for part, wanted in zip(state.parts, copies, strict=True)
+        torch.equal(part, wanted) for part, wanted in zip(state.tensors, copies, strict=True)
     )
 
 
@@ -27,7 +27,7 @@ def test_chains_of_choices_hold_what_copies_hold(seed):
     generator = torch.Generator().manual_seed(seed)
     source = seed % 4
     copies, lengths = drawn(9, generator, source), torch.randint(0, source + 1, (9,), generator=generator)
-    state = StoredMemory.of(copies, lengths)
+    state = CrossAttentionCache.from_tensors(copies, lengths)
     for _ in range(10):
         size = int(torch.randint(1, 12, (), generator=generator))
         chosen = torch.randint(0, len(lengths), (size,), generator=generator)
@@ -35,12 +35,12 @@ def test_chains_of_choices_hold_what_copies_hold(seed):
         copies, lengths = [part[chosen] for part in copies], lengths[chosen]
         assert holds(state, copies, lengths)
         assert holds(copy.deepcopy(state), copies, lengths)
-        wanted = [rows[state.slots].transpose(1, 2) for rows in state.rows]
+        wanted = [rows[state.row_indices].transpose(1, 2) for rows in state.rows]
         assert holds(state, wanted, lengths)
 
 
 def test_choosing_copies_no_rows_until_most_are_not_needed():
-    state = StoredMemory.of(drawn(10, torch.Generator().manual_seed(0)))
+    state = CrossAttentionCache.from_tensors(drawn(10, torch.Generator().manual_seed(0)))
     grown = state.select(torch.arange(10).repeat_interleave(4))
     assert all(a is b for a, b in zip(grown.rows, state.rows, strict=True))
     assert grown.select(torch.arange(40)) is grown
@@ -52,11 +52,11 @@ def test_choosing_copies_no_rows_until_most_are_not_needed():
 
 def test_copies_made_without_gradients_do_not_stand_in_for_those_with():
     leaves = drawn(3, torch.Generator().manual_seed(0), requires_grad=True)
-    state = StoredMemory.of(leaves).select(torch.tensor([2, 0, 0]))
+    state = CrossAttentionCache.from_tensors(leaves).select(torch.tensor([2, 0, 0]))
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
-            assert not any(part.requires_grad for part in state.parts)
-    for part in state.parts:
+            assert not any(part.requires_grad for part in state.tensors)
+    for part in state.tensors:
         part.sum().backward()
     counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)[:, None, None, None]
     assert all(torch.equal(leaf.grad, counts.expand_as(leaf)) for leaf in leaves)
@@ -65,13 +65,15 @@ def test_copies_made_without_gradients_do_not_stand_in_for_those_with():
 def test_copies_are_made_once_where_that_is_safe():
     for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with mode():
-            state = StoredMemory.of(drawn(3, torch.Generator().manual_seed(0))).select(torch.tensor([2, 0, 0]))
-            assert state.parts is state.parts
+            state = CrossAttentionCache.from_tensors(drawn(3, torch.Generator().manual_seed(0))).select(
+                torch.tensor([2, 0, 0])
+            )
+            assert state.tensors is state.tensors
 
 
 def test_copies_hold_a_states_own_rows_alone():
-    one = StoredMemory.of(drawn(300, torch.Generator().manual_seed(0))).select(torch.tensor([3]))
+    one = CrossAttentionCache.from_tensors(drawn(300, torch.Generator().manual_seed(0))).select(torch.tensor([3]))
     again = copy.deepcopy(one)
     assert {len(rows) for rows in again.rows} == {SOURCE}
     assert again.lengths is None
-    assert all(torch.equal(a, b) for a, b in zip(again.parts, one.parts, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(again.tensors, one.tensors, strict=True))

@@ -86,8 +86,8 @@ def test_a_step_keeps_the_last_few_values_only():
     for t, x_t in enumerate(x.unbind(1)):
         y_t, state = layer.step(x_t, state)
         torch.testing.assert_close(y_t, whole[:, t])
-    assert state.recent.time == 15
-    assert len(state.recent.shelf.parts[0]) < 2 * 60  # rows past the last few are given up, if not at once
+    assert state.recent.num_steps == 15
+    assert len(state.recent.pool.tensors[0]) < 2 * 60  # rows past the last few are given up, if not at once
     assert state.learned is None
 
 
@@ -125,8 +125,8 @@ def test_positions_act_on_learned_heads():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"offsets": [0, 0, 0]}, "3 heads do not divide the width 8"),
-        ({"offsets": []}, "0 offsets"),
+        ({"offsets": [0, 0, 0]}, "3 heads do not divide d_model=8"),
+        ({"offsets": []}, r"offsets=\(\)"),
         ({"offsets": [0], "num_learned_heads": -1}, "num_learned_heads=-1"),
         ({"offsets": [0], "sigma": -1.0}, "sigma=-1.0"),
         ({"offsets": [0], "kernel": "conv"}, "kernel='conv'"),

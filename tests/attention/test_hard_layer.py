@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import (
+    AttendingLayer,
     CrossHardAttention,
     CrossSoftmaxAttention,
     HardAttention,
     SoftmaxAttention,
-    WeighingLayer,
 )
 from structattn.attention.positions import RelativePositions
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
@@ -111,7 +111,7 @@ def test_temperature():
 @pytest.mark.parametrize("straight_through", [False, True])
 def test_attending_gives_the_output_and_its_weights(training, straight_through):
     layer, x = hard(straight_through=straight_through).train(training), example()
-    assert isinstance(layer, WeighingLayer)
+    assert isinstance(layer, AttendingLayer)
     before = dict(vars(layer))
     torch.manual_seed(0)
     y, weights = layer.attend(x, LENGTHS)
@@ -169,7 +169,7 @@ def test_low_precision(training):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="4 heads do not divide the width 6"):
+    with pytest.raises(ValueError, match="4 heads do not divide d_model=6"):
         HardAttention(6, 4)
     with pytest.raises(ValueError, match="causal=False"):
         HardAttention(6, 2, causal=False).initial_state(1)

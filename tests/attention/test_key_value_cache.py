@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 
-from structattn.attention.heads import IntoHeads
-from structattn.attention.key_value_cache import StoredPast
+from structattn.attention.key_value_cache import KeyValueCache
+from structattn.attention.projections import InputProjection
 
 BATCH, HEADS, SIZE = 3, 2, 4
 
 
-def nothing(batch=BATCH, dtype=torch.float64):
-    return StoredPast.nothing(batch, IntoHeads(HEADS * SIZE, HEADS, parts=2).to(dtype), HEADS, 1)
+def empty(batch=BATCH, dtype=torch.float64):
+    return KeyValueCache.empty(batch, InputProjection(HEADS * SIZE, HEADS, parts=2).to(dtype), HEADS, 1)
 
 
 def drawn(batch, generator, **options):
@@ -23,7 +23,7 @@ def drawn(batch, generator, **options):
 
 
 def holds(state, copies):
-    return all(torch.equal(part, wanted) for part, wanted in zip(state.parts, copies, strict=True))
+    return all(torch.equal(part, wanted) for part, wanted in zip(state.tensors, copies, strict=True))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -33,64 +33,64 @@ def test_a_tree_of_states_holds_what_copies_hold(seed):
     def below(end):
         return int(torch.randint(0, end, (), generator=generator))
 
-    family = [(nothing(), [torch.zeros(BATCH, heads, 0, SIZE, dtype=torch.float64) for heads in (HEADS, 1)])]
+    family = [(empty(), [torch.zeros(BATCH, heads, 0, SIZE, dtype=torch.float64) for heads in (HEADS, 1)])]
     for _ in range(60):
         state, copies = family[below(len(family)) if below(4) == 0 else -1]  # mostly the newest goes on
         act = below(5)
         if act == 0:
-            chosen = torch.randint(0, len(state.slots), (1 + below(5),), generator=generator)
+            chosen = torch.randint(0, len(state.row_indices), (1 + below(5),), generator=generator)
             state, copies = state.select(chosen), [part[chosen] for part in copies]
         elif act == 1 and below(3) == 0:
             count = below(6)
             state = state.last(count)
             copies = [part[:, :, max(0, part.shape[2] - count) :] for part in copies]
         else:
-            new = drawn(len(state.slots), generator)
-            state, copies = state.and_one_more(*new), [torch.cat(pair, 2) for pair in zip(copies, new, strict=True)]
+            new = drawn(len(state.row_indices), generator)
+            state, copies = state.append(*new), [torch.cat(pair, 2) for pair in zip(copies, new, strict=True)]
         family.append((state, copies))
     assert all(holds(copy.copy(state), copies) for state, copies in family)
-    assert all(holds(StoredPast.of(copies), copies) for _, copies in family)
+    assert all(holds(KeyValueCache.from_tensors(copies), copies) for _, copies in family)
 
 
 def test_many_branches_leave_nothing_behind():
     generator = torch.Generator().manual_seed(0)
-    trunk = nothing()
+    trunk = empty()
     for _ in range(5):
-        trunk = trunk.and_one_more(*drawn(BATCH, generator))
-    room = len(trunk.shelf.parts[0])
+        trunk = trunk.append(*drawn(BATCH, generator))
+    room = len(trunk.pool.tensors[0])
     for _ in range(200):
         branch = trunk
         for _ in range(4):
-            branch = branch.and_one_more(*drawn(BATCH, generator))
-        assert len(branch.shelf.parts[0]) <= 4 * (5 + 4) * BATCH + 16 * BATCH
-    assert len(trunk.shelf.parts[0]) == room
+            branch = branch.append(*drawn(BATCH, generator))
+        assert len(branch.pool.tensors[0]) <= 4 * (5 + 4) * BATCH + 16 * BATCH
+    assert len(trunk.pool.tensors[0]) == room
 
 
 def test_rows_that_nobody_needs_are_left_out():
     generator = torch.Generator().manual_seed(0)
-    state = nothing()
+    state = empty()
     for _ in range(500):
-        state = state.and_one_more(*drawn(BATCH, generator)).last(3)
-        assert len(state.shelf.parts[0]) <= 32 * BATCH
+        state = state.append(*drawn(BATCH, generator)).last(3)
+        assert len(state.pool.tensors[0]) <= 32 * BATCH
 
 
 def test_choosing_copies_no_rows():
     generator = torch.Generator().manual_seed(0)
-    state = nothing().and_one_more(*drawn(BATCH, generator))
+    state = empty().append(*drawn(BATCH, generator))
     chosen = state.select(torch.tensor([2, 2, 0, 1]))
-    assert chosen.shelf is state.shelf
-    after = chosen.and_one_more(*drawn(4, generator))
-    assert after.shelf is state.shelf  # and neither does a further step
-    assert state.and_one_more(*drawn(BATCH, generator)).shelf is not state.shelf
+    assert chosen.pool is state.pool
+    after = chosen.append(*drawn(4, generator))
+    assert after.pool is state.pool  # and neither does a further step
+    assert state.append(*drawn(BATCH, generator)).pool is not state.pool
 
 
 def test_gradients_reach_all_rows():
     generator = torch.Generator().manual_seed(0)
-    state, leaves = nothing(), []
+    state, leaves = empty(), []
     for _ in range(4):
         leaves += drawn(BATCH, generator, requires_grad=True)
-        state = state.and_one_more(*leaves[-2:]).select(torch.tensor([1, 1, 2]))
-    sum(part.square().sum() for part in state.parts).backward()
+        state = state.append(*leaves[-2:]).select(torch.tensor([1, 1, 2]))
+    sum(part.square().sum() for part in state.tensors).backward()
     counts = torch.tensor([0.0, 2.0, 1.0])[:, None, None, None]
     for leaf in leaves:
         assert torch.equal(leaf.grad, 2 * counts * leaf)
@@ -102,71 +102,71 @@ def test_what_was_begun_in_one_mode_goes_on_in_another(first, second):
     generator = torch.Generator().manual_seed(0)
     steps = [drawn(BATCH, generator) for _ in range(4)]
     with first():
-        projection = IntoHeads(HEADS * SIZE, HEADS, parts=2).double()
-        state = StoredPast.nothing(BATCH, projection, HEADS, 1)
+        projection = InputProjection(HEADS * SIZE, HEADS, parts=2).double()
+        state = KeyValueCache.empty(BATCH, projection, HEADS, 1)
         for new in steps[:2]:
-            state = state.and_one_more(*(part * 1 for part in new))
+            state = state.append(*(part * 1 for part in new))
     with second():
         for new in steps[2:]:
-            state = state.and_one_more(*new)
+            state = state.append(*new)
     assert holds(state, [torch.cat(parts, 2) for parts in zip(*steps, strict=True)])
 
 
 def test_a_copy_goes_its_own_way():
     generator = torch.Generator().manual_seed(0)
-    state = nothing().and_one_more(*drawn(BATCH, generator))
+    state = empty().append(*drawn(BATCH, generator))
     other, one, two = copy.deepcopy(state), drawn(BATCH, generator), drawn(BATCH, generator)
-    wanted = [torch.cat(pair, 2) for pair in zip(state.parts, one, strict=True)]
-    went_on = state.and_one_more(*one)
-    other.and_one_more(*two)
+    wanted = [torch.cat(pair, 2) for pair in zip(state.tensors, one, strict=True)]
+    went_on = state.append(*one)
+    other.append(*two)
     assert holds(went_on, wanted)
 
 
 def test_rows_in_half_precision_are_kept_as_the_parameters_are():
     generator = torch.Generator().manual_seed(0)
-    state = nothing(dtype=torch.float32)
+    state = empty(dtype=torch.float32)
     for _ in range(3):
-        state = state.and_one_more(*(part.bfloat16() for part in drawn(BATCH, generator)))
-    assert {part.dtype for part in state.parts} == {torch.float32}
+        state = state.append(*(part.bfloat16() for part in drawn(BATCH, generator)))
+    assert {part.dtype for part in state.tensors} == {torch.float32}
 
 
 def test_what_others_have_written_does_not_stay():
     generator = torch.Generator().manual_seed(0)
-    state = nothing(500)
+    state = empty(500)
     for _ in range(20):
-        state = state.and_one_more(*drawn(500, generator))
+        state = state.append(*drawn(500, generator))
     state = state.select(torch.tensor([7]))
     for _ in range(100):
-        state = state.and_one_more(*drawn(1, generator))
-        assert len(state.rows[0]) <= 4 * (state.time + 9) + 9
+        state = state.append(*drawn(1, generator))
+        assert len(state.rows[0]) <= 4 * (state.num_steps + 9) + 9
 
 
 def test_rows_of_more_digits_are_kept_with_them():
     generator = torch.Generator().manual_seed(0)
     one, two, three = (drawn(BATCH, generator) for _ in range(3))
-    state = nothing(dtype=torch.float32).and_one_more(*(part.float() for part in one)).and_one_more(*two)
+    state = empty(dtype=torch.float32).append(*(part.float() for part in one)).append(*two)
     wanted = [torch.cat([a.float().double(), b], 2) for a, b in zip(one, two, strict=True)]
     assert holds(state, wanted)
-    assert holds(state.and_one_more(*three), [torch.cat(pair, 2) for pair in zip(wanted, three, strict=True)])
+    assert holds(state.append(*three), [torch.cat(pair, 2) for pair in zip(wanted, three, strict=True)])
 
 
 def test_copies_hold_a_states_own_rows_alone():
     generator = torch.Generator().manual_seed(0)
-    state = nothing(300)
+    state = empty(300)
     for _ in range(10):
-        state = state.and_one_more(*drawn(300, generator))
+        state = state.append(*drawn(300, generator))
     one = state.select(torch.tensor([3]))
     again = copy.deepcopy(one)
     assert {len(rows) for rows in again.rows} == {10}
-    assert holds(again, one.parts)
+    assert holds(again, one.tensors)
 
 
 def test_gradients_reach_rows_that_were_there_before():
     generator = torch.Generator().manual_seed(0)
     leaves, new = drawn(BATCH, generator, requires_grad=True), drawn(BATCH, generator)
-    state = StoredPast.of(leaves)
+    state = KeyValueCache.from_tensors(leaves)
     with torch.no_grad():
-        state.and_one_more(*new)
-    for part in state.and_one_more(*new).parts:
+        state.append(*new)
+    for part in state.append(*new).tensors:
         part.sum().backward()
     assert all(torch.equal(leaf.grad, torch.ones_like(leaf)) for leaf in leaves)

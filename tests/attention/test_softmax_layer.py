@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention, WeighingLayer
+from structattn.attention import AttendingLayer, CrossSoftmaxAttention, SoftmaxAttention
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 
@@ -76,7 +76,7 @@ def test_biases_can_be_left_out():
 
 def test_attending_gives_the_output_and_weights_to_train_with():
     layer, x, lengths = SoftmaxAttention(8, 2, dropout=0.5), torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
-    assert isinstance(layer, WeighingLayer)
+    assert isinstance(layer, AttendingLayer)
     torch.manual_seed(0)
     y, weights = layer.attend(x, lengths)
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def test_dropout_acts_in_training_only():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="3 heads do not divide the width 8"):
+    with pytest.raises(ValueError, match="3 heads do not divide d_model=8"):
         SoftmaxAttention(8, 3)
     with pytest.raises(ValueError, match="causal=False"):
         SoftmaxAttention(8, 2, causal=False).initial_state(1)

@@ -9,7 +9,7 @@ from structattn.operators import nondeterministic_stack, superposition_stack
 
 def test_superposition_follows_the_paper():
     layer, x = SuperpositionStackAttention(4, 3), torch.randn(2, 6, 4)
-    action_map, vector_map, output_map = layer.fully_connected()
+    action_map, vector_map, output_map = layer.xavier_matrices()
     readings = superposition_stack(torch.softmax(x @ action_map.T, -1), torch.sigmoid(x @ vector_map.T))
     torch.testing.assert_close(layer(x), readings @ output_map.T)
     assert sum(parameter.numel() for parameter in layer.parameters()) == 3 * 4 + 2 * 4 * 3
@@ -17,7 +17,7 @@ def test_superposition_follows_the_paper():
 
 def test_superposition_explains_its_readings():
     layer, x = SuperpositionStackAttention(4, 3), torch.randn(2, 6, 4)
-    _, vector_map, output_map = layer.fully_connected()
+    _, vector_map, output_map = layer.xavier_matrices()
     record = layer.explain(x)
     readings = record.weights[:, 0] @ torch.sigmoid(x @ vector_map.T)
     torch.testing.assert_close(readings @ output_map.T, layer(x))
@@ -26,7 +26,7 @@ def test_superposition_explains_its_readings():
 def test_nondeterministic_follows_the_paper():
     states, symbols, vector = 2, 3, 4
     layer, x = NondeterministicStackAttention(4, states, symbols, vector), torch.randn(2, 6, 4)
-    action_map, vector_map, output_map = layer.fully_connected()
+    action_map, vector_map, output_map = layer.xavier_matrices()
     logits = (x @ action_map.T).view(2, 6, states, symbols, -1)  # a row for each (q, x)
     pairs = states * symbols
     push = logits[..., :pairs].reshape(2, 6, states, symbols, states, symbols)
@@ -63,7 +63,7 @@ def test_activations_of_the_pushed_vector():
         _, values = (
             layer._actions_and_values(x) if hasattr(layer, "_actions_and_values") else layer._logits_and_values(x)
         )
-        torch.testing.assert_close(values, activation(x @ layer.fully_connected()[1].T))
+        torch.testing.assert_close(values, activation(x @ layer.xavier_matrices()[1].T))
 
 
 def test_refusals():

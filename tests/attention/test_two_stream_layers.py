@@ -161,9 +161,9 @@ def test_padding_does_not_leak(layer, cross, poison):
 
 def test_a_padded_batch_equals_its_members_alone(layer, cross):
     x, memory = streams(), streams(time=SOURCE, seed=2)
-    for b, (end, memory_end) in enumerate(zip(LENGTHS.tolist(), MEMORY_LENGTHS.tolist(), strict=True)):
+    for b, (end, full_memory_lengths) in enumerate(zip(LENGTHS.tolist(), MEMORY_LENGTHS.tolist(), strict=True)):
         alone = x.map(lambda stream, b=b, end=end: stream[b : b + 1, :end])
-        alone_memory = memory.map(lambda stream, b=b, end=memory_end: stream[b : b + 1, :end])
+        alone_memory = memory.map(lambda stream, b=b, end=full_memory_lengths: stream[b : b + 1, :end])
         results = together(layer(x, LENGTHS)), together(cross(x, memory, LENGTHS, MEMORY_LENGTHS))
         for result, expected in zip(results, (layer(alone), cross(alone, alone_memory)), strict=True):
             torch.testing.assert_close(result[b, :end], together(expected)[0])
@@ -251,7 +251,7 @@ def test_survives_compilation(layer, cross):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="4 heads do not divide the width 6"):
+    with pytest.raises(ValueError, match="4 heads do not divide d_model=6"):
         TwoStreamAttention(6, 4)
     with pytest.raises(ValueError, match="causal=False"):
         TwoStreamAttention(6, 2, causal=False).initial_state(1)

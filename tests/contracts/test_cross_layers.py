@@ -14,7 +14,7 @@ from structattn.attention import (
     CrossHardAttention,
     CrossSoftmaxAttention,
 )
-from structattn.attention.cross_attention_cache import StoredMemory
+from structattn.attention.cross_attention_cache import CrossAttentionCache
 
 WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {
@@ -125,12 +125,12 @@ def test_a_padded_batch_equals_its_members_alone(layer, which):
     weight = torch.randn_like(x).masked_fill(past(lengths, TIME), 0)
     y, grad_x, grad_memory, *grads = gradients(layer, x, memory, *given, weight=weight)
     sums = [torch.zeros_like(grad) for grad in grads]
-    for b, (end, memory_end) in enumerate(zip(lengths.tolist(), memory_lengths.tolist(), strict=True)):
+    for b, (end, full_memory_lengths) in enumerate(zip(lengths.tolist(), memory_lengths.tolist(), strict=True)):
         one = slice(b, b + 1)
-        alone = gradients(layer, x[one, :end], memory[one, :memory_end], weight=weight[one, :end])
+        alone = gradients(layer, x[one, :end], memory[one, :full_memory_lengths], weight=weight[one, :end])
         assert_close(y[b, :end], alone[0][0])
         assert_close(grad_x[b, :end], alone[1][0])
-        assert_close(grad_memory[b, :memory_end], alone[2][0])
+        assert_close(grad_memory[b, :full_memory_lengths], alone[2][0])
         sums = [total + grad for total, grad in zip(sums, alone[3:], strict=True)]
     for result, expected in zip(grads, sums, strict=True):
         assert_close(result, expected, 1e-11)
@@ -166,8 +166,8 @@ def test_step_by_step_equals_the_whole(layer, dtype, memory_lengths):
 
 def taken_apart(state):
     """All tensors and numbers of a state, as tensors."""
-    if isinstance(state, StoredMemory):
-        return [*state.rows, *state.parts, *([] if state.lengths is None else [state.lengths])]
+    if isinstance(state, CrossAttentionCache):
+        return [*state.rows, *state.tensors, *([] if state.lengths is None else [state.lengths])]
     if dataclasses.is_dataclass(state):
         return [tensor for value in vars(state).values() for tensor in taken_apart(value)]
     return [] if state is None else [torch.as_tensor(state)]

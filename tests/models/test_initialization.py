@@ -33,7 +33,7 @@ def xavier(fan_in, fan_out, gain=1.0):
 def test_stack_layers_and_the_output_follow_xavier():
     model = built()
     block = model.layers.blocks[1]
-    actions, values, output = block.attention.layer.fully_connected()
+    actions, values, output = block.attention.layer.xavier_matrices()
     assert_uniform(actions, xavier(64, 84))
     assert_uniform(values, xavier(64, 5))
     assert_uniform(output, xavier(30, 64))
@@ -101,6 +101,6 @@ def test_lecun_everywhere():
 
 def test_an_added_stack_follows_xavier_and_the_maps_before_it_do_not():
     block = built(layers="2+superposition-40").layers.blocks[0]
-    for matrix in block.stack.layer.fully_connected():
+    for matrix in block.stack.layer.xavier_matrices():
         assert_uniform(matrix, xavier(matrix.shape[1], matrix.shape[0]))
     assert_uniform(block.feedforward.layer.hidden.weight, SCALE)

@@ -40,7 +40,7 @@ def test_step_by_step_equals_the_whole(settings):
         ids, whole, state = ids[order], whole[order], state.select(order)
 
 
-def test_padding_changes_nothing():
+def test_padding_changes_empty():
     lm, ids = model(), tokens()
     lengths = torch.tensor([6, 2, 4])
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
@@ -134,7 +134,7 @@ def test_initial_weights():
         assert_uniform(linear.weight, 0.01)
         assert_uniform(linear.bias, 0.01)
     assert_uniform(lm.embedding.table.weight, 0.01)
-    for matrix in [*stack.attention.layer.fully_connected(), stack.feedforward.layer.output.weight, lm.output.weight]:
+    for matrix in [*stack.attention.layer.xavier_matrices(), stack.feedforward.layer.output.weight, lm.output.weight]:
         assert_uniform(matrix, math.sqrt(6 / sum(matrix.shape)))
     hidden = stack.feedforward.layer.hidden.weight
     assert_uniform(hidden, math.sqrt(2) * math.sqrt(6 / sum(hidden.shape)))

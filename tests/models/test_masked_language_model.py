@@ -49,7 +49,7 @@ def test_later_tokens_matter():
     assert not torch.allclose(lm(ids)[:, 0], lm(changed)[:, 0])
 
 
-def test_padding_changes_nothing():
+def test_padding_changes_empty():
     lm, ids, lengths = model(), tokens(), torch.tensor([6, 2, 4])
     together = lm(torch.where(torch.arange(6) < lengths[:, None], ids, 0), lengths)
     for b, length in enumerate(lengths.tolist()):

@@ -1,10 +1,30 @@
-"""Learnable layers, one file for each mechanism, all with the same doors (``AttentionLayer``)."""
+"""Learnable attention layers with one interface: ``layer(x, lengths)``, ``initial_state``, ``step``, ``explain``.
 
-from structattn.attention.contract import AttentionLayer, AttentionState, CrossAttentionLayer, WeighingLayer
-from structattn.attention.cross_gaussian import CrossGaussianAttention
+Self-attention (``AttentionLayer``; ``AttendingLayer`` where it also returns its weights):
+
+- ``SoftmaxAttention``: multi-head scaled dot-product attention
+- ``HardAttention``: each head selects one position
+- ``GaussianAttention``: heads with hard-coded weights
+- ``SuperpositionStackAttention``, ``NondeterministicStackAttention``, ``StackPointerAttention``: differentiable stacks
+- ``TwoStreamAttention``: softmax attention for one of two ``Streams``, hard attention for the other
+
+Cross-attention (``CrossAttentionLayer``): ``CrossSoftmaxAttention``, ``CrossHardAttention``, ``CrossGaussianAttention``
+and ``CrossTwoStreamAttention``.
+
+Incremental states satisfy ``AttentionState``; ``explain`` returns an ``Explanation``; positional encodings are in
+``structattn.attention.positions``.
+"""
+
 from structattn.attention.explanation import Explanation
-from structattn.attention.gaussian import GaussianAttention
+from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
 from structattn.attention.hard import CrossHardAttention, HardAttention
+from structattn.attention.protocols import (
+    AttendingLayer,
+    AttentionLayer,
+    AttentionState,
+    CrossAttentionLayer,
+    XavierInitialized,
+)
 from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
 from structattn.attention.stacks.nondeterministic import NondeterministicStackAttention
 from structattn.attention.stacks.stack_pointer import StackPointerAttention
@@ -12,6 +32,7 @@ from structattn.attention.stacks.superposition import SuperpositionStackAttentio
 from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
 
 __all__ = [
+    "AttendingLayer",
     "AttentionLayer",
     "AttentionState",
     "CrossAttentionLayer",
@@ -28,5 +49,5 @@ __all__ = [
     "Streams",
     "SuperpositionStackAttention",
     "TwoStreamAttention",
-    "WeighingLayer",
+    "XavierInitialized",
 ]

@@ -1,4 +1,4 @@
-"""What a layer needs of a memory: keys, values and whatever else, which stand once for all who read the same memory."""
+"""Cache of what cross-attention computes once from its memory: keys, values and similar tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,76 +8,73 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.attention.key_value_cache import copied
+from structattn.attention.key_value_cache import gather_rows
 
 
 @dataclass(frozen=True)
-class StoredMemory:
-    """Rows of each member of a batch, one for each position of its memory: a value, never mutated.
+class CrossAttentionCache:
+    """Keys, values and similar tensors of each member's memory: an immutable value.
 
-    All hypotheses of a sentence read the same memory, so its rows stand once and a state says which are its own.
+    All hypotheses of a sentence attend to the same memory, so each memory is stored once and a cache holds row indices.
 
     Args:
-        rows: of each part, those of all memories.
-        slots: which are meant; each member's stand together.
-        lengths: how many of them count; None: all.
+        rows: keys, values, ... of all memories.
+        row_indices: the row of each memory position; those of one member are consecutive.
+        lengths: of the memories; None: no padding.
     """
 
     rows: tuple[Float[Tensor, "stored heads size"], ...]
-    slots: Int[Tensor, "batch source"]
+    row_indices: Int[Tensor, "batch source"]
     lengths: Int[Tensor, " batch"] | None
 
     @staticmethod
-    def of(
-        parts: Sequence[Float[Tensor, "batch heads source size"]], lengths: Int[Tensor, " batch"] | None = None
-    ) -> "StoredMemory":
-        """The state whose ``parts`` these are."""
-        batch, _, source, _ = parts[0].shape
-        slots = torch.arange(batch * source, device=parts[0].device).view(batch, source)
-        state = StoredMemory(tuple(part.transpose(1, 2).flatten(0, 1) for part in parts), slots, lengths)
+    def from_tensors(
+        tensors: Sequence[Float[Tensor, "batch heads source size"]], lengths: Int[Tensor, " batch"] | None = None
+    ) -> "CrossAttentionCache":
+        """Return a cache that holds these tensors."""
+        batch, _, source, _ = tensors[0].shape
+        indices = torch.arange(batch * source, device=tensors[0].device).view(batch, source)
+        cache = CrossAttentionCache(tuple(part.transpose(1, 2).flatten(0, 1) for part in tensors), indices, lengths)
         if not torch.compiler.is_compiling():
-            state._keep(tuple(parts))
-        return state
+            cache._remember(tuple(tensors))
+        return cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredMemory.of, (self.parts, self.lengths)  # its own rows alone are copied or pickled
+        return CrossAttentionCache.from_tensors, (self.tensors, self.lengths)  # copies hold their own rows only
 
     @property
-    def parts(self) -> tuple[Float[Tensor, "batch heads source size"], ...]:
-        """The rows that are meant, of each part, for whatever cannot read them where they stand.
+    def tensors(self) -> tuple[Float[Tensor, "batch heads source size"], ...]:
+        """Keys, values, ... as contiguous batches. Kernels that take indices read ``rows`` instead.
 
-        They are copied out once, as far as the copies are as good for later callers: with gradients, and under
-        inference mode, they may not be.
+        The copy is made once and kept, unless it carries gradients or was made in inference mode.
         """
         if torch.compiler.is_compiling():
-            return copied(self.rows, self.slots)
-        kept: tuple[Tensor, ...] | None = vars(self).get("_parts")
-        if kept is None:
-            kept = copied(self.rows, self.slots)
-            for_inference = kept[0].is_inference() and not self.rows[0].is_inference()
-            if not for_inference and not any(part.requires_grad for part in self.rows):
-                self._keep(kept)
-        return kept
+            return gather_rows(self.rows, self.row_indices)
+        gathered: tuple[Tensor, ...] | None = vars(self).get("_gathered")
+        if gathered is None:
+            gathered = gather_rows(self.rows, self.row_indices)
+            inference_only = gathered[0].is_inference() and not self.rows[0].is_inference()
+            if not inference_only and not any(part.requires_grad for part in self.rows):
+                self._remember(gathered)
+        return gathered
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StoredMemory":
-        """The states of some members of the batch, in a new order; itself where each place keeps its memory.
+    def select(self, indices: Int[Tensor, " chosen"]) -> "CrossAttentionCache":
+        """Return the caches of some members of the batch, in the given order; ``self`` if no memory changes its place.
 
-        Memories that nobody reads any more are given up once they are half of all, so that what is copied for it is
-        less than what was there.
+        Once at most half of the stored memories are in use, the others are dropped.
         """
-        slots = self.slots.index_select(0, indices)
-        if torch.equal(slots, self.slots):
+        row_indices = self.row_indices.index_select(0, indices)
+        if torch.equal(row_indices, self.row_indices):
             return self
         lengths = None if self.lengths is None else self.lengths.index_select(0, indices)
-        source = slots.shape[1]
-        needed, places = torch.unique(slots[:, :1], return_inverse=True)
-        if 2 * len(needed) * source > len(self.rows[0]):
-            return StoredMemory(self.rows, slots, lengths)
-        position = torch.arange(source, device=slots.device)
-        rows = (needed[:, None] + position).flatten()
-        return StoredMemory(
-            tuple(part.index_select(0, rows) for part in self.rows), places * source + position, lengths
-        )
+        source = row_indices.shape[1]
+        used, memory = torch.unique(row_indices[:, :1], return_inverse=True)
+        if 2 * len(used) * source > len(self.rows[0]):
+            return CrossAttentionCache(self.rows, row_indices, lengths)
+        position = torch.arange(source, device=row_indices.device)
+        kept = (used[:, None] + position).flatten()
+        rows = tuple(part.index_select(0, kept) for part in self.rows)
+        return CrossAttentionCache(rows, memory * source + position, lengths)
 
-    def _keep(self, parts: tuple[Tensor, ...]) -> None:
-        vars(self)["_parts"] = parts  # no field: what a state means does not depend on it
+    def _remember(self, tensors: tuple[Tensor, ...]) -> None:
+        vars(self)["_gathered"] = tensors  # not a field: equality and repr do not depend on it

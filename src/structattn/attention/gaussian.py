@@ -1,52 +1,52 @@
-"""Hard-coded Gaussian attention within a sequence."""
+"""Hard-coded Gaussian attention: self-attention and cross-attention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cached_attention import read_hard_coded
+from structattn.attention.cached_attention import cached_gaussian_attention
+from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.explanation import Explanation
-from structattn.attention.heads import OutOfHeads
-from structattn.attention.key_value_cache import StoredPast, require_causal
+from structattn.attention.key_value_cache import KeyValueCache, require_causal
 from structattn.attention.mixed_heads import MixedHeads
-from structattn.attention.padding import without_padding
-from structattn.attention.positions.contract import ScorePositions
+from structattn.attention.padding import full_memory_lengths, mask_padding
+from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.projections import OutputProjection
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 
 @dataclass(frozen=True)
 class GaussianState:
-    """The last few values of the hard-coded heads, and all keys and values of the learned ones, if there are any."""
+    """The last few values of the hard-coded heads, and all keys and values of the learned heads, if any."""
 
-    recent: StoredPast
-    learned: StoredPast | None
+    recent: KeyValueCache
+    learned: KeyValueCache | None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "GaussianState":
-        """The states of some members of the batch, in a new order."""
+        """Return the states of some members of the batch, in the given order."""
         return GaussianState(self.recent.select(indices), self.learned and self.learned.select(indices))
 
 
 class GaussianAttention(nn.Module):
-    """y_i = W_O concat_h(sum_j w_ij v_j), with weights that are hard-coded (You et al. 2020, section 3.1).
+    """y_i = W_O concat_h(sum_j w_ij v_j) with hard-coded weights (You et al. 2020, section 3.1).
 
-    Head h looks at a Gaussian around position i + offset_h, as ``gaussian_attention`` describes. It has no queries, no
-    keys and no biases: 2 d^2 parameters, W_V and W_O. The paper has the offsets -1 and 1 in encoders, -1 and 0 in
-    decoders, repeated until all heads have one. Learned heads may stand beside them, each with d / H rows of W_Q and of
-    W_K: 2 d^2 / H parameters more for each.
+    The weights of head h are a Gaussian around position i + offset_h (see ``gaussian_attention``). There are no
+    queries, keys or biases: 2 d^2 parameters, W_V and W_O. The paper's offsets are -1 and 1 in encoders and -1 and 0 in
+    decoders, repeated for all heads. Each learned head adds d / H rows of W_Q and of W_K: 2 d^2 / H parameters.
 
     Args:
         d_model: d.
         offsets: one for each hard-coded head, at least one.
         num_learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
-        kernel: which positions count: "full", "window" or "index".
-        window: how many, an odd number; read only with that kernel.
+        kernel: which positions have weights: "full", "window" or "index"; see ``gaussian_attention``.
+        window: number of positions for the kernel "window"; odd.
         sigma: the standard deviation of the Gaussians.
-        causal: position i sees positions up to i only. A layer that sees everything has no step.
+        causal: position i attends to positions up to i only. A bidirectional layer has no ``step``.
         dropout: rate at which weights of learned heads are dropped in training.
-        positions: what acts on the scores of the learned heads; a module of this layer's own.
+        positions: acts on the scores of the learned heads; a module of this layer alone.
     """
 
     def __init__(
@@ -64,56 +64,158 @@ class GaussianAttention(nn.Module):
         super().__init__()
         gaussians = Gaussians(tuple(offsets), sigma=sigma, kernel=kernel, window=window, causal=causal)
         self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout, positions)
-        self.output = OutOfHeads(d_model, bias=False)
+        self.output = OutputProjection(d_model, bias=False)
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """A whole sequence. Cost: O(T d^2) for each, and O(T^2 d / H) more for each learned head."""
-        x = without_padding(x, lengths)
-        return without_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
+        """Process whole sequences. Cost: O(T d^2) each, and O(T^2 d / H) for each learned head."""
+        x = mask_padding(x, lengths)
+        return mask_padding(self.output(self.heads(x, x, lengths=lengths)), lengths)
 
     def attend(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time time"]]:
-        """What ``forward`` gives, and the weights, before dropout; gradients flow through those of learned heads."""
-        x = without_padding(x, lengths)
-        readings, weights = self.heads.attend(x, x, lengths=lengths)
-        return without_padding(self.output(readings), lengths), weights
+        """Return the output and the weights, before dropout; those of learned heads are differentiable."""
+        x = mask_padding(x, lengths)
+        outputs, weights = self.heads.attend(x, x, lengths=lengths)
+        return mask_padding(self.output(outputs), lengths), weights
 
     def initial_state(self, batch_size: int) -> GaussianState:
-        """No values and no keys."""
+        """Return empty caches."""
         require_causal(self.heads.gaussians.causal)
         value, hard = self.heads.value, len(self.heads.gaussians.offsets)
         learned = value.num_heads - hard
-        keys_and_values = StoredPast.nothing(batch_size, value, learned, learned) if learned else None
-        return GaussianState(StoredPast.nothing(batch_size, value, hard), keys_and_values)
+        keys_and_values = KeyValueCache.empty(batch_size, value, learned, learned) if learned else None
+        return GaussianState(KeyValueCache.empty(batch_size, value, hard), keys_and_values)
 
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: GaussianState
     ) -> tuple[Float[Tensor, "batch d_model"], GaussianState]:
-        """One more position. Cost: O(d^2), and O(t d / H) more for each learned head in step t."""
-        x, learned, past = x_t[:, None], self.heads.learned, state.learned
+        """Process one position. Cost: O(d^2), and O(t d / H) for each learned head in step t."""
+        x, learned, cache = x_t[:, None], self.heads.learned, state.learned
         hard, soft = self.heads.values(x)
-        recent = state.recent.and_one_more(hard)
-        recent = recent.last(self._needed(recent))
-        readings = read_hard_coded(self.heads.gaussians, recent, recent.time - 1)
-        if learned is not None and past is not None:
-            past = past.and_one_more(learned.keys(x), soft)
-            readings = torch.cat([readings, learned.read_stored(learned.queries(x), past)], dim=1)
-        return self.output(readings)[:, 0], GaussianState(recent, past)
+        recent = state.recent.append(hard)
+        recent = recent.last(self._num_needed(recent))
+        outputs = cached_gaussian_attention(self.heads.gaussians, recent, recent.num_steps - 1)
+        if learned is not None and cache is not None:
+            cache = cache.append(learned.keys(x), soft)
+            outputs = torch.cat([outputs, learned.attend_cached(learned.queries(x), cache)], dim=1)
+        return self.output(outputs)[:, 0], GaussianState(recent, cache)
 
     @torch.no_grad()
     def explain(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
-        """The weights of every head, the hard-coded ones first; theirs need not sum to 1."""
+        """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
         return Explanation("gaussian", self.attend(x, lengths)[1])
 
-    def fully_connected(self) -> list[Tensor]:
-        """None: these projections are initialised like everything else."""
-        return []
-
-    def _needed(self, values: StoredPast) -> int:
-        """How many of the values so far this position or a later one may read: the last ones."""
+    def _num_needed(self, values: KeyValueCache) -> int:
+        """The number of last values to which this position or a later one can attend."""
         return self.heads.gaussians.values_needed(torch.promote_types(values.rows[0].dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class CrossGaussianState:
+    """The values of the hard-coded heads, keys and values of the learned heads, if any, and the number of steps."""
+
+    hard: CrossAttentionCache
+    learned: CrossAttentionCache | None
+    steps: int
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "CrossGaussianState":
+        """Return the states of some members of the batch, in the given order."""
+        return CrossGaussianState(self.hard.select(indices), self.learned and self.learned.select(indices), self.steps)
+
+
+class CrossGaussianAttention(nn.Module):
+    """``GaussianAttention`` to a memory (You et al. 2020, section 3.2).
+
+    The weights of head h are a Gaussian around position floor(ratio * i + offset_h) of the memory. The paper's offsets
+    are -1, 0 and 1, those of its code -1 and 1.
+
+    Args:
+        d_model: d, of the sequence and of the memory.
+        offsets: one for each hard-coded head, at least one.
+        num_learned_heads: number of scaled dot-product heads; the number of all heads, H, must divide d.
+        ratio: the paper's gamma, the average memory length over the average sequence length of the training data.
+        floor: round the centres down, as the paper does; its code does not.
+        kernel: which positions have weights: "full", "window" or "index"; see ``gaussian_attention``.
+        window: number of positions for the kernel "window"; odd.
+        sigma: the standard deviation of the Gaussians.
+        dropout: rate at which weights of learned heads are dropped in training.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        offsets: Sequence[float],
+        num_learned_heads: int = 0,
+        ratio: float = 1.0,
+        floor: bool = True,
+        kernel: Kernel = "full",
+        window: int = 3,
+        sigma: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        gaussians = Gaussians(tuple(offsets), ratio=ratio, floor=floor, sigma=sigma, kernel=kernel, window=window)
+        self.heads = MixedHeads(d_model, gaussians, num_learned_heads, dropout)
+        self.output = OutputProjection(d_model, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Process whole sequences. Cost: O((T + S) d^2) each, and O(T S d / H) for each learned head."""
+        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths)
+        end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
+        return mask_padding(self.output(self.heads(x, memory, lengths=lengths, memory_lengths=end)), lengths)
+
+    def attend(
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time d_model"], Float[Tensor, "batch heads time source"]]:
+        """Return the output and the weights, before dropout; those of learned heads are differentiable."""
+        x, memory = mask_padding(x, lengths), mask_padding(memory, memory_lengths)
+        end = full_memory_lengths(lengths, memory_lengths, memory.shape[1])
+        outputs, weights = self.heads.attend(x, memory, lengths=lengths, memory_lengths=end)
+        return mask_padding(self.output(outputs), lengths), weights
+
+    def initial_state(
+        self, memory: Float[Tensor, "batch source d_model"], memory_lengths: Int[Tensor, " batch"] | None = None
+    ) -> CrossGaussianState:
+        """Project the memory to values, and to keys of learned heads. Cost: O(S d^2) each."""
+        memory, learned = mask_padding(memory, memory_lengths), self.heads.learned
+        hard, soft = self.heads.values(memory)
+        keys_and_values = (
+            None if learned is None else CrossAttentionCache.from_tensors([learned.keys(memory), soft], memory_lengths)
+        )
+        return CrossGaussianState(CrossAttentionCache.from_tensors([hard], memory_lengths), keys_and_values, 0)
+
+    def step(
+        self, x_t: Float[Tensor, "batch d_model"], state: CrossGaussianState
+    ) -> tuple[Float[Tensor, "batch d_model"], CrossGaussianState]:
+        """Process one position. Cost: O(d^2), and O(S d / H) for each learned head."""
+        outputs, learned = cached_gaussian_attention(self.heads.gaussians, state.hard, state.steps), self.heads.learned
+        if learned is not None and state.learned is not None:
+            learned_outputs = learned.attend_cached(learned.queries(x_t[:, None]), state.learned)
+            outputs = torch.cat([outputs, learned_outputs], dim=1)
+        return self.output(outputs)[:, 0], replace(state, steps=state.steps + 1)
+
+    @torch.no_grad()
+    def explain(
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Explanation:
+        """Return the weights of every head, the hard-coded ones first; theirs need not sum to 1."""
+        return Explanation("gaussian", self.attend(x, memory, lengths, memory_lengths)[1])

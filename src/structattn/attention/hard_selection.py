@@ -1,4 +1,4 @@
-"""From queries, keys and values to what hard attention reads: what all layers with hard attention share."""
+"""Scores and selection of hard attention, shared by all layers that use it."""
 
 import math
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from structattn.operators.common.precision import computing_precision
 
 
 @dataclass(frozen=True)
-class Lookup:
-    """Queries, the keys that they are compared with, and which of these each query sees.
+class AttentionInputs:
+    """Queries, keys and masks: all that attention scores depend on.
 
     Args:
-        query: q, as positions left it.
+        query: q, with positions applied.
         key: k, likewise.
-        bias: what positions add to the scores.
-        lengths: how many queries count.
-        memory_lengths: how many keys count; as many as queries where None.
-        causal: query t sees keys 0 to t only.
+        bias: added to the scores.
+        lengths: the number of queries of each sequence.
+        memory_lengths: the number of keys of each sequence; ``lengths`` where None.
+        causal: query t attends to keys 0 to t only.
     """
 
     query: Float[Tensor, "batch heads time size"]
@@ -34,10 +34,10 @@ class Lookup:
     causal: bool = False
 
     def scores(self) -> Float[Tensor, "batch heads time source"]:
-        """l[t, s] = q_t . k_s / sqrt(D) + bias[t, s], in float32 or better, of seen and unseen pairs alike.
+        """Return the unmasked scores l[t, s] = q_t . k_s / sqrt(D) + bias[t, s] in float32 or better.
 
-        What is not finite is taken out before the matrix product, whose gradient it would spoil everywhere, and leaves
-        NaN in its own row or column.
+        Queries and keys that are not finite give NaN in their own row or column. They are set to zero in the matrix
+        product, whose gradient would otherwise be NaN everywhere.
         """
         (query, key), _ = computing_precision(query=self.query, key=self.key)
         finite, finite_key = query.isfinite().all(-1, keepdim=True), key.isfinite().all(-1, keepdim=True)
@@ -47,8 +47,8 @@ class Lookup:
             scores = scores.masked_fill(~(finite & finite_key.transpose(2, 3)), torch.nan)
             return scores if self.bias is None else scores + self.bias
 
-    def soft(self, values: Float[Tensor, "batch heads source size"], return_weights: bool = False) -> Any:
-        """What softmax attention reads, and its weights if wanted."""
+    def softmax_attention(self, values: Float[Tensor, "batch heads source size"], return_weights: bool = False) -> Any:
+        """Return the outputs of softmax attention, and its weights on request."""
         return softmax_attention(
             self.query,
             self.key,
@@ -62,49 +62,49 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How one value is chosen for each query (the Discrete Transformer paper, section 4).
+class HardSelection:
+    """The rule that selects one value for each query (the Discrete Transformer paper, section 4).
 
     Args:
-        temperature: of the relaxed draws in training; the paper's is 1.
-        straight_through: read one value in training, too, and let the gradient of the relaxed weights through.
+        temperature: of the Gumbel-softmax samples in training; the paper's is 1.
+        straight_through: use the one-hot sample in training, too, with the gradient of the relaxed weights.
     """
 
     temperature: float = 1.0
     straight_through: bool = False
 
-    def read(
-        self, lookup: Lookup, values: Float[Tensor, "batch heads source size"], sample: bool
+    def attend(
+        self, inputs: AttentionInputs, values: Float[Tensor, "batch heads source size"], sample: bool
     ) -> Float[Tensor, "batch heads time size"]:
-        """The readings. Without ``sample`` one row is gathered for each; no weights are made."""
-        readings: Tensor = self._read(lookup, values, sample, return_weights=False)[0]
-        return readings
+        """Return the selected values. Without ``sample`` they are gathered, and no weights are computed."""
+        outputs: Tensor = self._attend(inputs, values, sample, return_weights=False)[0]
+        return outputs
 
-    def read_with_weights(
-        self, lookup: Lookup, values: Float[Tensor, "batch heads source size"], sample: bool
+    def attend_with_weights(
+        self, inputs: AttentionInputs, values: Float[Tensor, "batch heads source size"], sample: bool
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
-        """The readings, and the weights with which they were read: a draw, or one-hot at the largest score."""
-        readings, _, weights = self._read(lookup, values, sample, return_weights=True)
-        return readings, weights.to(readings.dtype)
+        """Return the selected values and the weights: a sample, or one-hot at the largest score."""
+        outputs, _, weights = self._attend(inputs, values, sample, return_weights=True)
+        return outputs, weights.to(outputs.dtype)
 
-    def _read(self, lookup: Lookup, values: Tensor, sample: bool, return_weights: bool) -> Any:
+    def _attend(self, inputs: AttentionInputs, values: Tensor, sample: bool, return_weights: bool) -> Any:
         (values,), dtype = computing_precision(values=values)
-        attention: Any = hard_attention  # typed by whether weights are asked for, which here is not known
-        readings, *rest = attention(
-            lookup.scores(),
+        attention: Any = hard_attention  # its overloads need return_weights as a literal
+        outputs, *rest = attention(
+            inputs.scores(),
             values,
             self.temperature,
             sample=sample,
             straight_through=self.straight_through,
-            causal=lookup.causal,
-            lengths=lookup.lengths,
-            memory_lengths=lookup.memory_lengths,
+            causal=inputs.causal,
+            lengths=inputs.lengths,
+            memory_lengths=inputs.memory_lengths,
             return_weights=return_weights,
         )
-        return readings.to(dtype), *rest
+        return outputs.to(dtype), *rest
 
-    def explain(self, lookup: Lookup, values: Tensor) -> Explanation:
-        """The choices that evaluation makes, and the probabilities from which training draws."""
-        _, weights = self.read_with_weights(lookup, values, sample=False)
-        _, probabilities = lookup.soft(values, return_weights=True)
+    def explain(self, inputs: AttentionInputs, values: Tensor) -> Explanation:
+        """Return the selections of evaluation, and the probabilities from which training samples."""
+        _, weights = self.attend_with_weights(inputs, values, sample=False)
+        _, probabilities = inputs.softmax_attention(values, return_weights=True)
         return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})

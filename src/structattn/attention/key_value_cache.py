@@ -1,4 +1,4 @@
-"""What a layer's steps so far have left for later ones: keys, values and whatever else, in rows that states share."""
+"""Key/value cache of self-attention, shared by the hypotheses of a beam."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,151 +8,158 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.attention.heads import IntoHeads
+from structattn.attention.projections import InputProjection
 
-_SPARE_STEPS = 8  # room for at least as many, so that the first steps need not all move
+_MIN_SPARE_STEPS = 8  # free capacity of a new pool, so that the first steps do not all reallocate
 
 
-class _Shelf:
-    """Rows that states share. What is written is never changed; further rows go behind all others, if there is room.
+class _Pool:
+    """Append-only storage that several caches share.
+
+    Written rows never change. A cache may append only if its own rows end where the pool ends; otherwise another cache
+    has written there.
 
     Args:
-        parts: of each thing that is kept, (room, H, size).
-        used: how many rows are written.
+        tensors: one for keys, one for values, ..., each (capacity, H, size).
+        num_rows: the number of rows in use.
     """
 
-    def __init__(self, parts: tuple[Tensor, ...], used: int) -> None:
-        self.parts = parts
-        self._end = [used]  # empty while someone writes: taking an item out of a list is one step, whoever else runs
+    def __init__(self, tensors: tuple[Tensor, ...], num_rows: int) -> None:
+        self.tensors = tensors
+        self._end = [num_rows]  # empty during a write: removing a list item is atomic, so threads need no lock
 
-    def take(self, end: int, rows: Sequence[Tensor]) -> bool:
-        """Write rows from ``end`` on, unless there is no room, other rows stand there, or they would lose digits."""
-        made_to_stay = self.parts[0].is_inference() and not torch.is_inference_mode_enabled()
-        if made_to_stay or end + len(rows[0]) > len(self.parts[0]):
+    def try_append(self, end: int, rows: Sequence[Tensor]) -> bool:
+        """Write rows from row ``end`` on and return True, or False where that row is taken, too far or too narrow."""
+        frozen = self.tensors[0].is_inference() and not torch.is_inference_mode_enabled()
+        if frozen or end + len(rows[0]) > len(self.tensors[0]):
             return False
-        if any(torch.promote_types(p.dtype, row.dtype) != p.dtype for p, row in zip(self.parts, rows, strict=True)):
+        pairs = list(zip(self.tensors, rows, strict=True))
+        if any(torch.promote_types(tensor.dtype, new.dtype) != tensor.dtype for tensor, new in pairs):
             return False
         try:
             self._end.remove(end)
         except ValueError:
             return False
-        for part, row in zip(self.parts, rows, strict=True):
-            part[end : end + len(row)] = row
+        for tensor, new in pairs:
+            tensor[end : end + len(new)] = new
         self._end.append(end + len(rows[0]))
         return True
 
 
 @dataclass(frozen=True)
-class StoredPast:
-    """Rows of each member of a batch, one for each step: a value, never mutated.
+class KeyValueCache:
+    """Keys, values and similar tensors of the positions so far: an immutable value.
 
-    A beam search chooses among its hypotheses at every step, and those of one sentence have most of their past in
-    common. So rows stand once, where they were written, and a state says which are its own: neither to choose nor to
-    add a step copies what was there before. Now and then the rows that a state needs move, and others are left behind.
+    The hypotheses of a beam share most of their past, so each row is stored once, in a pool, and a cache holds the
+    indices of its rows. Neither ``select`` nor ``append`` copies earlier rows. Once most of a pool belongs to abandoned
+    hypotheses, the rows still in use move to a new one, which costs amortised constant time per row.
 
     Args:
-        shelf: where the rows stand.
-        end: how many stood there when this was made.
-        slots: which are meant.
-        whole: the same rows as ``parts`` gives them, where they are at hand.
+        pool: the storage.
+        end: the number of rows in the pool when this cache was made.
+        row_indices: the row of each position in the pool.
+        gathered: what ``tensors`` returns, if already known.
     """
 
-    shelf: _Shelf
+    pool: _Pool
     end: int
-    slots: Int[Tensor, "batch time"]
-    whole: tuple[Float[Tensor, "batch heads time size"], ...] | None = None
+    row_indices: Int[Tensor, "batch time"]
+    gathered: tuple[Float[Tensor, "batch heads time size"], ...] | None = None
 
-    lengths = None  # all rows count, other than in a memory
+    lengths = None  # all rows count, unlike those of a padded memory
 
     @staticmethod
-    def nothing(batch_size: int, projection: IntoHeads, *num_heads: int) -> "StoredPast":
-        """Before the first step, for a part with each of these numbers of heads, and what size the projection gives."""
+    def empty(batch_size: int, projection: InputProjection, *heads: int) -> "KeyValueCache":
+        """Return a cache without positions, with one tensor per entry of ``heads``, its number of heads."""
         weight = projection.weight
-        parts = tuple(weight.new_zeros(0, count, projection.size) for count in num_heads)
-        return StoredPast(_Shelf(parts, 0), 0, torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device))
+        tensors = tuple(weight.new_zeros(0, count, projection.size) for count in heads)
+        indices = torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device)
+        return KeyValueCache(_Pool(tensors, 0), 0, indices)
 
     @staticmethod
-    def of(parts: Sequence[Float[Tensor, "batch heads time size"]]) -> "StoredPast":
-        """The state whose ``parts`` these are."""
-        batch, _, time, _ = parts[0].shape
-        slots = torch.arange(batch * time, device=parts[0].device).view(batch, time)
-        shelf = _Shelf(tuple(part.transpose(1, 2).flatten(0, 1) for part in parts), batch * time)
-        return StoredPast(shelf, batch * time, slots, tuple(parts))
+    def from_tensors(tensors: Sequence[Float[Tensor, "batch heads time size"]]) -> "KeyValueCache":
+        """Return a cache that holds these tensors."""
+        batch, _, time, _ = tensors[0].shape
+        indices = torch.arange(batch * time, device=tensors[0].device).view(batch, time)
+        pool = _Pool(tuple(tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors), batch * time)
+        return KeyValueCache(pool, batch * time, indices, tuple(tensors))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredPast.of, (self.parts,)  # its own rows alone are copied or pickled
+        return KeyValueCache.from_tensors, (self.tensors,)  # copies and pickles hold their own rows only
 
     @property
-    def rows(self) -> tuple[Float[Tensor, "room heads size"], ...]:
-        """What ``slots`` are numbers in, of each part."""
-        return self.shelf.parts
+    def rows(self) -> tuple[Float[Tensor, "capacity heads size"], ...]:
+        """The pool's tensors, which ``row_indices`` index."""
+        return self.pool.tensors
 
     @property
-    def parts(self) -> tuple[Float[Tensor, "batch heads time size"], ...]:
-        """The rows that are meant, of each part, for whatever cannot read them where they stand: copies, mostly."""
-        return copied(self.rows, self.slots) if self.whole is None else self.whole
+    def tensors(self) -> tuple[Float[Tensor, "batch heads time size"], ...]:
+        """Keys, values, ... as contiguous batches: usually a copy. Kernels that take indices read ``rows`` instead."""
+        return gather_rows(self.rows, self.row_indices) if self.gathered is None else self.gathered
 
     @property
-    def time(self) -> int:
-        """How many rows each member has."""
-        return self.slots.shape[1]
+    def num_steps(self) -> int:
+        """The number of cached positions."""
+        return self.row_indices.shape[1]
 
-    def last(self, count: int) -> "StoredPast":
-        """The state with its last few rows only."""
-        return replace(self, slots=self.slots[:, max(0, self.time - count) :], whole=None)
+    def last(self, count: int) -> "KeyValueCache":
+        """Return a cache with only the last ``count`` positions."""
+        return replace(self, row_indices=self.row_indices[:, max(0, self.num_steps - count) :], gathered=None)
 
-    def select(self, indices: Int[Tensor, " chosen"]) -> "StoredPast":
-        """The states of some members of the batch, in a new order."""
-        return replace(self, slots=self.slots.index_select(0, indices), whole=None)
+    def select(self, indices: Int[Tensor, " chosen"]) -> "KeyValueCache":
+        """Return the caches of some members of the batch, in the given order."""
+        return replace(self, row_indices=self.row_indices.index_select(0, indices), gathered=None)
 
-    def and_one_more(self, *parts: Float[Tensor, "batch heads 1 size"]) -> "StoredPast":
-        """The state with the rows of one more step."""
-        gradients_flow = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, *self.rows))
-        if gradients_flow or torch.compiler.is_compiling():  # then nothing may be written in place
-            return StoredPast.of([_joined(past, new) for past, new in zip(self.parts, parts, strict=True)])
-        new = [part[:, :, 0] for part in parts]
-        shelf, end, slots, count = self.shelf, self.end, self.slots, len(new[0])
-        most_if_moved = 2 * slots.numel() + (_SPARE_STEPS + 1) * count
-        mostly_of_others = len(self.rows[0]) > 2 * most_if_moved
-        if mostly_of_others or not shelf.take(end, new):
-            shelf, end, slots = self._moved(new)
-        numbers = torch.arange(end, end + count, device=slots.device)
-        return StoredPast(shelf, end + count, torch.cat([slots, numbers[:, None]], dim=1))
+    def append(self, *tensors: Float[Tensor, "batch heads 1 size"]) -> "KeyValueCache":
+        """Return a cache with one more position."""
+        needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self.rows))
+        if needs_grad or torch.compiler.is_compiling():  # in-place writes are not allowed
+            pairs = zip(self.tensors, tensors, strict=True)
+            return KeyValueCache.from_tensors([_concatenated(past, new) for past, new in pairs])
+        new = [tensor[:, :, 0] for tensor in tensors]
+        pool, end, indices, count = self.pool, self.end, self.row_indices, len(new[0])
+        max_if_moved = 2 * indices.numel() + (_MIN_SPARE_STEPS + 1) * count
+        mostly_unused = len(self.rows[0]) > 2 * max_if_moved
+        if mostly_unused or not pool.try_append(end, new):
+            pool, end, indices = self._moved(new)
+        new_indices = torch.arange(end, end + count, device=indices.device)
+        return KeyValueCache(pool, end + count, torch.cat([indices, new_indices[:, None]], dim=1))
 
-    def _moved(self, new: list[Tensor]) -> tuple[_Shelf, int, Tensor]:
-        """A shelf with the rows alone that are needed, then the new ones; and where the first and the new ones are.
+    def _moved(self, new: list[Tensor]) -> tuple[_Pool, int, Tensor]:
+        """A pool of the rows in use and the new ones; the first new row; the indices of the old ones.
 
-        There is room for as many again, so that all that is ever moved is about as much as what is written.
+        Its capacity is about twice its contents, so that moves cost no more in total than the writes.
         """
-        needed, slots = torch.unique(self.slots, return_inverse=True)
-        end = len(needed)
+        used, indices = torch.unique(self.row_indices, return_inverse=True)
+        end = len(used)
         pairs = zip(self.rows, new, strict=True)
-        return _Shelf(tuple(_with_room(part, needed, row) for part, row in pairs), end + len(new[0])), end, slots
+        return _Pool(tuple(_with_capacity(tensor, used, row) for tensor, row in pairs), end + len(new[0])), end, indices
 
 
-def copied(
-    rows: Sequence[Float[Tensor, "room heads size"]], slots: Int[Tensor, "batch time"]
+def gather_rows(
+    rows: Sequence[Float[Tensor, "capacity heads size"]], row_indices: Int[Tensor, "batch time"]
 ) -> tuple[Float[Tensor, "batch heads time size"], ...]:
-    """The rows of each part that have these numbers."""
-    copies = (part.index_select(0, slots.flatten()) for part in rows)
-    return tuple(copy.view(*slots.shape, *copy.shape[1:]).transpose(1, 2) for copy in copies)
+    """Copy the rows with these indices out of each tensor."""
+    copies = (tensor.index_select(0, row_indices.flatten()) for tensor in rows)
+    return tuple(copy.view(*row_indices.shape, *copy.shape[1:]).transpose(1, 2) for copy in copies)
 
 
 def require_causal(causal: bool) -> None:
-    """Raise ValueError for a layer that sees later positions, which cannot go step by step."""
+    """Raise ValueError for a bidirectional layer, which has no incremental steps."""
     if not causal:
-        raise ValueError("a layer with causal=False sees later positions and cannot go step by step")
+        raise ValueError("a layer with causal=False attends to later positions and cannot go step by step")
 
 
-def _joined(past: Tensor, new: Tensor) -> Float[Tensor, "batch heads time size"]:
-    """As one tensor, laid out so that its rows can be numbered without another copy."""
+def _concatenated(past: Tensor, new: Tensor) -> Float[Tensor, "batch heads time size"]:
+    """Past and new positions, with the memory layout in which ``from_tensors`` flattens without a copy."""
     return torch.cat([past.transpose(1, 2), new.transpose(1, 2)], dim=1).transpose(1, 2)
 
 
-def _with_room(part: Tensor, needed: Tensor, new: Tensor) -> Float[Tensor, "room heads size"]:
-    """Some rows and the new ones, and unwritten room that costs no memory before it is used."""
-    dtype, end = torch.promote_types(part.dtype, new.dtype), len(needed) + len(new)
-    rows = torch.empty(end + len(needed) + _SPARE_STEPS * len(new), *part.shape[1:], dtype=dtype, device=part.device)
-    torch.index_select(part.to(dtype), 0, needed, out=rows[: len(needed)])
-    rows[len(needed) : end] = new
+def _with_capacity(tensor: Tensor, used: Tensor, new: Tensor) -> Float[Tensor, "capacity heads size"]:
+    """The used rows, then the new ones, then unwritten capacity (which takes no physical memory before its use)."""
+    dtype, end = torch.promote_types(tensor.dtype, new.dtype), len(used) + len(new)
+    capacity = end + len(used) + _MIN_SPARE_STEPS * len(new)
+    rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)
+    torch.index_select(tensor.to(dtype), 0, used, out=rows[: len(used)])
+    rows[len(used) : end] = new
     return rows

@@ -1,4 +1,4 @@
-"""The heads of a layer of which some are hard-coded and the others, if any, learned."""
+"""Hard-coded Gaussian heads, and the learned heads that may stand beside them in a layer."""
 
 from typing import Any
 
@@ -6,24 +6,79 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.attention.heads import IntoHeads
-from structattn.attention.learned_heads import LearnedHeads
-from structattn.attention.positions.contract import ScorePositions
-from structattn.operators import gaussian_attention, gaussian_weights
+from structattn.attention.cached_attention import Cache, cached_softmax_attention
+from structattn.attention.positions.protocol import ScorePositions, apply_positions
+from structattn.attention.projections import InputProjection
+from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
 from structattn.operators.gaussian_attention import Gaussians
 
 
-class MixedHeads(nn.Module):
-    """Values for all heads by one map W_V without bias, and what the heads read from them, the hard-coded ones first.
+class LearnedHeads(nn.Module):
+    """Scaled dot-product heads, for values that the layer projects: 2 d L size parameters for L heads, no biases.
 
-    The width is spread evenly over all heads: d^2 parameters, and 2 d^2 / H more for each learned head.
+    Args:
+        d_model: d, of the inputs of queries and keys.
+        num_heads: L.
+        size: of a head.
+        dropout: rate at which weights are dropped in training.
+        positions: acts on the scores; a module of this layer alone.
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, size: int, dropout: float, positions: ScorePositions | None = None
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.size, self.dropout = num_heads, size, dropout
+        self.query = nn.Linear(d_model, num_heads * size, bias=False)
+        self.key = nn.Linear(d_model, num_heads * size, bias=False)
+        self.positions = positions
+
+    def queries(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
+        """Project ``x`` to queries."""
+        return self._split(self.query(x))
+
+    def keys(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
+        """Project ``x`` to keys."""
+        return self._split(self.key(x))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        value: Float[Tensor, "batch heads source size"],
+        **options: Any,
+    ) -> Any:
+        """Return the heads' outputs (B, L, T, size) for queries of ``x`` and keys of ``memory``.
+
+        ``options`` are those of ``softmax_attention``; one of them asks for the weights, too.
+        """
+        query, key, bias = apply_positions(self.positions, self.queries(x), self.keys(memory))
+        return softmax_attention(query, key, value, mask=bias, dropout=self._active_dropout(), **options)
+
+    def attend_cached(
+        self, query: Float[Tensor, "batch heads 1 size"], cache: Cache
+    ) -> Float[Tensor, "batch heads 1 size"]:
+        """Return the heads' outputs for one query per member and cached keys and values."""
+        return cached_softmax_attention(query, cache, self._active_dropout(), self.positions)
+
+    def _active_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.num_heads, self.size).transpose(1, 2)
+
+
+class MixedHeads(nn.Module):
+    """All heads of a layer, the hard-coded ones first, with values from one projection W_V without bias.
+
+    All heads have the same size: d^2 parameters, and 2 d^2 / H more for each learned head.
 
     Args:
         d_model: d.
         gaussians: the hard-coded heads, at least one.
-        learned: how many heads are learned; the number of all heads, H, must divide d.
+        learned: the number of learned heads; the number of all heads, H, must divide d.
         dropout: rate at which weights of learned heads are dropped in training.
-        positions: what acts on the scores of the learned heads.
+        positions: acts on the scores of the learned heads.
 
     Raises:
         ValueError: no hard-coded head, a negative number of learned ones, or H does not divide d.
@@ -40,56 +95,49 @@ class MixedHeads(nn.Module):
         super().__init__()
         if not gaussians.offsets or learned < 0:
             raise ValueError(
-                f"{len(gaussians.offsets)} offsets, num_learned_heads={learned}; expected an offset for each "
-                "hard-coded head, at least one, and no negative number of learned ones"
+                f"offsets={gaussians.offsets} and num_learned_heads={learned}; expected one offset per hard-coded "
+                "head, at least one, and num_learned_heads >= 0"
             )
         self.gaussians = gaussians
-        self.value = IntoHeads(d_model, len(gaussians.offsets) + learned, parts=1, bias=False)
+        self.value = InputProjection(d_model, len(gaussians.offsets) + learned, parts=1, bias=False)
         self.learned = LearnedHeads(d_model, learned, self.value.size, dropout, positions) if learned else None
 
     def values(
         self, memory: Float[Tensor, "batch source d_model"]
     ) -> tuple[Float[Tensor, "batch hard source size"], Float[Tensor, "batch learned source size"]]:
-        """The values of the hard-coded heads, and those of the learned ones."""
-        return self.parted(self.value(memory)[0])
-
-    def parted(self, heads: Float[Tensor, "batch heads rows size"]) -> tuple[Tensor, Tensor]:
-        """What belongs to the hard-coded heads, and what to the learned ones."""
+        """Return the values of the hard-coded heads and those of the learned heads."""
         count = len(self.gaussians.offsets)
+        heads = self.value(memory)[0]
         return heads[:, :count], heads[:, count:]
 
-    def _read_hard_coded(self, values: Float[Tensor, "batch hard source size"], **place: Any) -> Tensor:
-        """What the hard-coded heads read; ``place`` tells ``gaussian_attention`` which queries and keys these are."""
-        return gaussian_attention(values, **self._keywords(), **place)
-
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **ends: Any
+        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **lengths: Any
     ) -> Float[Tensor, "batch heads time size"]:
-        """What all heads read at the positions of ``x``; ``ends`` are lengths and memory_lengths, as for operators."""
+        """Return the outputs of all heads; ``lengths`` are lengths and memory_lengths, as for the operators."""
         hard, soft = self.values(memory)
-        readings = self._read_hard_coded(hard, queries=x.shape[1], **ends)
+        outputs = gaussian_attention(hard, **self._options(), queries=x.shape[1], **lengths)
         if self.learned is None:
-            return readings
-        return torch.cat([readings, self.learned(x, memory, soft, causal=self.gaussians.causal, **ends)], dim=1)
+            return outputs
+        return torch.cat([outputs, self.learned(x, memory, soft, causal=self.gaussians.causal, **lengths)], dim=1)
 
     def attend(
-        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **ends: Any
+        self, x: Float[Tensor, "batch time d_model"], memory: Float[Tensor, "batch source d_model"], **lengths: Any
     ) -> tuple[Float[Tensor, "batch heads time size"], Float[Tensor, "batch heads time source"]]:
-        """What ``forward`` gives, and the weights, those of learned heads before dropout and with gradients."""
+        """Return the outputs and the weights; those of learned heads are before dropout and have gradients."""
         hard, soft = self.values(memory)
-        readings = self._read_hard_coded(hard, queries=x.shape[1], **ends)
-        weights = self._hard_coded_weights(x, memory, **ends)
+        outputs = gaussian_attention(hard, **self._options(), queries=x.shape[1], **lengths)
+        weights = self._hard_coded_weights(x, memory, **lengths)
         if self.learned is None:
-            return readings, weights
+            return outputs, weights
         options = {"causal": self.gaussians.causal, "return_weights": True}
-        more_readings, more_weights = self.learned(x, memory, soft, **options, **ends)
-        return torch.cat([readings, more_readings], dim=1), torch.cat([weights, more_weights.to(weights.dtype)], dim=1)
+        more, learned_weights = self.learned(x, memory, soft, **options, **lengths)
+        return torch.cat([outputs, more], dim=1), torch.cat([weights, learned_weights.to(weights.dtype)], dim=1)
 
-    def _hard_coded_weights(self, x: Tensor, memory: Tensor, **ends: Any) -> Tensor:
+    def _hard_coded_weights(self, x: Tensor, memory: Tensor, **lengths: Any) -> Tensor:
         dtype = torch.promote_types(memory.dtype, torch.float32)
-        place: dict[str, Any] = {"queries": x.shape[1], "keys": memory.shape[1], "dtype": dtype, "device": x.device}
-        weights = gaussian_weights(**self._keywords(), **place, **ends)
+        shape: dict[str, Any] = {"queries": x.shape[1], "keys": memory.shape[1], "dtype": dtype, "device": x.device}
+        weights = gaussian_weights(**self._options(), **shape, **lengths)
         return weights.expand(x.shape[0], *weights.shape[-3:])
 
-    def _keywords(self) -> dict[str, Any]:
-        return vars(self.gaussians)  # asdict copies deeply, which counts where one position is read at a time
+    def _options(self) -> dict[str, Any]:
+        return vars(self.gaussians)  # asdict makes deep copies, which take time in every step of decoding

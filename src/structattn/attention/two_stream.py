@@ -1,4 +1,4 @@
-"""Attention over two streams: one softly attends, the other takes single values from where the first one looks."""
+"""Two-stream attention: softmax attention for one stream, hard attention with the same scores for the other."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,46 +7,46 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cross_attention_cache import StoredMemory
+from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.explanation import Explanation
-from structattn.attention.hard_selection import Choice, Lookup
-from structattn.attention.heads import IntoHeads, OutOfHeads
-from structattn.attention.key_value_cache import StoredPast, require_causal
-from structattn.attention.padding import memory_end, without_padding
-from structattn.attention.positions.contract import ScorePositions, placed
+from structattn.attention.hard_selection import AttentionInputs, HardSelection
+from structattn.attention.key_value_cache import KeyValueCache, require_causal
+from structattn.attention.padding import full_memory_lengths, mask_padding
+from structattn.attention.positions.protocol import ScorePositions, apply_positions
+from structattn.attention.projections import InputProjection, OutputProjection
 
 
 class Streams(NamedTuple):
-    """The same positions twice: g decides where to look, h carries what is read. Shapes are alike.
+    """Hidden states of two streams over the same positions, with equal shapes.
 
     Args:
-        syntactic: g.
-        semantic: h.
+        syntactic: g, from which the attention scores are computed.
+        semantic: h, the content.
     """
 
     syntactic: Float[Tensor, "*batch d_model"]
     semantic: Float[Tensor, "*batch d_model"]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Streams":
-        """The function of either stream."""
+        """Apply a function to each stream."""
         return Streams(function(self.syntactic), function(self.semantic))
 
 
 class TwoStreamAttention(nn.Module):
-    """Softmax attention for g and hard attention for h, by the same scores (the Discrete Transformer paper, section 5).
+    """Softmax attention for g and hard attention for h (the Discrete Transformer paper, section 5).
 
-    K, V, Q come from g, the contents V' from h. g gets A V with A = softmax(Q K^T / sqrt(d / H)), h gets V'_z with z
-    from A: drawn and relaxed in training, the largest in evaluation, as in ``HardAttention``. g never sees h. Each
-    stream has its own output map: 6 d (d + 1) parameters, or 6 d^2 without biases.
+    K, V, Q are projections of g, and V' of h. The output for g is A V with A = softmax(Q K^T / sqrt(d / H)), that for h
+    is V'_z with z selected by A as in ``HardAttention``: sampled in training, the largest in evaluation. g does not
+    depend on h. Each stream has an output projection of its own: 6 d (d + 1) parameters, or 6 d^2 without biases.
 
     Args:
         d_model: d, of either stream.
         num_heads: H, which must divide d.
-        temperature: of the draws; near 0 they become one-hot.
-        straight_through: read one position in training, too, with the gradient of the relaxed weights.
-        causal: position t sees positions up to t only. A layer that sees everything has no step.
-        bias: whether the maps have biases.
-        positions: what acts on the scores; a module of this layer's own.
+        temperature: of the samples; near 0 they become one-hot.
+        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
+        causal: position t attends to positions up to t only. A bidirectional layer has no ``step``.
+        bias: whether the projections have biases.
+        positions: acts on the scores; a module of this layer alone.
     """
 
     def __init__(
@@ -60,81 +60,79 @@ class TwoStreamAttention(nn.Module):
         positions: ScorePositions | None = None,
     ) -> None:
         super().__init__()
-        self.choice, self.causal = Choice(temperature, straight_through), causal
-        self.projection = IntoHeads(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
-        self.content = IntoHeads(d_model, num_heads, parts=1, bias=bias)  # of h
-        self.syntactic_output = OutOfHeads(d_model, bias)
-        self.semantic_output = OutOfHeads(d_model, bias)
+        self.selection, self.causal = HardSelection(temperature, straight_through), causal
+        self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
+        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of h
+        self.syntactic_output = OutputProjection(d_model, bias)
+        self.semantic_output = OutputProjection(d_model, bias)
         self.positions = positions
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
-        """A whole sequence, both streams (B, T, d). Cost: O(T^2 d + T d^2) for each."""
+        """Process whole sequences of both streams (B, T, d). Cost: O(T^2 d + T d^2) each."""
         return self.attend(x, lengths)[0]
 
     def attend(
         self, x: Streams, lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[Streams, Float[Tensor, "batch heads time time"]]:
-        """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
-        query, key, value = self.projection(without_padding(x.syntactic, lengths))
-        lookup = Lookup(*placed(self.positions, query, key), lengths, causal=self.causal)
-        (content,) = self.content(without_padding(x.semantic, lengths))
-        hard, weights = self.choice.read_with_weights(lookup, content, self.training)
-        outputs = self._outputs(lookup.soft(value), hard)
-        return outputs.map(lambda stream: without_padding(stream, lengths)), weights
+        """Return both outputs and the weights of the semantic stream: a sample in training, one-hot in evaluation."""
+        query, key, value = self.projection(mask_padding(x.syntactic, lengths))
+        inputs = AttentionInputs(*apply_positions(self.positions, query, key), lengths, causal=self.causal)
+        (content,) = self.content(mask_padding(x.semantic, lengths))
+        hard, weights = self.selection.attend_with_weights(inputs, content, self.training)
+        outputs = self._outputs(inputs.softmax_attention(value), hard)
+        return outputs.map(lambda stream: mask_padding(stream, lengths)), weights
 
-    def initial_state(self, batch_size: int) -> StoredPast:
-        """No keys and values of g, and no contents of h."""
+    def initial_state(self, batch_size: int) -> KeyValueCache:
+        """Return an empty cache of keys and values of g and values of h."""
         require_causal(self.causal)
         num_heads = self.projection.num_heads
-        return StoredPast.nothing(batch_size, self.projection, num_heads, num_heads, num_heads)
+        return KeyValueCache.empty(batch_size, self.projection, num_heads, num_heads, num_heads)
 
-    def step(self, x_t: Streams, state: StoredPast) -> tuple[Streams, StoredPast]:
-        """One more position of both streams (B, d). Cost: O(t d + d^2) for step t."""
+    def step(self, x_t: Streams, state: KeyValueCache) -> tuple[Streams, KeyValueCache]:
+        """Process one position of both streams (B, d). Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t.syntactic[:, None])
         (content,) = self.content(x_t.semantic[:, None])
-        first, state = state.time, state.and_one_more(key, value, content)
-        keys, values, contents = state.parts
-        lookup = Lookup(*placed(self.positions, query, keys, first))
-        hard = self.choice.read(lookup, contents, self.training)
-        return self._outputs(lookup.soft(values), hard).map(lambda stream: stream[:, 0]), state
+        first, state = state.num_steps, state.append(key, value, content)
+        keys, values, contents = state.tensors
+        inputs = AttentionInputs(*apply_positions(self.positions, query, keys, first))
+        hard = self.selection.attend(inputs, contents, self.training)
+        return self._outputs(inputs.softmax_attention(values), hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
     def explain(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
-        """Where every head of h looks in evaluation, and with what weights g does."""
-        query, key, value = self.projection(without_padding(x.syntactic, lengths))
-        return self.choice.explain(Lookup(*placed(self.positions, query, key), lengths, causal=self.causal), value)
-
-    def fully_connected(self) -> list[Tensor]:
-        """None: these projections are initialised like everything else."""
-        return []
+        """Return the position that each head of h selects in evaluation, and the weights of g."""
+        query, key, value = self.projection(mask_padding(x.syntactic, lengths))
+        return self.selection.explain(
+            AttentionInputs(*apply_positions(self.positions, query, key), lengths, causal=self.causal), value
+        )
 
     def _outputs(self, soft: Tensor, hard: Tensor) -> Streams:
         return Streams(self.syntactic_output(soft), self.semantic_output(hard))
 
 
 class CrossTwoStreamAttention(nn.Module):
-    """As ``TwoStreamAttention``, with keys, values and contents of a memory of two streams: 6 d (d + 1) parameters.
+    """``TwoStreamAttention`` to a memory of two streams, with 6 d (d + 1) parameters.
 
-    Queries come from the sequence's g; its h has no part in this. K and V come from the memory's g, V' from its h.
+    Queries are projections of the sequence's g (its h is not used), K and V of the memory's g, V' of the memory's h.
 
     Args:
         d_model: d, of all streams.
         num_heads: H, which must divide d.
-        temperature: of the draws; near 0 they become one-hot.
-        straight_through: read one position in training, too, with the gradient of the relaxed weights.
-        bias: whether the maps have biases.
+        temperature: of the samples; near 0 they become one-hot.
+        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
+        bias: whether the projections have biases.
     """
 
     def __init__(
         self, d_model: int, num_heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
     ) -> None:
         super().__init__()
-        self.choice = Choice(temperature, straight_through)
-        self.query = IntoHeads(d_model, num_heads, parts=1, bias=bias)
-        self.memory = IntoHeads(d_model, num_heads, parts=2, bias=bias)  # of the memory's g: keys, values
-        self.content = IntoHeads(d_model, num_heads, parts=1, bias=bias)  # of its h
-        self.syntactic_output = OutOfHeads(d_model, bias)
-        self.semantic_output = OutOfHeads(d_model, bias)
+        self.selection = HardSelection(temperature, straight_through)
+        self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
+        self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)  # of the memory's g: keys, values
+        self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of its h
+        self.syntactic_output = OutputProjection(d_model, bias)
+        self.semantic_output = OutputProjection(d_model, bias)
 
     def forward(
         self,
@@ -143,7 +141,7 @@ class CrossTwoStreamAttention(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Streams:
-        """A whole sequence (B, T, d) of streams, a memory (B, S, d). Cost: O(T S d + (T + S) d^2) for each."""
+        """Process sequences (B, T, d) and memories (B, S, d). Cost: O(T S d + (T + S) d^2) each."""
         return self.attend(x, memory, lengths, memory_lengths)[0]
 
     def attend(
@@ -153,22 +151,26 @@ class CrossTwoStreamAttention(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Streams, Float[Tensor, "batch heads time source"]]:
-        """What ``forward`` gives, and the weights of the semantic stream: a draw in training, one-hot in evaluation."""
-        keys, values, contents = self._of_memory(memory, memory_lengths)
-        lookup = self._lookup(without_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
-        hard, weights = self.choice.read_with_weights(lookup, contents, self.training)
-        return self._outputs(lookup.soft(values), hard).map(lambda stream: without_padding(stream, lengths)), weights
+        """Return both outputs and the weights of the semantic stream: a sample in training, one-hot in evaluation."""
+        keys, values, contents = self._project_memory(memory, memory_lengths)
+        inputs = self._attention_inputs(mask_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
+        hard, weights = self.selection.attend_with_weights(inputs, contents, self.training)
+        return self._outputs(inputs.softmax_attention(values), hard).map(
+            lambda stream: mask_padding(stream, lengths)
+        ), weights
 
-    def initial_state(self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None) -> StoredMemory:
-        """The keys, values and contents of the memory. Cost: O(S d^2) for each."""
-        return StoredMemory.of(self._of_memory(memory, memory_lengths), memory_lengths)
+    def initial_state(
+        self, memory: Streams, memory_lengths: Int[Tensor, " batch"] | None = None
+    ) -> CrossAttentionCache:
+        """Project the memory to keys and values of g and values of h. Cost: O(S d^2) each."""
+        return CrossAttentionCache.from_tensors(self._project_memory(memory, memory_lengths), memory_lengths)
 
-    def step(self, x_t: Streams, state: StoredMemory) -> tuple[Streams, StoredMemory]:
-        """One more position (B, d). Cost: O(S d + d^2)."""
-        keys, values, contents = state.parts
-        lookup = self._lookup(x_t.syntactic[:, None], keys, None, state.lengths)
-        hard = self.choice.read(lookup, contents, self.training)
-        return self._outputs(lookup.soft(values), hard).map(lambda stream: stream[:, 0]), state
+    def step(self, x_t: Streams, state: CrossAttentionCache) -> tuple[Streams, CrossAttentionCache]:
+        """Process one position of both streams (B, d). Cost: O(S d + d^2)."""
+        keys, values, contents = state.tensors
+        inputs = self._attention_inputs(x_t.syntactic[:, None], keys, None, state.lengths)
+        hard = self.selection.attend(inputs, contents, self.training)
+        return self._outputs(inputs.softmax_attention(values), hard).map(lambda stream: stream[:, 0]), state
 
     @torch.no_grad()
     def explain(
@@ -178,25 +180,22 @@ class CrossTwoStreamAttention(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Explanation:
-        """Where every head of h looks in evaluation, and with what weights g does."""
-        keys, _, contents = self._of_memory(memory, memory_lengths)
-        lookup = self._lookup(without_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
-        return self.choice.explain(lookup, contents)
+        """Return the position that each head of h selects in evaluation, and the weights of g."""
+        keys, _, contents = self._project_memory(memory, memory_lengths)
+        inputs = self._attention_inputs(mask_padding(x.syntactic, lengths), keys, lengths, memory_lengths)
+        return self.selection.explain(inputs, contents)
 
-    def fully_connected(self) -> list[Tensor]:
-        """None: these projections are initialised like everything else."""
-        return []
-
-    def _of_memory(self, memory: Streams, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values of g, contents of h."""
-        keys, values = self.memory(without_padding(memory.syntactic, lengths))
-        (contents,) = self.content(without_padding(memory.semantic, lengths))
+    def _project_memory(self, memory: Streams, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        keys, values = self.memory(mask_padding(memory.syntactic, lengths))
+        (contents,) = self.content(mask_padding(memory.semantic, lengths))
         return keys, values, contents
 
-    def _lookup(self, g: Tensor, keys: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None) -> Lookup:
+    def _attention_inputs(
+        self, g: Tensor, keys: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
+    ) -> AttentionInputs:
         (query,) = self.query(g)
-        end = memory_end(lengths, memory_lengths, keys.shape[2])
-        return Lookup(query, keys, lengths=lengths, memory_lengths=end)
+        end = full_memory_lengths(lengths, memory_lengths, keys.shape[2])
+        return AttentionInputs(query, keys, lengths=lengths, memory_lengths=end)
 
     def _outputs(self, soft: Tensor, hard: Tensor) -> Streams:
         return Streams(self.syntactic_output(soft), self.semantic_output(hard))

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from structattn.attention import XavierInitialized
 from structattn.models.block import Block
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
@@ -65,10 +66,11 @@ def _draw_uniform(model: nn.Module, scale: float) -> None:
 def _draw_stacks(block: Block) -> None:
     """Xavier's rule for stack attention, and for the feed-forward maps where it stands in self-attention's place."""
     for sublayer in (block.attention, block.stack):
-        matrices = [] if sublayer is None else sublayer.layer.fully_connected()
-        for matrix in matrices:
+        if sublayer is None or not isinstance(sublayer.layer, XavierInitialized):
+            continue
+        for matrix in sublayer.layer.xavier_matrices():
             nn.init.xavier_uniform_(matrix)
-        if matrices and sublayer is block.attention and block.feedforward is not None:
+        if sublayer is block.attention and block.feedforward is not None:
             _draw_map(block.feedforward.layer.hidden, math.sqrt(2))
             _draw_map(block.feedforward.layer.output)
 

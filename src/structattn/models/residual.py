@@ -45,7 +45,7 @@ class Residual(nn.Module):
         return self._added(x, self.layer(self._entering(x), *seen))
 
     def attend(self, x: Vectors, *seen: Seen) -> tuple[Vectors, Tensor | None]:
-        """What ``forward`` gives, and the weights with which f read, where it hands them out (``WeighingLayer``)."""
+        """What ``forward`` gives, and the weights with which f read, where it hands them out (``AttendingLayer``)."""
         if not hasattr(self.layer, "attend"):
             return self(x, *seen), None
         y, weights = self.layer.attend(self._entering(x), *seen)

@@ -17,7 +17,7 @@ def test_each_position_has_its_own_row():
 def test_they_end_somewhere():
     positions = LearnedPositions(4, max_positions=9)
     assert positions(9, 0).shape == (0, 4)
-    with pytest.raises(ValueError, match="a sequence of 10 positions; the 9 learned ones do not reach so far"):
+    with pytest.raises(ValueError, match="the sequence has 10 positions; the model has 9 learned positions"):
         positions(8, 2)
     with pytest.raises(ValueError, match="max_positions=0"):
         LearnedPositions(4, max_positions=0)

@@ -69,8 +69,8 @@ def score_of_a_pair(positions, q, k, head, t, s):
         distance = abs(t - s) - (0.5 if positions.variant == "shifted" and s < t else 0)
         return q @ k / math.sqrt(SIZE) - slope * distance
     rows = slice(head * SIZE, (head + 1) * SIZE)
-    offset = positions.projection.weight[rows] @ waves(t - s, HEADS * SIZE, positions.waves.base)
-    u, v = positions.content[head, 0], positions.offset[head, 0]
+    offset = positions.projection.weight[rows] @ waves(t - s, HEADS * SIZE, positions.sinusoids.base)
+    u, v = positions.content_bias[head, 0], positions.offset_bias[head, 0]
     return ((q + u) @ k + (q + v) @ offset) / math.sqrt(SIZE)
 
 
@@ -159,14 +159,14 @@ def test_the_shifted_matrix():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RotaryPositions(3), "size=3; expected an even one"),
+        (lambda: RotaryPositions(3), "size=3; expected an even head size"),
         (lambda: RotaryPositions(4, layout="thirds"), "layout='thirds'"),
-        (lambda: RotaryPositions(6)(*vectors(2, 2), 0), "heads of size 4; these rotary positions were made for 6"),
+        (lambda: RotaryPositions(6)(*vectors(2, 2), 0), "the heads have size 4; expected 6"),
         (lambda: AlibiPositions(0), "num_heads=0"),
         (lambda: AlibiPositions(4, variant="steep"), "variant='steep'"),
-        (lambda: AlibiPositions(4)(*vectors(2, 2), 0), "3 heads; these biases were made for 4"),
-        (lambda: RelativePositions(7, 2), "2 heads do not divide the width 7"),
-        (lambda: RelativePositions(8, 2)(*vectors(2, 2), 0), "3 heads of size 4; these positions were made for 2 of 4"),
+        (lambda: AlibiPositions(4)(*vectors(2, 2), 0), "the query has 3 heads; expected 4"),
+        (lambda: RelativePositions(7, 2), "2 heads do not divide d_model=7"),
+        (lambda: RelativePositions(8, 2)(*vectors(2, 2), 0), "the query has 3 heads of size 4; expected 2 of size 4"),
     ],
 )
 def test_refusals(make, message):

@@ -64,7 +64,7 @@ def test_backward_counts_from_the_length_down_to_one():
 
 
 def test_backward_cannot_go_step_by_step():
-    with pytest.raises(ValueError, match=r"position 3 needs its total length.*cannot go step by step"):
+    with pytest.raises(ValueError, match=r"position 3 needs the total length.*cannot go step by step"):
         SinusoidalPositions(6, direction="backward")(3, 1)
 
 

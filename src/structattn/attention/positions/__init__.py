@@ -1,12 +1,20 @@
-"""What tells a layer where it is. A model without positions is given None.
+"""Positional encodings.
 
-Added to the embeddings: ``positions(first, count)`` gives (count, d). Acting on the scores of attention:
-``ScorePositions``.
+Added to embeddings, by ``positions(first, count)`` -> (count, d):
+
+- ``SinusoidalPositions``: fixed sines and cosines (Vaswani et al. 2017)
+- ``LearnedPositions``: one learned vector per position
+
+Applied to attention scores, as ``ScorePositions``:
+
+- ``AlibiPositions``: a bias that is linear in the distance (Press et al. 2022)
+- ``RelativePositions``: learned scores of offsets (Dai et al. 2019)
+- ``RotaryPositions``: rotated queries and keys (Su et al. 2021)
 """
 
 from structattn.attention.positions.alibi import AlibiPositions
-from structattn.attention.positions.contract import ScorePositions
 from structattn.attention.positions.learned import LearnedPositions
+from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.positions.relative import RelativePositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.attention.positions.sinusoidal import SinusoidalPositions

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 
 
 class AlibiPositions(nn.Module):
-    """Each head's scores fall linearly with the distance of query and key (Press et al. 2022, section 3).
+    """A bias that decreases linearly with the distance between query and key (Press et al. 2022, section 3).
 
-    bias[t, s] = -m_h |t - s| for the query at t and the key at s, after the scaling of the products. With H a power of
-    two, the slopes m_h are 2^(-8 / H), 2^(-16 / H), .., 2^-8; otherwise those of the power of two below it, and then
-    every second one of the power of two above. No parameters.
+    bias[t, s] = -m_h |t - s| for the query at t and the key at s, added to the scaled products. If H is a power of two,
+    the slopes m_h are 2^(-8 / H), 2^(-16 / H), .., 2^-8; otherwise those of the next lower power of two, followed by
+    every second one of the next higher. No parameters.
 
     Args:
         num_heads: H.
-        variant: "textbook" as above; "shifted" as in the code of Li et al. (2024), where a key before its query gets
-            m_h (1 / 2 - (t - s)), so that of two keys at the same distance the earlier one is preferred.
+        variant: "textbook" as above; "shifted" as in the code of Li et al. (2024), where keys offset their query get
+            m_h (1 / 2 - (t - s)), so that of two keys at the same distance the earlier one scores higher.
     """
 
     slopes: Tensor
@@ -34,20 +34,20 @@ class AlibiPositions(nn.Module):
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, Float[Tensor, "1 heads time source"]]:
-        """Query and key as they are, and the bias. Cost: O(H * T * S)."""
+        """Return query, key and the bias. Cost: O(H * T * S)."""
         if query.shape[1] != self.slopes.shape[0]:
-            raise ValueError(f"{query.shape[1]} heads; these biases were made for {self.slopes.shape[0]}")
+            raise ValueError(f"the query has {query.shape[1]} heads; expected {self.slopes.shape[0]}")
         time = torch.arange(first, first + query.shape[2], device=query.device)[:, None]
-        before = time - torch.arange(key.shape[2], device=query.device)
-        distance = before.abs().to(torch.promote_types(query.dtype, torch.float32))
+        offset = time - torch.arange(key.shape[2], device=query.device)
+        distance = offset.abs().to(torch.promote_types(query.dtype, torch.float32))
         if self.variant == "shifted":
-            distance = torch.where(before > 0, distance - 0.5, distance)
+            distance = torch.where(offset > 0, distance - 0.5, distance)
         slopes = self.slopes.to(query.device, distance.dtype)[:, None, None]
         return query, key, (-slopes * distance)[None].to(query.dtype)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:
-    """m_1 to m_H in float64."""
+    """Return the slopes m_1 to m_H in float64."""
     below = 2 ** (num_heads.bit_length() - 1)
     slopes = _geometric(below)
     return torch.cat([slopes, _geometric(2 * below)[::2][: num_heads - below]])

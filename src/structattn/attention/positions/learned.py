@@ -1,4 +1,4 @@
-"""Learned positions."""
+"""Learned absolute positions."""
 
 import torch
 from jaxtyping import Float
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class LearnedPositions(nn.Module):
-    """A vector for each position, learned like any other parameter and drawn from N(0, 0.02^2) at first.
+    """A learned vector for each position, initialised from N(0, 0.02^2).
 
     Args:
         d_model: d.
-        max_positions: how many positions there are; a longer sequence is refused.
+        max_positions: the number of positions; longer sequences raise an error.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -21,17 +21,17 @@ class LearnedPositions(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """How many there are."""
+        """The number of positions."""
         return self.table.shape[0]
 
     def forward(self, first: int, count: int) -> Float[Tensor, "count d_model"]:
-        """What to add to positions ``first`` to ``first + count - 1``, counted from 0.
+        """Return the vectors of positions ``first`` to ``first + count - 1``, counted from 0.
 
         Raises:
-            ValueError: there are not so many.
+            ValueError: there are fewer positions.
         """
         if first + count > self.max_positions:
             raise ValueError(
-                f"a sequence of {first + count} positions; the {self.max_positions} learned ones do not reach so far"
+                f"the sequence has {first + count} positions; the model has {self.max_positions} learned positions"
             )
         return self.table[first : first + count]

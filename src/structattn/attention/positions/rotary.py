@@ -6,42 +6,41 @@ from torch import Tensor, nn
 
 from structattn.attention.positions.sinusoidal import Layout
 
-_ROWS_KEPT = 1024
+_NUM_CACHED_POSITIONS = 1024
 
 
 class RotaryPositions(nn.Module):
-    """Queries and keys are turned by angles that grow with their positions (Su et al. 2021, section 3.2).
+    """Rotate queries and keys by angles proportional to their positions (Su et al. 2021, section 3.2).
 
-    Pair i of the components of the vector at position t, read as a point of the plane, is turned by the angle
-    t * base^(-2i / D). A product q'_t . k'_s then depends on t - s only. No parameters; angles in float64, products in
-    float32 or better.
+    Pair i of the components of the vector at position t is rotated by the angle t * base^(-2i / D), so that the product
+    q'_t . k'_s depends on t - s only. No parameters; angles are computed in float64, products in float32 or better.
 
     Args:
         size: D, the size of a head; even.
         base: of the frequencies.
-        layout: pair i holds components 2i and 2i + 1 ("interleaved"), or i and i + D / 2 ("halves").
+        layout: pair i is components 2i and 2i + 1 ("interleaved"), or i and i + D / 2 ("halves").
     """
 
-    turns: Tensor
+    rotations: Tensor
 
     def __init__(self, size: int, base: float = 10000.0, layout: Layout = "interleaved") -> None:
         super().__init__()
         if size < 2 or size % 2:
-            raise ValueError(f"size={size}; expected an even one, because components are turned in pairs")
+            raise ValueError(f"size={size}; expected an even head size, because components are rotated in pairs")
         if layout not in ("interleaved", "halves"):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
         self.layout, self.base, self.size = layout, base, size
-        self.register_buffer("turns", _turns(0, _ROWS_KEPT, size, base), persistent=False)
+        self.register_buffer("rotations", _rotations(0, _NUM_CACHED_POSITIONS, size, base), persistent=False)
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int
     ) -> tuple[Tensor, Tensor, None]:
-        """The query and the key turned; no bias. Cost: O(B * H * (T + S) * D)."""
-        return self._turned(query, first), self._turned(key, 0), None
+        """Return the rotated query and key, and no bias. Cost: O(B * H * (T + S) * D)."""
+        return self._rotate(query, first), self._rotate(key, 0), None
 
-    def _turned(self, x: Tensor, first: int) -> Tensor:
+    def _rotate(self, x: Tensor, first: int) -> Tensor:
         if x.shape[-1] != self.size:
-            raise ValueError(f"heads of size {x.shape[-1]}; these rotary positions were made for {self.size}")
+            raise ValueError(f"the heads have size {x.shape[-1]}; expected {self.size}")
         axis = -1 if self.layout == "interleaved" else -2
         pairs = (self.size // 2, 2) if axis == -1 else (2, self.size // 2)
         a, b = x.reshape(*x.shape[:-1], *pairs).unbind(axis)
@@ -50,13 +49,13 @@ class RotaryPositions(nn.Module):
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=axis).flatten(-2).to(x.dtype)
 
     def _rows(self, first: int, count: int) -> Tensor:
-        if first + count <= _ROWS_KEPT:
-            return self.turns[:, first : first + count]
-        return _turns(first, count, self.size, self.base)
+        if first + count <= _NUM_CACHED_POSITIONS:
+            return self.rotations[:, first : first + count]
+        return _rotations(first, count, self.size, self.base)
 
 
-def _turns(first: int, count: int, size: int, base: float) -> Float[Tensor, "2 count pair"]:
-    """Cosines and sines of the angles at positions ``first`` to ``first + count - 1``, in float64."""
+def _rotations(first: int, count: int, size: int, base: float) -> Float[Tensor, "2 count pair"]:
+    """Return cosines and sines of the angles at positions ``first`` to ``first + count - 1``, in float64."""
     exponents = torch.arange(0, size, 2, dtype=torch.float64) / size
     angles = torch.arange(first, first + count, dtype=torch.float64)[:, None] * base**-exponents
     return torch.stack([torch.cos(angles), torch.sin(angles)])

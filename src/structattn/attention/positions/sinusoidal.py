@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 Layout = Literal["interleaved", "halves"]
 
-_ROWS_KEPT = 1024
+_NUM_CACHED_POSITIONS = 1024
 
 
 def sinusoidal_positions(
@@ -20,11 +20,11 @@ def sinusoidal_positions(
     base: float = 10000.0,
     denominator: Literal["d", "d-2"] = "d",
 ) -> Float[Tensor, "count d_model"]:
-    """Rows ``first`` to ``first + count - 1`` of the table of Vaswani et al. (2017), section 3.5, in float32.
+    """Return positions ``first`` to ``first + count - 1`` of Vaswani et al. (2017), section 3.5, in float32.
 
     P[t, 2i] = sin(t / base^(2i / d)), P[t, 2i + 1] = cos(t / base^(2i / d)), positions counted from 0; computed in
-    float64. Laid out in halves, all sines stand before all cosines; where d is odd the last cosine is left out. Cost:
-    O(count * width).
+    float64. With layout "halves" all sines precede all cosines; if d is odd the last cosine is left out. Cost:
+    O(count * d).
     """
     time = torch.arange(first, first + count, dtype=torch.float64)[:, None]
     slowest = d_model if denominator == "d" else max(d_model - 2, 1)
@@ -35,18 +35,18 @@ def sinusoidal_positions(
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positions, the first 1,024 of them kept; later ones are computed when asked for.
+    """Sinusoidal positions. The first 1,024 are precomputed, later ones on demand.
 
-    The defaults are those of Vaswani et al. (2017), section 3.5. Others in use: layout "halves" with denominator "d-2"
+    The defaults are those of Vaswani et al. (2017), section 3.5. Other variants: layout "halves" with denominator "d-2"
     (tensor2tensor); layout "halves" with base 256 and direction "backward" (the code of Li et al. 2024).
 
     Args:
         d_model: d.
-        layout: sine and cosine of a frequency side by side, or all sines before all cosines.
-        base: the wave lengths run from 2 pi to about 2 pi times this.
-        denominator: of the exponent 2i / d; with "d-2" the last wave length is exactly 2 pi times ``base``.
-        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L counts the
-            padding, too, so that positions can be told only once the whole sequence is there.
+        layout: sine and cosine of a frequency side by side ("interleaved"), or all sines first ("halves").
+        base: the wavelengths range from 2 pi to about 2 pi times this.
+        denominator: of the exponent 2i / d; with "d-2" the last wavelength is exactly 2 pi times ``base``.
+        direction: "forward" numbers positions 0, 1, ..; "backward" numbers them L, L - 1, .., 1, where L includes
+            padding, so that positions are known for whole sequences only.
     """
 
     table: Tensor
@@ -65,32 +65,31 @@ class SinusoidalPositions(nn.Module):
         if not 0 < base < math.inf:
             raise ValueError(f"base={base}; expected 0 < base < inf")
         self.layout, self.base, self.denominator, self.direction = layout, base, denominator, direction
-        self.register_buffer("table", self._computed(0, _ROWS_KEPT, d_model), persistent=False)
+        self.register_buffer("table", self._computed(0, _NUM_CACHED_POSITIONS, d_model), persistent=False)
 
     def forward(self, first: int, count: int, total: int | None = None) -> Float[Tensor, "count d_model"]:
-        """What to add to positions ``first`` to ``first + count - 1``, on the device and in the dtype of the module.
+        """Return positions ``first`` to ``first + count - 1``, with the device and dtype of the module.
 
         Args:
-            first: the first position, counted from 0 at the start whatever the direction.
-            count: how many.
-            total: L, which only the direction "backward" needs; left out, a sequence that begins at 0 is whole.
+            first: the first position, counted from 0 at the start of the sequence in either direction.
+            count: the number of positions.
+            total: L, needed for "backward" only; None: the sequence ends after these positions.
 
         Raises:
-            ValueError: the direction is "backward" and positions beyond the first piece are asked for without
-                ``total``, as happens step by step.
+            ValueError: the direction is "backward", ``first`` is not 0 and ``total`` is None, as in incremental steps.
         """
         if self.direction == "forward":
             return self._rows(first, count)
         if total is None and first > 0:
             raise ValueError(
-                f"direction='backward' counts from the end of the whole sequence: position {first} needs its total "
-                "length, and a model with such positions cannot go step by step"
+                f"direction='backward' counts positions from the end: position {first} needs the total length, so a "
+                "model with such positions cannot go step by step"
             )
         end = (count if total is None else total) - first
         return self._rows(end - count + 1, count).flip(0)
 
     def _rows(self, first: int, count: int) -> Tensor:
-        if first + count <= _ROWS_KEPT:
+        if first + count <= _NUM_CACHED_POSITIONS:
             return self.table[first : first + count]
         return self._computed(first, count, self.table.shape[1]).to(self.table)
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.padding import without_padding
+from structattn.attention.padding import mask_padding
 from structattn.operators import (
     NondeterministicStackState,
     nondeterministic_stack,
@@ -24,9 +24,9 @@ from structattn.operators.nondeterministic_stack.arguments import checked_window
 class NondeterministicStackAttention(nn.Module):
     """y_t = W_y r_t, where r_t is a nondeterministic stack's reading (DuSell & Chiang 2024, section 5, (17) to (20)).
 
-    W_a x_t gives the logarithms of the weights of all transitions, v_t = sigmoid(W_v x_t) the vector to push, and
-    v_0 = sigmoid(w_v) lies at the bottom. The reading holds the expected top vector for each state and top symbol:
-    |Q| |S| m numbers, state major, then symbol, then vector. No map has a bias: d (A + m + |Q| |S| m) + m parameters
+    W_a x_t are the log-weights of all transitions, v_t = sigmoid(W_v x_t) is the pushed vector, and v_0 = sigmoid(w_v)
+    is the bottom vector. The reading is the expected top vector for each state and top symbol: |Q| |S| m numbers, state
+    major, then symbol, then vector. No projection has a bias: d (A + m + |Q| |S| m) + m parameters
     with A = |Q|^2 |S| (2 |S| + 1) transitions, laid out for each (q, x) as push (r, y), replace (r, y), pop (r).
 
     Args:
@@ -34,8 +34,8 @@ class NondeterministicStackAttention(nn.Module):
         num_states: |Q|.
         stack_alphabet_size: |S|, the bottom symbol included.
         stack_embedding_size: m, the size of a stack vector.
-        pushed_activation: what makes v_t out of W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
-        window: how many steps after its push an item can still be popped; None: for ever, as in the paper.
+        pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
+        window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class NondeterministicStackAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """A whole sequence. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, and the projections."""
-        logits, values = self._logits_and_values(without_padding(x, lengths))
+        """Process whole sequences. Cost: O(T^3 |Q|^3 |S|), or O(T D^2 |Q|^3 |S|) with a window D, plus projections."""
+        logits, values = self._logits_and_values(mask_padding(x, lengths))
         transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
         readings = nondeterministic_stack(*transitions, values, bottom, lengths=lengths, window=self.window)
-        return without_padding(self.output(readings.flatten(2)), lengths)
+        return mask_padding(self.output(readings.flatten(2)), lengths)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> NondeterministicStackState:
-        """No steps yet. Steps can be traced (`torch.export`) from a state of ``implementation="reference"``."""
+        """Return the state before the first step; with ``implementation="reference"`` steps support `torch.export`."""
         bottom = torch.sigmoid(self.bottom)
         sizes = self.num_states, self.stack_alphabet_size
         return nondeterministic_stack_initial_state(
@@ -79,7 +79,7 @@ class NondeterministicStackAttention(nn.Module):
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: NondeterministicStackState
     ) -> tuple[Float[Tensor, "batch d_model"], NondeterministicStackState]:
-        """One more position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
+        """Process one position. Cost: O(t^2 |Q|^3 |S|) for step t, or O(D^2 |Q|^3 |S|) with a window D."""
         logits, values = self._logits_and_values(x_t)
         reading, state = nondeterministic_stack_step(*self._transitions(logits), values, state)
         return self.output(reading.flatten(1)), state
@@ -88,8 +88,8 @@ class NondeterministicStackAttention(nn.Module):
     def explain(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
-        """How much of the bottom vector and of each pushed vector is read, the actions, and the heaviest run."""
-        transitions = self._transitions(self._logits_and_values(without_padding(x, lengths))[0])
+        """Return the weights of the bottom vector and the pushed vectors, the actions, and the highest-weighted run."""
+        transitions = self._transitions(self._logits_and_values(mask_padding(x, lengths))[0])
         weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=self.window)
         posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=self.window)
         run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=self.window)
@@ -99,8 +99,8 @@ class NondeterministicStackAttention(nn.Module):
         }
         return Explanation("nondeterministic", weights.sum((2, 3))[:, None], first_source=1, details=details)
 
-    def fully_connected(self) -> list[Tensor]:
-        """W_a, W_v, W_y."""
+    def xavier_matrices(self) -> list[Tensor]:
+        """Return W_a, W_v and W_y."""
         return [*self.projection.weight.split_with_sizes(self.sizes), self.output.weight]
 
     def _logits_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class NondeterministicStackAttention(nn.Module):
         return logits, torch.sigmoid(values) if self.pushed_activation == "sigmoid" else torch.exp(values)
 
     def _transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Push and replace (..., Q, S, Q, S), pop (..., Q, S, Q), for logits of any batch."""
+        """Split logits into push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q)."""
         targets, sizes = self.num_states * self.stack_alphabet_size, (self.num_states, self.stack_alphabet_size)
         rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.num_states)
         push, replace, pop = rows.split_with_sizes([targets, targets, self.num_states], dim=-1)

@@ -8,32 +8,32 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.padding import without_padding
+from structattn.attention.padding import mask_padding
 from structattn.operators import superposition_stack, superposition_stack_weights
 from structattn.operators.superposition_stack import superposition_step
 
 
 @dataclass(frozen=True)
 class SuperpositionState:
-    """The stack after the steps so far, one row for each of them, the top first."""
+    """The stack so far, one row per step, top first."""
 
     stack: Float[Tensor, "batch rows vector"]
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "SuperpositionState":
-        """The states of some members of the batch, in a new order."""
+        """Return the states of some members of the batch, in the given order."""
         return SuperpositionState(self.stack.index_select(0, indices))
 
 
 class SuperpositionStackAttention(nn.Module):
     """y_t = W_y r_t, where r_t is the top of a superposition stack (DuSell & Chiang 2024, section 5, (17) to (20)).
 
-    a_t = softmax(W_a x_t) gives the probabilities of push, no-op and pop, v_t = sigmoid(W_v x_t) the vector to push.
-    No map has a bias: 3 d + 2 d m parameters.
+    a_t = softmax(W_a x_t) are the probabilities of push, no-op and pop; v_t = sigmoid(W_v x_t) is the pushed vector.
+    No projection has a bias: 3 d + 2 d m parameters.
 
     Args:
         d_model: d.
         stack_embedding_size: m, the size of a stack vector.
-        pushed_activation: what makes v_t out of W_v x_t: "sigmoid" as in the paper, or "none" as in its code.
+        pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "none" as in its code.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class SuperpositionStackAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time d_model"]:
-        """A whole sequence. Cost: O(T^2 m + T d m) for each."""
-        actions, values = self._actions_and_values(without_padding(x, lengths))
+        """Process whole sequences. Cost: O(T^2 m + T d m) each."""
+        actions, values = self._actions_and_values(mask_padding(x, lengths))
         y: Tensor = self.output(superposition_stack(actions, values, lengths=lengths))
-        return without_padding(y, lengths)
+        return mask_padding(y, lengths)
 
     def initial_state(self, batch_size: int) -> SuperpositionState:
-        """The empty stack."""
+        """Return the empty stack."""
         return SuperpositionState(self.projection.weight.new_zeros(batch_size, 0, self.sizes[1]))
 
     def step(
         self, x_t: Float[Tensor, "batch d_model"], state: SuperpositionState
     ) -> tuple[Float[Tensor, "batch d_model"], SuperpositionState]:
-        """One more position. Cost: O(t m + d m) for step t, because any row may come back to the top."""
+        """Process one position. Cost: O(t m + d m) for step t, because any row can return to the top."""
         action, value = self._actions_and_values(x_t)
         state = SuperpositionState(superposition_step(state.stack, action, value))
         return self.output(state.stack[:, 0]), state
@@ -71,13 +71,13 @@ class SuperpositionStackAttention(nn.Module):
     def explain(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Explanation:
-        """How much of each pushed vector is read, and the actions."""
-        actions, _ = self._actions_and_values(without_padding(x, lengths))
+        """Return the weights of the pushed vectors, and the actions."""
+        actions, _ = self._actions_and_values(mask_padding(x, lengths))
         weights = superposition_stack_weights(actions, lengths=lengths)[:, None]
-        return Explanation("superposition", weights, details={"actions": without_padding(actions, lengths)})
+        return Explanation("superposition", weights, details={"actions": mask_padding(actions, lengths)})
 
-    def fully_connected(self) -> list[Tensor]:
-        """W_a, W_v, W_y."""
+    def xavier_matrices(self) -> list[Tensor]:
+        """Return W_a, W_v and W_y."""
         return [*self.projection.weight.split_with_sizes(self.sizes), self.output.weight]
 
     def _actions_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
-from structattn.attention.padding import without_padding
+from structattn.attention.padding import mask_padding
 from structattn.operators import (
     RecurrentStack,
     nondeterministic_stack_best_run,
@@ -27,10 +27,10 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
     """
     match stack.name:
         case "superposition":
-            shares = without_padding(torch.softmax(actions, -1), lengths)
+            shares = mask_padding(torch.softmax(actions, -1), lengths)
             weights, details = superposition_stack_weights(shares, lengths=lengths), {"actions": shares}
         case "stratified":
-            shares = without_padding(torch.sigmoid(actions), lengths)
+            shares = mask_padding(torch.sigmoid(actions), lengths)
             weights, details = stratified_stack_weights(shares, lengths=lengths), {"actions": shares}
         case "nondeterministic":
             weights, details = _runs(stack, actions, lengths)
@@ -43,7 +43,7 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
 
 def _runs(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
     """Weights over positions; the posteriors of the actions and the heaviest run."""
-    transitions = stack.transitions(without_padding(actions, lengths))
+    transitions = stack.transitions(mask_padding(actions, lengths))
     weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=stack.window).sum((2, 3))
     posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=stack.window)
     run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=stack.window)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from structattn.attention.padding import without_padding
+from structattn.attention.padding import mask_padding
 from structattn.models.lstm import autocast_lacks_lstm
 from structattn.operators import (
     RecurrentStack,
@@ -57,8 +57,8 @@ class Recurrence(nn.Module):
     ) -> Float[Tensor, "batch time units"]:
         """A whole sequence. Cost: O(T G (I + U + R)), and what the stack costs."""
         if self.stack is None or self.heads is None:
-            return without_padding(self._fused(without_padding(x, lengths)), lengths)
-        gates = self.input(without_padding(x, lengths))
+            return mask_padding(self._fused(mask_padding(x, lengths)), lengths)
+        gates = self.input(mask_padding(x, lengths))
         maps = self.recurrent.weight, self.heads.weight, self.heads.bias
         bottom, choice = self._bottom_vector(), self.implementation
         return stack_rnn(gates, *maps, bottom, cell=self.cell, stack=self.stack, lengths=lengths, implementation=choice)

@@ -1,28 +1,28 @@
-"""Linear maps into the heads of an attention layer and out of them."""
+"""Linear projections into and out of attention heads."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 
 def head_size(d_model: int, num_heads: int) -> int:
-    """The size of one head, d / H.
+    """Return the size of one head, d / H.
 
     Raises:
         ValueError: H does not divide d.
     """
     if num_heads < 1 or d_model % num_heads:
-        raise ValueError(f"{num_heads} heads do not divide the width {d_model}")
+        raise ValueError(f"{num_heads} heads do not divide d_model={d_model}")
     return d_model // num_heads
 
 
-class IntoHeads(nn.Linear):
-    """One linear map for several things that each head needs: queries, keys, values, or some of them.
+class InputProjection(nn.Linear):
+    """One linear projection that computes several tensors for each head: queries, keys, values, or some of them.
 
     Args:
         d_model: d.
         num_heads: H, which must divide d.
-        parts: how many things; the map has ``parts`` * d outputs.
-        bias: whether it has one.
+        parts: the number of tensors; the projection has ``parts`` * d outputs.
+        bias: whether it has a bias.
     """
 
     def __init__(self, d_model: int, num_heads: int, parts: int, bias: bool = True) -> None:
@@ -30,16 +30,16 @@ class IntoHeads(nn.Linear):
         super().__init__(d_model, parts * d_model, bias)
         self.num_heads, self.parts = num_heads, parts
 
-    def forward(  # type: ignore[override]  # one tensor for each part
+    def forward(  # type: ignore[override]  # returns a tuple
         self, x: Float[Tensor, "batch time d_model"]
     ) -> tuple[Float[Tensor, "batch heads time size"], ...]:
-        """As many tensors as there are parts, in their order."""
+        """Return the ``parts`` tensors."""
         packed = super().forward(x).view(*x.shape[:2], self.parts, self.num_heads, self.size)
         return packed.permute(2, 0, 3, 1, 4).unbind(0)
 
 
-class OutOfHeads(nn.Linear):
-    """What the heads read, side by side, mapped to the layer's output: W_O concat(r_1, .., r_H) + b.
+class OutputProjection(nn.Linear):
+    """Concatenates the outputs of all heads and projects them: W_O concat(o_1, .., o_H) + b.
 
     Args:
         d_model: d.
@@ -49,6 +49,6 @@ class OutOfHeads(nn.Linear):
     def __init__(self, d_model: int, bias: bool = True) -> None:
         super().__init__(d_model, d_model, bias)
 
-    def forward(self, readings: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
-        """The output for the readings of all heads."""
-        return super().forward(readings.transpose(1, 2).flatten(2))
+    def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
+        """Return the layer's output."""
+        return super().forward(outputs.transpose(1, 2).flatten(2))
