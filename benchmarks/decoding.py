@@ -97,7 +97,8 @@ class Naive:
         read = torch.cat([state.tokens, tokens[:, None]], 1)
         model = self.model
         x = model.decoder(model.target(read), None, state.memory, state.lengths)[:, -1]
-        return torch.nn.functional.linear(x, model.target.class_rows()), PrefixState(state.memory, state.lengths, read)
+        logits = torch.nn.functional.linear(x, model.target.class_embeddings())
+        return logits, PrefixState(state.memory, state.lengths, read)
 
 
 def with_states(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:

@@ -107,7 +107,9 @@ def test_copied_words_have_the_greatest_attention_weight(names, prepared):
     rare, hypothesis = character_table(speller, ["xabc", "xcb"]), Hypothesis((3, 5, 3, 3, 2), -1.0, -1.0)
     sources = EncodedSources(((source, rare),), torch.tensor([4]), [line.split()])
     (found,) = UnknownWords((model,), sources, [0], [hypothesis]).copied()
-    weights = last_cross_attention(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), rare=rare).decoder)[0, :, :3]
+    weights = last_cross_attention(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), oov_spellings=rare).decoder)[
+        0, :, :3
+    ]
     expected = [line.split()[int(weights[place].argmax())] for place in (0, 2, 3)]
     assert found == expected
     known, copied = prepared.sides.target.vocabulary.symbols, 0

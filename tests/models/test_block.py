@@ -98,7 +98,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="norm='both'; expected 'pre' or 'post'"):
         Block(WIDTH, norm="both")
     across = block(cross=CrossSoftmaxAttention(WIDTH, 2))
-    with pytest.raises(ValueError, match="attends to a memory"):
+    with pytest.raises(ValueError, match="expected a memory"):
         across(examples())
-    with pytest.raises(ValueError, match="attends to a memory"):
+    with pytest.raises(ValueError, match="expected a memory"):
         across.initial_state(2)

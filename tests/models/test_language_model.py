@@ -40,7 +40,7 @@ def test_step_by_step_equals_the_whole(settings):
         ids, whole, state = ids[order], whole[order], state.select(order)
 
 
-def test_padding_changes_empty():
+def test_padding_changes_nothing():
     lm, ids = model(), tokens()
     lengths = torch.tensor([6, 2, 4])
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)

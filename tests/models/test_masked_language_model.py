@@ -19,7 +19,7 @@ def model(tied=False):
             stack=SuperpositionStackAttention(WIDTH, 3),
         ),
     ]
-    embedding = Embedding(VOCABULARY, WIDTH, whole=True, masks=1)
+    embedding = Embedding(VOCABULARY, WIDTH, full_table=True, num_mask_tokens=1)
     output = None if tied else torch.nn.Linear(WIDTH, VOCABULARY - 2)
     return MaskedLanguageModel(embedding, Layers(blocks, torch.nn.LayerNorm(WIDTH)), output).double().eval()
 
@@ -49,7 +49,7 @@ def test_later_tokens_matter():
     assert not torch.allclose(lm(ids)[:, 0], lm(changed)[:, 0])
 
 
-def test_padding_changes_empty():
+def test_padding_changes_nothing():
     lm, ids, lengths = model(), tokens(), torch.tensor([6, 2, 4])
     together = lm(torch.where(torch.arange(6) < lengths[:, None], ids, 0), lengths)
     for b, length in enumerate(lengths.tolist()):
@@ -60,8 +60,8 @@ def test_the_mask_has_a_row_and_no_class():
     lm = model(tied=True)
     assert lm.mask == VOCABULARY
     assert lm.embedding.table.num_embeddings == VOCABULARY + 1
-    assert lm.embedding.class_rows().shape == (VOCABULARY - 2, WIDTH)
-    assert torch.equal(lm.embedding.class_rows()[0], lm.embedding.table.weight[2])
+    assert lm.embedding.class_embeddings().shape == (VOCABULARY - 2, WIDTH)
+    assert torch.equal(lm.embedding.class_embeddings()[0], lm.embedding.table.weight[2])
 
 
 @pytest.mark.shapes

@@ -194,7 +194,7 @@ def test_a_language_model_predicts_from_the_chosen_words_alone():
 
 def test_each_stream_has_a_table_and_the_semantic_one_serves_as_output():
     model = language_model()
-    assert torch.equal(model.embedding.class_rows(), model.embedding.semantic.table.weight)
-    one = model.embedding.one(torch.tensor([4, 5]), 3)
+    assert torch.equal(model.embedding.class_embeddings(), model.embedding.semantic.table.weight)
+    one = model.embedding.embed_step(torch.tensor([4, 5]), 3)
     whole = model.embedding(torch.tensor([[4], [5]]), 3)
     assert all(torch.equal(a, b[:, 0]) for a, b in zip(one, whole, strict=True))

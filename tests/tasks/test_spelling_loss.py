@@ -62,8 +62,10 @@ def by_hand(model, prepared):
         ]
         target = target_side.encode(target_line)
         ids, inputs = torch.tensor([[*source, 2]]), torch.tensor([[1, *target]])
-        x = model.vectors(ids, inputs, rare=character_table(source_side.character_tokenizer, rare))
-        log_p = model(ids, inputs, rare=character_table(source_side.character_tokenizer, rare)).log_softmax(-1)[0]
+        x = model.hidden_states(ids, inputs, oov_spellings=character_table(source_side.character_tokenizer, rare))
+        log_p = model(ids, inputs, oov_spellings=character_table(source_side.character_tokenizer, rare)).log_softmax(
+            -1
+        )[0]
         words.append(-sum(log_p[t, token - 2] for t, token in enumerate([*target, 2])))
         nats = torch.zeros((), dtype=torch.float64)
         for t, (word, token) in enumerate(zip(target_line.split(), target, strict=True)):

@@ -52,7 +52,7 @@ def test_all_words_of_the_vocabulary_are_spelt(tmp_path, min_count):
     model = build_model_for(settings(TRANSFORMER).model, prepared)
     assert isinstance(model.embedding, SpelledEmbedding)
     special = 3 + (min_count == 2)
-    assert model.embedding.first_spelt == special
+    assert model.embedding.first_composed == special
     words = prepared.vocabulary.symbols[special:]
     assert (model.embedding.spellings != 0).sum(1).tolist() == [len(word) + 2 for word in words]
 

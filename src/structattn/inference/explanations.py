@@ -117,7 +117,7 @@ def _explain_pair(
     if target is None:
         batch = encoder.batch([pair]).to(_device(model))
         ids, rare = spelt_source(model, batch.source, batch.unknown_source_words)
-        limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
+        limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
         start = start_translation(model, ids, batch.source_lengths, rare)
         (found,) = greedy_search(model, start, limits)
         symbols = sides.target.vocabulary.symbols

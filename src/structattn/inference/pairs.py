@@ -38,12 +38,12 @@ class PairEncoder:
     @property
     def max_source_length(self) -> int | None:
         """The maximum number of source tokens, <eos> included; None: unbounded."""
-        return min((m.longest_source for m in self.models if m.longest_source is not None), default=None)
+        return min((m.max_source_positions for m in self.models if m.max_source_positions is not None), default=None)
 
     @property
     def max_target_length(self) -> int | None:
         """The maximum number of target tokens, <eos> included; None: unbounded."""
-        return min((m.longest_target for m in self.models if m.longest_target is not None), default=None)
+        return min((m.max_target_positions for m in self.models if m.max_target_positions is not None), default=None)
 
     def source_ids(self, line: str, path: Path, number: int) -> list[int]:
         """Return the ids of a normalized source line, without <eos>.

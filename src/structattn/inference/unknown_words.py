@@ -90,7 +90,7 @@ class UnknownWords:
         rows, inputs, lengths = self._decoder_inputs()
         unknown = self._unknown_mask(inputs.shape)
         vectors = [
-            model.vectors(source[rows], inputs, self.sources.lengths[rows], lengths, rare)[unknown]
+            model.hidden_states(source[rows], inputs, self.sources.lengths[rows], lengths, rare)[unknown]
             for model, (source, rare) in zip(self.models, self.sources.inputs, strict=True)
         ]
         decoders = [model.spelling for model in self.models if model.spelling is not None]

@@ -1,4 +1,16 @@
-"""Models made of layers; they see numbers, never text."""
+"""Models of token ids: transformers and recurrent networks, without any knowledge of text.
+
+- ``LanguageModel``, ``MaskedLanguageModel``, ``EncoderDecoder``: transformers
+- ``RecurrentLanguageModel``: LSTM or Elman network, optionally with a stack
+- ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
+- ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
+  ``SpellingDecoder``: words from and to characters
+- ``EachStream``, ``SemanticStream``, ``SimplifiedTwoStreamBlock``: hidden states of two streams
+- ``initialize_transformer``, ``initialize_recurrent``: initial weights
+- ``evaluating``: evaluation mode for a block of code
+- ``CausalModel``, ``AttendingModel``: protocols of models
+- ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
+"""
 
 from structattn.models.block import Block, BlockState
 from structattn.models.characters import (
@@ -16,15 +28,19 @@ from structattn.models.initialization import initialize_transformer
 from structattn.models.language_model import LanguageModel
 from structattn.models.layers import Layers, LayersState
 from structattn.models.masked_language_model import MaskedLanguageModel
+from structattn.models.mode import evaluating
+from structattn.models.protocols import AttendingModel, CausalModel
 from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
 from structattn.models.residual import Residual
 from structattn.models.streams import EachStream, SemanticStream
 from structattn.models.two_stream import SimplifiedTwoStreamBlock
 
 __all__ = [
+    "AttendingModel",
     "BidirectionalComposition",
     "Block",
     "BlockState",
+    "CausalModel",
     "Composition",
     "EachStream",
     "Embedding",
@@ -44,6 +60,7 @@ __all__ = [
     "SpellingDecoder",
     "SpellingState",
     "TwoStreamEmbedding",
+    "evaluating",
     "initialize_recurrent",
     "initialize_transformer",
 ]

@@ -1,4 +1,4 @@
-"""One layer of a transformer: residual sublayers, any of which may be absent."""
+"""One transformer block: residual sublayers, each of them optional."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -15,21 +15,21 @@ from structattn.attention import (
     TwoStreamAttention,
 )
 from structattn.attention.explanation import Sublayer
-from structattn.models.residual import Memory, Residual, Seen, Vectors
+from structattn.models.residual import HiddenStates, Memory, Residual, SublayerArgument
 from structattn.models.streams import layer_norm
 
-# A sublayer's name where it attends to anything, the sublayer, and what it takes besides x.
-_Seeing = tuple[Sublayer | None, Residual, tuple[Seen, ...]]
+# The name of an attention sublayer (None for others), the sublayer, and its arguments after x.
+_NamedSublayer = tuple[Sublayer | None, Residual, tuple[SublayerArgument, ...]]
 
 
 @dataclass(frozen=True)
 class BlockState:
-    """The states of the sublayers that keep one; None for a sublayer that is absent.
+    """Incremental states of the sublayers; None for an absent sublayer.
 
     Args:
-        attention: of self-attention.
-        cross: of cross-attention; it knows of the memory and of nothing that was read.
-        stack: of an added stack.
+        attention: state of self-attention.
+        cross: state of cross-attention: the projected memory.
+        stack: state of an added stack.
     """
 
     attention: Any
@@ -37,7 +37,7 @@ class BlockState:
     stack: Any
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "BlockState":
-        """The states of some members of the batch, in a new order."""
+        """Return the states of some members of the batch, in the given order."""
         states = (self.attention, self.cross, self.stack)
         return BlockState(*(None if state is None else state.select(indices) for state in states))
 
@@ -45,22 +45,22 @@ class BlockState:
 class Block(nn.Module):
     """Self-attention, cross-attention, feed-forward, added stack, in this order, each with its residual connection.
 
-    A sublayer that is None is absent with its residual connection and its norm. Stack attention stands in the place of
-    self-attention (DuSell & Chiang 2024, section 5), or is added after the feed-forward sublayer as H = S(H) + H,
-    without norm and dropout (Li et al. 2024, equation 26).
+    A sublayer that is None is absent, with its residual connection and norm. Stack attention replaces self-attention
+    (DuSell & Chiang 2024, section 5), or is added after the feed-forward sublayer as H = S(H) + H, without norm and
+    dropout (Li et al. 2024, equation 26).
 
-    What goes through a block are vectors (B, T, d), or two streams of them, which the sublayers must then be made for,
-    and which have norms of their own (the Discrete Transformer paper, section 5).
+    Hidden states are (B, T, d), or two streams of that shape with separate layer norms, for which the sublayers must be
+    made (the Discrete Transformer paper, section 5).
 
     Args:
         d_model: d.
-        attention: self-attention, a module that is an ``AttentionLayer``.
-        cross: attention to a memory, a module that is a ``CrossAttentionLayer``.
-        feedforward: a module that maps each position.
-        stack: what is added at the end, a module that is an ``AttentionLayer``.
-        norm: where the layer norms stand, before the sublayers or after their sums.
+        attention: self-attention.
+        cross: cross-attention to a memory.
+        feedforward: a module applied to each position.
+        stack: stack attention, added at the end.
+        norm: layer norms before the sublayers ("pre") or after the residual sums ("post").
         dropout: rate for the outputs of the first three sublayers.
-        two_streams: whether two streams go through.
+        two_streams: whether the hidden states are two streams.
     """
 
     def __init__(
@@ -88,33 +88,33 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Vectors,
+        x: HiddenStates,
         lengths: Int[Tensor, " batch"] | None = None,
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Vectors:
-        """A whole sequence. ``memory`` is what cross-attention looks at; a block without it takes no notice."""
-        for _, sublayer, seen in self._sublayers(lengths, memory, memory_lengths):
-            x = sublayer(x, *seen)
+    ) -> HiddenStates:
+        """Process whole sequences. ``memory`` is the input of cross-attention; a block without it ignores it."""
+        for _, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
+            x = sublayer(x, *arguments)
         return x
 
     def attend(
         self,
-        x: Vectors,
+        x: HiddenStates,
         lengths: Int[Tensor, " batch"] | None = None,
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Vectors, tuple[Tensor | None, Tensor | None]]:
-        """What ``forward`` gives, and the weights within the sequence (B, H, T, T) and to the memory (B, H, T, S).
+    ) -> tuple[HiddenStates, tuple[Tensor | None, Tensor | None]]:
+        """Return the output and the weights of self-attention (B, H, T, T) and cross-attention (B, H, T, S).
 
-        Gradients flow through them. They are None for an attention that is absent or hands out none, as stacks do, and
-        those within the sequence where an added stack mixes positions as well. A list of them is what
-        ``receptive_field`` and ``decoder_receptive_fields`` take.
+        Weights are differentiable. They are None for attention that is absent or has no weights, such as stacks; those
+        of self-attention are also None where an added stack mixes positions. ``receptive_field`` and
+        ``decoder_receptive_fields`` take lists of them.
         """
-        found: dict[Sublayer | None, Tensor | None] = {}
-        for name, sublayer, seen in self._sublayers(lengths, memory, memory_lengths):
-            x, found[name] = sublayer.attend(x, *seen)
-        return x, (None if self.stack else found.get("attention"), found.get("cross"))
+        weights: dict[Sublayer | None, Tensor | None] = {}
+        for name, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
+            x, weights[name] = sublayer.attend(x, *arguments)
+        return x, (None if self.stack else weights.get("attention"), weights.get("cross"))
 
     def initial_state(
         self,
@@ -122,16 +122,16 @@ class Block(nn.Module):
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> BlockState:
-        """The states before the first step; keys and values of the memory are computed once, here."""
-        self._require(memory)
+        """Return the states before the first step; the memory is projected here, once."""
+        self._require_memory(memory)
         return BlockState(
             None if self.attention is None else self.attention.layer.initial_state(batch_size),
             None if self.cross is None else self.cross.layer.initial_state(memory, memory_lengths),
             None if self.stack is None else self.stack.layer.initial_state(batch_size),
         )
 
-    def step(self, x_t: Vectors, state: BlockState) -> tuple[Vectors, BlockState]:
-        """One more position, and the states after it."""
+    def step(self, x_t: HiddenStates, state: BlockState) -> tuple[HiddenStates, BlockState]:
+        """Process one position; return its output and the new states."""
         attention, cross, stack = state.attention, state.cross, state.stack
         if self.attention is not None:
             x_t, attention = self.attention.step(x_t, attention)
@@ -146,30 +146,31 @@ class Block(nn.Module):
     @torch.no_grad()
     def explain(
         self,
-        x: Vectors,
+        x: HiddenStates,
         lengths: Int[Tensor, " batch"] | None = None,
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Vectors, list[Explanation]]:
-        """What each sublayer attends to when the block is given ``x``; the block's output comes first."""
+    ) -> tuple[HiddenStates, list[Explanation]]:
+        """Return the block's output and the attention weights of each sublayer."""
         explanations = []
-        for name, sublayer, seen in self._sublayers(lengths, memory, memory_lengths):
+        for name, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
             if name is not None:
-                explanations.append(replace(sublayer.explain(x, *seen), sublayer=name))
-            x = sublayer(x, *seen)
+                explanations.append(replace(sublayer.explain(x, *arguments), sublayer=name))
+            x = sublayer(x, *arguments)
         return x, explanations
 
-    def _sublayers(self, lengths: Tensor | None, memory: Memory | None, memory_lengths: Tensor | None) -> list[_Seeing]:
-        """The sublayers that are there."""
-        self._require(memory)
-        all_of_them: list[tuple[Sublayer | None, Residual | None, tuple[Seen, ...]]] = [
+    def _sublayers(
+        self, lengths: Tensor | None, memory: Memory | None, memory_lengths: Tensor | None
+    ) -> list[_NamedSublayer]:
+        self._require_memory(memory)
+        sublayers: list[tuple[Sublayer | None, Residual | None, tuple[SublayerArgument, ...]]] = [
             ("attention", self.attention, (lengths,)),
             ("cross", self.cross, (memory, lengths, memory_lengths)),
             (None, self.feedforward, ()),
             ("stack", self.stack, (lengths,)),
         ]
-        return [(name, sublayer, seen) for name, sublayer, seen in all_of_them if sublayer is not None]
+        return [(name, sublayer, arguments) for name, sublayer, arguments in sublayers if sublayer is not None]
 
-    def _require(self, memory: Memory | None) -> None:
+    def _require_memory(self, memory: Memory | None) -> None:
         if self.cross is not None and memory is None:
-            raise ValueError("this block attends to a memory; give one")
+            raise ValueError("this block has cross-attention; expected a memory")

@@ -1,4 +1,4 @@
-"""An encoder-decoder: one sequence read whole, another predicted token by token."""
+"""An encoder-decoder transformer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.characters import SpelledEmbedding, SpellingDecoder
-from structattn.models.embedding import Embedding, TwoStreamEmbedding, longest_of
+from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
 from structattn.models.layers import Layers, LayersState
 from structattn.models.residual import Memory
 
@@ -19,7 +19,7 @@ AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
 
 @dataclass(frozen=True)
 class EncoderDecoderExplanation:
-    """What the layers of both sides attend to; a decoder's to its own past, and to the encoder's output ("cross")."""
+    """Attention weights of encoder and decoder; the decoder's include cross-attention (sublayer "cross")."""
 
     encoder: list[Explanation]
     decoder: list[Explanation]
@@ -29,18 +29,18 @@ class EncoderDecoder(nn.Module):
     """The transformer of Vaswani et al. (2017): p(target | source) = prod_t softmax(logits(target_1..t-1, source)).
 
     Args:
-        target: embedding of what the decoder reads.
-        encoder: its output is the memory that the decoder's cross-attention looks at. Its softmax attention should see
-            both sides; stack attention goes from left to right here, too (DuSell & Chiang 2024, section 8).
-        decoder: causal self-attention, and cross-attention in some layers at least. Of two streams, the semantic one
-            alone must come out of it, and both out of the encoder.
-        source: embedding of what the encoder reads; None shares the target's.
-        output: from vectors to logits; None takes the rows of the target's table, without bias.
-        spelling: spells the words that are predicted as <unk> (Luong & Manning 2016); it begins with the vector from
-            which <unk> was predicted, which has seen the source already.
+        target: embedding of the decoder's input.
+        encoder: its output is the memory of cross-attention. Its softmax attention should be bidirectional; stack
+            attention is left to right here, too (DuSell & Chiang 2024, section 8).
+        decoder: causal self-attention, and cross-attention in at least one layer. With two streams, the encoder must
+            return both and the decoder the semantic stream only.
+        source: embedding of the encoder's input; None: shared with the target.
+        output: from hidden states to logits; None: tied to the target embedding, without bias.
+        spelling: spells words that are predicted as <unk>, starting from the hidden state that predicted <unk> (Luong &
+            Manning 2016).
 
     Raises:
-        ValueError: the target's table is to be the output matrix, and it is spelt.
+        ValueError: the output is tied to an embedding without a full table.
     """
 
     def __init__(
@@ -54,20 +54,20 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if output is None and isinstance(target, SpelledEmbedding):
-            raise ValueError("a target whose words are spelt has no table for an output matrix; expected an output")
+            raise ValueError("an embedding of spelt words cannot be tied to the output; expected output=nn.Linear")
         self.source, self.target = source, target
         self.encoder, self.decoder = encoder, decoder
         self.output, self.spelling = output, spelling
 
     @property
-    def longest_source(self) -> int | None:
-        """Tokens that a source may have, <eos> counted; None: any number."""
-        return longest_of(self.target if self.source is None else self.source)
+    def max_source_positions(self) -> int | None:
+        """The maximal number of source tokens, <eos> included; None: any."""
+        return max_positions(self.target if self.source is None else self.source)
 
     @property
-    def longest_target(self) -> int | None:
-        """Tokens that a target may have, <eos> counted; None: any number."""
-        return longest_of(self.target)
+    def max_target_positions(self) -> int | None:
+        """The maximal number of target tokens, <eos> included; None: any."""
+        return max_positions(self.target)
 
     def forward(
         self,
@@ -75,29 +75,29 @@ class EncoderDecoder(nn.Module):
         target: Int[Tensor, "batch time"],
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time classes"]:
-        """Logits for the target token after each position; class c stands for id c + 2.
+        """Return the logits of the target token after each position; class c stands for id c + 2.
 
         Args:
             source: ids that end with <eos>; <pad> from each length on.
             target: ids that begin with <bos>; <pad> from each length on.
-            source_lengths: how many tokens of each source count; all where None.
-            target_lengths: how many tokens of each target count; all where None. Logits past them mean nothing.
-            rare: spellings of source words without a number, for a ``SpelledEmbedding``, which see.
+            source_lengths: number of tokens per source; None: no padding.
+            target_lengths: number of tokens per target; None: no padding. Logits at padding are undefined.
+            oov_spellings: of out-of-vocabulary source words; see ``SpelledEmbedding``.
         """
-        return self._logits(self.vectors(source, target, source_lengths, target_lengths, rare))
+        return self._logits(self.hidden_states(source, target, source_lengths, target_lengths, oov_spellings))
 
-    def vectors(
+    def hidden_states(
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Float[Tensor, "batch time d_model"]:
-        """The vectors of which ``forward`` gives the logits."""
-        memory = self.encode(source, source_lengths, rare)
+        """Return the decoder's output, before the output layer."""
+        memory = self.encode(source, source_lengths, oov_spellings)
         x: Tensor = self.decoder(self.target(target), target_lengths, memory, source_lengths)
         return x
 
@@ -109,48 +109,50 @@ class EncoderDecoder(nn.Module):
         spellings: Int[Tensor, "unknown spelling"],
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> tuple[Float[Tensor, "batch time classes"], Float[Tensor, "unknown spelling characterclasses"]]:
-        """What ``forward`` gives, and logits for the characters of words that are <unk>; of a model that spells.
+        """Return the logits of ``forward`` and those of the characters of out-of-vocabulary words.
+
+        Needs a model with ``spelling``.
 
         Args:
-            source: see ``forward``, and so for what is not described here.
-            target: see there; words without a number are <unk>.
-            unknown: the positions at which such words are predicted.
-            spellings: their characters, in the order of the positions: ``<bos> c1 .. cm``; then <pad>.
+            source: see ``forward``, also for arguments not described here.
+            target: see there; out-of-vocabulary words are <unk>.
+            unknown: mask of the positions that predict such words.
+            spellings: characters of these words, in the same order: ``<bos> c1 .. cm``; then <pad>.
             source_lengths: see there.
             target_lengths: see there.
-            rare: see there.
+            oov_spellings: see there.
         """
         assert self.spelling is not None
-        x = self.vectors(source, target, source_lengths, target_lengths, rare)
+        x = self.hidden_states(source, target, source_lengths, target_lengths, oov_spellings)
         return self._logits(x), self.spelling(x[unknown], spellings)
 
     def encode(
         self,
         source: Int[Tensor, "batch source"],
         source_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> Memory:
-        """The encoder's output (B, S, d), or two streams of it. What it holds past a length means nothing."""
-        memory: Memory = self.encoder(self._embedded(source, rare), source_lengths)
+        """Return the encoder's output (B, S, d), or two streams of it. Outputs at padding are undefined."""
+        memory: Memory = self.encoder(self._embedded(source, oov_spellings), source_lengths)
         return memory
 
     def initial_state(
         self,
         source: Int[Tensor, "batch source"],
         source_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> LayersState:
-        """The decoder's state before the first target token, which is <bos>; it holds all it needs of the source."""
-        memory = self.encode(source, source_lengths, rare)
+        """Return the decoder's state before the first target token, which is <bos>; it includes the encoded source."""
+        memory = self.encode(source, source_lengths, oov_spellings)
         return self.decoder.initial_state(source.shape[0], memory, source_lengths)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: LayersState
     ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
-        """Read one target token more; logits for the next, and the state after it."""
-        x, state = self.decoder.step(self.target.one(tokens, state.position), state)
+        """Process one target token of each sequence; return the logits of the next and the new state."""
+        x, state = self.decoder.step(self.target.embed_step(tokens, state.position), state)
         return self._logits(x), state
 
     @torch.no_grad()
@@ -160,21 +162,25 @@ class EncoderDecoder(nn.Module):
         target: Int[Tensor, "batch time"],
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
-        rare: Int[Tensor, "rare characters"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
     ) -> EncoderDecoderExplanation:
-        """What each layer attends to, from the first to the last; dropout acts as it does in ``forward``."""
-        encoder = self.encoder.explain(self._embedded(source, rare), source_lengths)
-        memory = self.encode(source, source_lengths, rare)
+        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
+        encoder = self.encoder.explain(self._embedded(source, oov_spellings), source_lengths)
+        memory = self.encode(source, source_lengths, oov_spellings)
         decoder = self.decoder.explain(self.target(target), target_lengths, memory, source_lengths)
         return EncoderDecoderExplanation(encoder, decoder)
 
-    def _embedded(self, source: Tensor, rare: Tensor | None) -> Any:
+    def _embedded(self, source: Tensor, oov_spellings: Tensor | None) -> Any:
         embedding = self.target if self.source is None else self.source
-        return embedding(source, rare=rare) if isinstance(embedding, SpelledEmbedding) else embedding(source)
+        return (
+            embedding(source, oov_spellings=oov_spellings)
+            if isinstance(embedding, SpelledEmbedding)
+            else embedding(source)
+        )
 
     def _logits(self, x: Any) -> Tensor:
         if self.output is not None:
             logits: Tensor = self.output(x)
             return logits
         assert not isinstance(self.target, SpelledEmbedding)
-        return F.linear(x, self.target.class_rows())
+        return F.linear(x, self.target.class_embeddings())

@@ -23,6 +23,6 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Each position for itself."""
+        """Process each position independently."""
         y: Tensor = self.output(dropout(F.relu(self.hidden(x)), self.dropout, self.training))
         return y

@@ -1,4 +1,4 @@
-"""Initial weights."""
+"""Initial weights of transformers."""
 
 import math
 from typing import Literal
@@ -24,66 +24,65 @@ def initialize_transformer(
 
     The rules for weights:
     "uniform" is that of DuSell & Chiang (2024), appendix D.2: Xavier's uniform rule, with biases 0, for the projections
-    of stack layers, the feed-forward maps beside them (the hidden one with the gain of ReLU, sqrt(2)) and the output
-    layer where it is not tied; ones and zeros for layer norms; U(-scale, scale) for everything else: embeddings,
+    of stack layers, the feed-forward maps in the same block (the hidden one with the gain of ReLU, sqrt(2)) and an
+    untied output layer; ones and zeros for layer norms; U(-scale, scale) for everything else: embeddings,
     softmax attention with its feed-forward maps, biases there, and the vector at the bottom of a stack.
-    "xavier" (You et al. 2020) is Xavier's rule for all linear maps, "lecun" (Haiku's default, and so Li et al. 2024)
-    N(0, 1 / inputs) within two standard deviations; both with biases 0, and the rest as its module begins.
+    "xavier" (You et al. 2020) is Xavier's rule for all linear maps, "lecun" (Haiku's default, used by Li et al. 2024)
+    N(0, 1 / inputs) truncated at two standard deviations; both with biases 0, and module defaults for the rest.
 
-    The rules for embeddings of d numbers: "uniform" U(-scale, scale); "normal" N(0, 1), torch's own choice;
-    "scaled_normal" N(0, 1 / d); "truncated_normal" N(0, 0.02^2) within two standard deviations. With N(0, 1) the
-    identity of a token outweighs its position from the start, and small models learn much sooner;
-    docs/initialization.md has the figures.
+    The rules for embeddings of d numbers: "uniform" U(-scale, scale); "normal" N(0, 1), torch's default;
+    "scaled_normal" N(0, 1 / d); "truncated_normal" N(0, 0.02^2) truncated at two standard deviations. With N(0, 1)
+    embeddings are initially larger than positions, and small models learn much faster: see docs/initialization.md.
 
     Args:
-        model: one of this folder's; its ``output``, where it has one, is the output layer.
+        model: a transformer of this package; ``model.output`` is its output layer, if not tied.
         scale: bound of the uniform rules.
         weights: the rule for all but the embeddings.
         embedding: the rule for embeddings.
     """
     if weights == "uniform":
-        _draw_uniform(model, scale)
+        _init_uniform(model, scale)
     else:
         for module in model.modules():
-            _draw_maps_of(module, weights)
+            _init_linear_children(module, weights)
     for module in model.modules():
         if isinstance(module, Embedding | SpelledEmbedding) and (weights, embedding) != ("uniform", "uniform"):
-            _draw_table(module.table.weight, embedding, scale)
+            _init_embedding(module.table.weight, embedding, scale)
     if weights == "uniform" and isinstance(model.output, nn.Linear):
-        _draw_map(model.output)
+        _init_linear(model.output)
 
 
-def _draw_uniform(model: nn.Module, scale: float) -> None:
+def _init_uniform(model: nn.Module, scale: float) -> None:
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -scale, scale)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.reset_parameters()
         elif isinstance(module, Block):
-            _draw_stacks(module)
+            _init_stacks(module)
 
 
-def _draw_stacks(block: Block) -> None:
-    """Xavier's rule for stack attention, and for the feed-forward maps where it stands in self-attention's place."""
+def _init_stacks(block: Block) -> None:
+    """Xavier's rule for stack attention, and for the feed-forward maps of blocks where it replaces self-attention."""
     for sublayer in (block.attention, block.stack):
         if sublayer is None or not isinstance(sublayer.layer, XavierInitialized):
             continue
         for matrix in sublayer.layer.xavier_matrices():
             nn.init.xavier_uniform_(matrix)
         if sublayer is block.attention and block.feedforward is not None:
-            _draw_map(block.feedforward.layer.hidden, math.sqrt(2))
-            _draw_map(block.feedforward.layer.output)
+            _init_linear(block.feedforward.layer.hidden, math.sqrt(2))
+            _init_linear(block.feedforward.layer.output)
 
 
-def _draw_maps_of(module: nn.Module, weights: WeightRule) -> None:
-    """All linear maps that are the module's own; projections that lie above each other in one matrix count as one."""
+def _init_linear_children(module: nn.Module, weights: WeightRule) -> None:
+    """Initialise the linear maps that are direct children; concatenated projections count as one matrix."""
     for child in module.children():
         if isinstance(child, nn.Linear):
             is_hidden = isinstance(module, FeedForward) and child is module.hidden
-            _draw_map(child, math.sqrt(2) if is_hidden else 1.0, weights)
+            _init_linear(child, math.sqrt(2) if is_hidden else 1.0, weights)
 
 
-def _draw_map(linear: nn.Linear, gain: float = 1.0, weights: WeightRule = "xavier") -> None:
+def _init_linear(linear: nn.Linear, gain: float = 1.0, weights: WeightRule = "xavier") -> None:
     if weights == "lecun":
         _truncated_normal(linear.weight, 1 / math.sqrt(linear.in_features))
     else:
@@ -92,7 +91,7 @@ def _draw_map(linear: nn.Linear, gain: float = 1.0, weights: WeightRule = "xavie
         nn.init.zeros_(linear.bias)
 
 
-def _draw_table(table: Tensor, embedding: EmbeddingRule, scale: float) -> None:
+def _init_embedding(table: Tensor, embedding: EmbeddingRule, scale: float) -> None:
     if embedding == "uniform":
         nn.init.uniform_(table, -scale, scale)
     elif embedding == "truncated_normal":

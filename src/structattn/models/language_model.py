@@ -14,15 +14,15 @@ from structattn.models.layers import Layers, LayersState
 
 
 class LanguageModel(nn.Module):
-    """p(w_t | w_1..t-1) = softmax(logits(w_1..t-1)): embeddings, layers, and a logit for each possible next token.
+    """p(w_t | w_1..t-1) = softmax(logits(w_1..t-1)): embeddings, layers and an output layer.
 
     Args:
-        embedding: of the tokens that are read.
-        layers: causal ones. Of two streams, the semantic one alone must come out of them.
-        output: from vectors to logits; None takes the rows of the embedding's table, without bias.
+        embedding: of the input tokens.
+        layers: causal. With two streams, they must return the semantic stream only.
+        output: from hidden states to logits; None: tied to the embedding, without bias.
 
     Raises:
-        ValueError: the embedding's table is to be the output matrix, and its words are spelt.
+        ValueError: the output is tied to an embedding without a full table.
     """
 
     def __init__(
@@ -33,46 +33,46 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         if output is None and isinstance(embedding, SpelledEmbedding):
-            raise ValueError("words that are spelt have no table for an output matrix; expected an output")
+            raise ValueError("an embedding of spelt words cannot be tied to the output; expected output=nn.Linear")
         self.embedding, self.layers, self.output = embedding, layers, output
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time classes"]:
-        """Logits for the token after each position; class c stands for id c + 2.
+        """Return the logits of the token after each position; class c stands for id c + 2.
 
         Args:
             tokens: ids; <pad> from each length on.
-            lengths: how many tokens of each sequence count; all where None. Logits past them mean nothing.
+            lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
         return self._logits(self.layers(self.embedding(tokens), lengths))
 
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
-        """What ``forward`` gives, and the weights of each layer's attention, which a loss may take into account.
+        """Return the logits and each layer's self-attention weights, for losses that depend on both.
 
-        Gradients flow through them. They are None for an attention that is absent or hands out none, as stacks do.
+        The weights are differentiable, and None for layers that have none, such as stacks.
         """
         x, weights = self.layers.attend(self.embedding(tokens), lengths)
         return self._logits(x), [own for own, _ in weights]
 
     def initial_state(self, batch_size: int) -> LayersState:
-        """The state before the first token, which is <bos>."""
+        """Return the state before the first token, which is <bos>."""
         return self.layers.initial_state(batch_size)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: LayersState
     ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
-        """Read one token more; logits for the next, and the state after it."""
-        x, state = self.layers.step(self.embedding.one(tokens, state.position), state)
+        """Process one token of each sequence; return the logits of the next and the new state."""
+        x, state = self.layers.step(self.embedding.embed_step(tokens, state.position), state)
         return self._logits(x), state
 
     @torch.no_grad()
     def explain(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> list[Explanation]:
-        """What each layer attends to, from the first to the last; dropout acts as it does in ``forward``."""
+        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
         return self.layers.explain(self.embedding(tokens), lengths)
 
     def _logits(self, x: Any) -> Tensor:
@@ -80,4 +80,4 @@ class LanguageModel(nn.Module):
             logits: Tensor = self.output(x)
             return logits
         assert not isinstance(self.embedding, SpelledEmbedding)
-        return F.linear(x, self.embedding.class_rows())
+        return F.linear(x, self.embedding.class_embeddings())

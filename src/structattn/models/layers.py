@@ -1,4 +1,4 @@
-"""Blocks one after another."""
+"""A sequence of transformer blocks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,28 +10,28 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block
-from structattn.models.residual import Memory, Vectors
+from structattn.models.residual import HiddenStates, Memory
 
 
 @dataclass(frozen=True)
 class LayersState:
-    """How many positions were read, and the state of each block: a value, never mutated."""
+    """The number of positions so far and the state of each block: an immutable value."""
 
     position: int
     blocks: tuple[Any, ...]
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "LayersState":
-        """The states of some members of the batch, in a new order."""
+        """Return the states of some members of the batch, in the given order."""
         return LayersState(self.position, tuple(state.select(indices) for state in self.blocks))
 
 
 class Layers(nn.Module):
-    """Blocks from the first to the last: an encoder, a decoder, or the body of a language model.
+    """Blocks in sequence: an encoder, a decoder, or the body of a language model.
 
     Args:
         blocks: the layers.
-        final: what is made of the last block's output: a layer norm where the blocks have theirs before the sublayers,
-            the semantic stream alone where two streams have come to their end; None: nothing.
+        final: applied to the last block's output: a layer norm after pre-norm blocks, or a selection of the semantic
+            stream after two-stream blocks; None: identity.
     """
 
     def __init__(self, blocks: Sequence[Block], final: nn.Module | None = None) -> None:
@@ -41,27 +41,27 @@ class Layers(nn.Module):
 
     def forward(
         self,
-        x: Vectors,
+        x: HiddenStates,
         lengths: Int[Tensor, " batch"] | None = None,
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Vectors:
-        """A whole sequence. What comes out past a length means nothing."""
-        lengths = _lengths_that_matter(lengths, x)
-        memory_lengths = _lengths_that_matter(memory_lengths, memory)
+    ) -> HiddenStates:
+        """Process whole sequences. Outputs at padding are undefined."""
+        lengths = _drop_full_lengths(lengths, x)
+        memory_lengths = _drop_full_lengths(memory_lengths, memory)
         for block in self.blocks:
             x = block(x, lengths, memory, memory_lengths)
-        return self._ended(x)
+        return self._apply_final(x)
 
     def attend(
-        self, x: Vectors, lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Vectors, list[tuple[Tensor | None, Tensor | None]]]:
-        """What ``forward`` gives, and the weights of each block (``Block.attend``); of layers without a memory."""
+        self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[HiddenStates, list[tuple[Tensor | None, Tensor | None]]]:
+        """Return the output and the weights of each block (``Block.attend``), for layers without cross-attention."""
         weights = []
         for block in self._blocks():
-            x, of_block = block.attend(x, lengths)
-            weights.append(of_block)
-        return self._ended(x), weights
+            x, block_weights = block.attend(x, lengths)
+            weights.append(block_weights)
+        return self._apply_final(x), weights
 
     def initial_state(
         self,
@@ -69,44 +69,44 @@ class Layers(nn.Module):
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> LayersState:
-        """The state before the first position."""
-        memory_lengths = _lengths_that_matter(memory_lengths, memory)
+        """Return the state before the first position."""
+        memory_lengths = _drop_full_lengths(memory_lengths, memory)
         return LayersState(
             0, tuple(block.initial_state(batch_size, memory, memory_lengths) for block in self._blocks())
         )
 
-    def step(self, x_t: Vectors, state: LayersState) -> tuple[Vectors, LayersState]:
-        """One more position, and the state after it."""
+    def step(self, x_t: HiddenStates, state: LayersState) -> tuple[HiddenStates, LayersState]:
+        """Process one position; return its output and the new state."""
         states = []
-        for block, before in zip(self._blocks(), state.blocks, strict=True):
-            x_t, after = block.step(x_t, before)
-            states.append(after)
-        return self._ended(x_t), LayersState(state.position + 1, tuple(states))
+        for block, block_state in zip(self._blocks(), state.blocks, strict=True):
+            x_t, new_state = block.step(x_t, block_state)
+            states.append(new_state)
+        return self._apply_final(x_t), LayersState(state.position + 1, tuple(states))
 
     @torch.no_grad()
     def explain(
         self,
-        x: Vectors,
+        x: HiddenStates,
         lengths: Int[Tensor, " batch"] | None = None,
         memory: Memory | None = None,
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> list[Explanation]:
-        """What each layer's sublayers attend to, from the first to the last; dropout acts as it does in ``forward``."""
+        """Return the attention weights of each sublayer, first layer first; dropout is active in training mode."""
         explanations: list[Explanation] = []
         for index, block in enumerate(self._blocks()):
-            x, of_block = block.explain(x, lengths, memory, memory_lengths)
-            explanations += [replace(explanation, layer=index) for explanation in of_block]
+            x, block_explanations = block.explain(x, lengths, memory, memory_lengths)
+            explanations += [replace(explanation, layer=index) for explanation in block_explanations]
         return explanations
 
     def _blocks(self) -> Iterable[Block]:
-        return self.blocks  # type: ignore[return-value]  # a ModuleList does not tell what it holds
+        return self.blocks  # type: ignore[return-value]  # a ModuleList has no type of its items
 
-    def _ended(self, x: Vectors) -> Vectors:
+    def _apply_final(self, x: HiddenStates) -> HiddenStates:
         return x if self.final is None else self.final(x)
 
 
-def _lengths_that_matter(lengths: Tensor | None, x: Vectors | None) -> Tensor | None:
-    """None where nothing is padded and looking is cheap, so that no layer need mask anything."""
+def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None) -> Tensor | None:
+    """Return None if there is no padding, so that layers skip masking; checked only where that is cheap."""
     if lengths is None or x is None or torch.compiler.is_compiling():
         return lengths
     if lengths.device.type != "cpu" or lengths.numel() == 0:

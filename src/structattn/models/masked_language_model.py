@@ -1,4 +1,4 @@
-"""A language model that fills in what is masked."""
+"""A masked language model."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from structattn.models.layers import Layers
 class MaskedLanguageModel(nn.Module):
     """p(w_t | the rest) = softmax(W h_t + b) for any position t (Li et al. 2024, equation 12).
 
-    The same model answers questions: it reads the question and then a mask for each token of the answer, which are
-    predicted all at once (section 4.2).
+    It also answers questions: the input is the question and one mask per answer token, which are predicted in parallel
+    (section 4.2).
 
     Args:
-        embedding: of the tokens that are read, with a row for a mask; the mask's id follows the vocabulary's.
-        layers: softmax attention among them should see both sides; stack attention goes from left to right here, too.
-        output: from vectors to logits; None takes the rows of the embedding's table, without bias.
+        embedding: of the input tokens, with a row for the mask, whose id is the vocabulary size.
+        layers: softmax attention should be bidirectional; stack attention is always left to right.
+        output: from hidden states to logits; None: tied to the embedding, without bias.
     """
 
     def __init__(self, embedding: Embedding, layers: Layers, output: nn.Linear | None = None) -> None:
@@ -35,15 +35,15 @@ class MaskedLanguageModel(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         predicted: Bool[Tensor, "batch time"] | None = None,
     ) -> Float[Tensor, "... classes"]:
-        """Logits for the token that belongs to a position; class c stands for id c + 2.
+        """Return the logits of the token at each position; class c stands for id c + 2.
 
         Args:
             tokens: ids; <pad> from each length on.
-            lengths: how many tokens of each sequence count; all where None. Logits past them mean nothing.
-            predicted: the positions that are asked for; all where None.
+            lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
+            predicted: mask of the positions to predict; None: all.
 
         Returns:
-            (B, T, classes), or (N, classes) for the N positions asked for, sequence by sequence.
+            (B, T, classes), or (N, classes) for the N predicted positions, sequence by sequence.
         """
         x = self.layers(self.embedding(tokens), lengths)
         return self._logits(x if predicted is None else x[predicted])
@@ -51,7 +51,7 @@ class MaskedLanguageModel(nn.Module):
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[Float[Tensor, "batch time classes"], list[Float[Tensor, "batch heads time time"] | None]]:
-        """What ``forward`` gives, and the weights of each layer's attention; see ``LanguageModel.attend``."""
+        """Return the logits and each layer's self-attention weights; see ``LanguageModel.attend``."""
         x, weights = self.layers.attend(self.embedding(tokens), lengths)
         return self._logits(x), [own for own, _ in weights]
 
@@ -59,8 +59,8 @@ class MaskedLanguageModel(nn.Module):
     def explain(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> list[Explanation]:
-        """What each layer attends to, from the first to the last; dropout acts as it does in ``forward``."""
+        """Return the attention weights of each layer, first layer first; dropout is active in training mode."""
         return self.layers.explain(self.embedding(tokens), lengths)
 
     def _logits(self, x: Any) -> Tensor:
-        return F.linear(x, self.embedding.class_rows()) if self.output is None else self.output(x)
+        return F.linear(x, self.embedding.class_embeddings()) if self.output is None else self.output(x)

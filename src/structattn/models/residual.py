@@ -1,4 +1,4 @@
-"""A residual connection around any sublayer."""
+"""Residual connection around a sublayer."""
 
 from typing import Any, Literal
 
@@ -8,22 +8,22 @@ from torch import Tensor, nn
 from structattn.attention import Explanation, Streams
 from structattn.operators.common.dropout import dropout
 
-Vectors = Float[Tensor, "*batch d_model"] | Streams
+HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
-Seen = Tensor | Streams | None  # what a sublayer takes besides: lengths, a memory
+SublayerArgument = Tensor | Streams | None  # lengths or memory
 
 
 class Residual(nn.Module):
-    """A sublayer f with its residual connection, and perhaps a layer norm and dropout.
+    """A sublayer f with a residual connection, and optionally layer norm and dropout.
 
     "pre": y = x + Dropout(f(LayerNorm(x))) (DuSell & Chiang 2024, equations 14 to 16); "post":
-    y = LayerNorm(x + Dropout(f(x))) (Vaswani et al. 2017). Two streams are added each to its own.
+    y = LayerNorm(x + Dropout(f(x))) (Vaswani et al. 2017). Each of two streams has its own sum.
 
     Args:
-        layer: f; called with x and with whatever else the residual is called with.
-        norm: the layer norm, of both streams where x has two; None: there is none.
-        place: where it stands.
-        dropout: rate for f's output. What is dropped inside of f is f's own affair.
+        layer: f; called with all arguments of the residual.
+        norm: the layer norm, for both streams if x has two; None: no norm.
+        norm_placement: before f ("pre") or after the sum ("post").
+        dropout: rate for f's output.
     """
 
     layer: Any  # an nn.Module of any kind
@@ -32,41 +32,41 @@ class Residual(nn.Module):
         self,
         layer: nn.Module,
         norm: nn.Module | None = None,
-        place: Literal["pre", "post"] = "pre",
+        norm_placement: Literal["pre", "post"] = "pre",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.place, self.dropout = place, dropout
+        self.norm_placement, self.dropout = norm_placement, dropout
         self.norm = norm
         self.layer = layer
 
-    def forward(self, x: Vectors, *seen: Seen) -> Vectors:
-        """A whole sequence; ``seen`` is what f takes besides: lengths, or a memory and both lengths."""
-        return self._added(x, self.layer(self._entering(x), *seen))
+    def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
+        """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
+        return self._add_residual(x, self.layer(self._normalized(x), *arguments))
 
-    def attend(self, x: Vectors, *seen: Seen) -> tuple[Vectors, Tensor | None]:
-        """What ``forward`` gives, and the weights with which f read, where it hands them out (``AttendingLayer``)."""
+    def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
+        """Return the output and f's weights, None if f has no ``attend``."""
         if not hasattr(self.layer, "attend"):
-            return self(x, *seen), None
-        y, weights = self.layer.attend(self._entering(x), *seen)
-        return self._added(x, y), weights
+            return self(x, *arguments), None
+        y, weights = self.layer.attend(self._normalized(x), *arguments)
+        return self._add_residual(x, y), weights
 
-    def step(self, x_t: Vectors, state: Any) -> tuple[Vectors, Any]:
-        """One more position, and f's state after it."""
-        y_t, state = self.layer.step(self._entering(x_t), state)
-        return self._added(x_t, y_t), state
+    def step(self, x_t: HiddenStates, state: Any) -> tuple[HiddenStates, Any]:
+        """Process one position; return its output and f's new state."""
+        y_t, state = self.layer.step(self._normalized(x_t), state)
+        return self._add_residual(x_t, y_t), state
 
-    def explain(self, x: Vectors, *seen: Seen) -> Explanation:
-        """What f attends to when the residual is given ``x``."""
-        explanation: Explanation = self.layer.explain(self._entering(x), *seen)
+    def explain(self, x: HiddenStates, *arguments: SublayerArgument) -> Explanation:
+        """Return f's attention weights for ``x``."""
+        explanation: Explanation = self.layer.explain(self._normalized(x), *arguments)
         return explanation
 
-    def _entering(self, x: Vectors) -> Vectors:
-        return self.norm(x) if self.norm is not None and self.place == "pre" else x
+    def _normalized(self, x: HiddenStates) -> HiddenStates:
+        return self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
 
-    def _added(self, x: Vectors, y: Vectors) -> Vectors:
+    def _add_residual(self, x: HiddenStates, y: HiddenStates) -> HiddenStates:
         sums = Streams(*map(self._sum, x, y)) if isinstance(x, Streams) else self._sum(x, y)
-        return self.norm(sums) if self.norm is not None and self.place == "post" else sums
+        return self.norm(sums) if self.norm is not None and self.norm_placement == "post" else sums
 
     def _sum(self, x: Tensor, y: Any) -> Tensor:
         return x + dropout(y, self.dropout, self.training)

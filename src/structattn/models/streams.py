@@ -1,4 +1,4 @@
-"""Modules for two streams: one that decides where to look, g, and one that carries what is read, h."""
+"""Modules for hidden states of two streams: g, which determines the attention scores, and h, the content."""
 
 from torch import Tensor, nn
 
@@ -6,7 +6,7 @@ from structattn.attention import Streams
 
 
 class EachStream(nn.Module):
-    """One module for each stream, so that neither sees the other.
+    """Apply a separate module to each stream.
 
     Args:
         syntactic: for g.
@@ -18,15 +18,15 @@ class EachStream(nn.Module):
         self.syntactic, self.semantic = syntactic, semantic
 
     def forward(self, x: Streams) -> Streams:
-        """What each makes of its stream."""
+        """Return both outputs."""
         return Streams(self.syntactic(x.syntactic), self.semantic(x.semantic))
 
 
 class SemanticStream(nn.Module):
-    """h alone, for what predicts by it (the Discrete Transformer paper, section 5).
+    """Select h, from which the model predicts (the Discrete Transformer paper, section 5).
 
     Args:
-        norm: applied to h; None leaves it as it is.
+        norm: applied to h; None: identity.
     """
 
     def __init__(self, norm: nn.Module | None = None) -> None:
@@ -34,10 +34,10 @@ class SemanticStream(nn.Module):
         self.norm = norm
 
     def forward(self, x: Streams) -> Tensor:
-        """What is left of both streams."""
+        """Return h, normalised."""
         return x.semantic if self.norm is None else self.norm(x.semantic)
 
 
 def layer_norm(d_model: int, two_streams: bool) -> nn.Module:
-    """A layer norm, or one for each stream."""
+    """Return a layer norm, or one for each stream."""
     return EachStream(nn.LayerNorm(d_model), nn.LayerNorm(d_model)) if two_streams else nn.LayerNorm(d_model)

@@ -1,4 +1,4 @@
-"""The two-stream layer as the Discrete Transformer paper's equations have it."""
+"""The two-stream layer of the Discrete Transformer paper's equations."""
 
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -9,15 +9,15 @@ from structattn.models.streams import EachStream
 
 
 class SimplifiedTwoStreamBlock(nn.Module):
-    """The layer of sections 3 and 5, for comparison with the equations; a model's layers are blocks.
+    """The layer of sections 3 and 5, for comparison with the equations; models consist of ``Block``s instead.
 
-    B = FFN_g(g), C = FFN_h(h); g' = g + A V and h' = h + V'_z with K, V, Q from B and V' from C: the feed-forward maps
-    come first and have no residual connection, and there are no norms. The equations have no output maps either; those
-    of the attention are left as they are given.
+    B = FFN_g(g), C = FFN_h(h); g' = g + A V and h' = h + V'_z with K, V, Q from B and V' from C: the feed-forward
+    sublayers come first and have no residual connection, and there are no norms. The equations have no output
+    projections either; those of ``attention`` are used as given.
 
     Args:
         d_model: d, of either stream.
-        attention: within the sequence.
+        attention: self-attention.
         d_ff: hidden units of either stream's feed-forward maps.
     """
 
@@ -27,6 +27,6 @@ class SimplifiedTwoStreamBlock(nn.Module):
         self.attention = attention
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
-        """A whole sequence of streams (B, T, d)."""
+        """Process whole sequences of streams (B, T, d)."""
         y = self.attention(self.feedforward(x), lengths)
         return Streams(x.syntactic + y.syntactic, x.semantic + y.semantic)

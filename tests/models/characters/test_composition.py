@@ -33,7 +33,7 @@ def coupled_states(lstm, xs):
     hidden = cell = torch.zeros(units, dtype=torch.float64)
     states = []
     for x in xs:
-        a = lstm.read.weight @ x + lstm.read.bias + lstm.recurrent.weight @ hidden
+        a = lstm.input.weight @ x + lstm.input.bias + lstm.recurrent.weight @ hidden
         i = torch.sigmoid(a[:units] + lstm.peepholes[0] * cell)
         cell = (1 - i) * cell + i * torch.tanh(a[units : 2 * units])
         hidden = torch.sigmoid(a[2 * units :] + lstm.peepholes[1] * cell) * torch.tanh(cell)

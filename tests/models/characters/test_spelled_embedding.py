@@ -51,7 +51,7 @@ def test_special_tokens_have_rows_and_words_are_spelt():
 
 def test_rare_words_are_ids_past_the_vocabulary():
     for spelled in (embedding(), embedding(SPELLINGS[:0])):
-        found = spelled(torch.tensor([[9, 4], [6, 8]]), rare=RARE) / math.sqrt(WIDTH)
+        found = spelled(torch.tensor([[9, 4], [6, 8]]), oov_spellings=RARE) / math.sqrt(WIDTH)
         close(found[[0, 1], [0, 1]], spelled.composition.composition(RARE[[1, 0]]))
     by_row = embedding(SPELLINGS[:0])
     close(by_row(torch.tensor([[6]]))[0, 0], by_row.table.weight[4] * 2)
@@ -68,7 +68,7 @@ def test_in_evaluation_a_word_is_composed_once_until_the_weights_change():
     close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
     composition.load_state_dict(BidirectionalComposition(CHARACTERS, WIDTH, 3, 5).state_dict())
     close(spelled(torch.tensor([[4]]))[0, 0] / math.sqrt(WIDTH), composition(SPELLINGS[:1])[0])
-    assert copy.deepcopy(spelled)._kept is None
+    assert copy.deepcopy(spelled)._cache is None
     assert spelled.float()(torch.tensor([[4]])).dtype == torch.float32
 
 
@@ -85,13 +85,13 @@ def test_words_are_composed_under_inference_mode_and_autocast():
 
 
 def test_a_rare_word_spelt_like_a_common_one_has_its_vector():
-    found = embedding()(torch.tensor([[6, 9]]), rare=RARE)
+    found = embedding()(torch.tensor([[6, 9]]), oov_spellings=RARE)
     close(found[0, 0], found[0, 1])
 
 
 def test_each_different_word_is_composed_once():
     spelled = embedding()
-    spelled(torch.tensor([[4, 4, 6, 8], [6, 4, 1, 8]]), rare=RARE)
+    spelled(torch.tensor([[4, 4, 6, 8], [6, 4, 1, 8]]), oov_spellings=RARE)
     assert spelled.composition.asked == [[[1, 4, 2, 0, 0, 0], [1, 4, 5, 2, 0, 0], [1, 6, 6, 6, 4, 2]]]
     spelled(torch.tensor([[4, 5, 4]]))
     assert spelled.composition.asked[1] == [[1, 4, 2], [1, 5, 2]], "no longer than the longest that is there"
@@ -128,7 +128,7 @@ TARGET = torch.tensor([[1, 3, 4, 7, 3], [1, 5, 5, 6, 4]])
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_by_step_equals_the_whole(kind):
     model = translator(kind)
-    whole, state = model(SOURCE, TARGET, LENGTHS, rare=RARE), model.initial_state(SOURCE, LENGTHS, RARE)
+    whole, state = model(SOURCE, TARGET, LENGTHS, oov_spellings=RARE), model.initial_state(SOURCE, LENGTHS, RARE)
     assert whole.shape == (2, 5, SIZE - 2)
     for t in range(5):
         logits, state = model.step(TARGET[:, t], state)
@@ -138,9 +138,9 @@ def test_step_by_step_equals_the_whole(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_does_not_matter_and_spellings_do(kind):
     model = translator(kind)
-    together = model(SOURCE, TARGET, LENGTHS, rare=RARE)
+    together = model(SOURCE, TARGET, LENGTHS, oov_spellings=RARE)
     close(together[1:], model(SOURCE[1:, :2], TARGET[1:]))
-    other = model(SOURCE, TARGET, LENGTHS, rare=RARE.flip(0))
+    other = model(SOURCE, TARGET, LENGTHS, oov_spellings=RARE.flip(0))
     assert not torch.allclose(other[0], together[0])
     close(other[1], together[1])
 

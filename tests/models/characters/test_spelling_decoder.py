@@ -31,7 +31,7 @@ def test_the_first_layer_alone_begins_with_the_vector(changes):
     logits = model(xs, INPUTS)
     assert logits.shape == (2, 4, CHARACTERS - 2)
     for row, x in enumerate(xs):
-        begun = x if model.begin is None else torch.tanh(model.begin.weight @ x)
+        begun = x if model.initial_projection is None else torch.tanh(model.initial_projection.weight @ x)
         hidden = [begun, torch.zeros_like(begun)]
         cell = [torch.zeros_like(begun) for _ in range(2)]
         for t, character in enumerate(INPUTS[row].tolist()[: 4 if row == 0 else 2]):
@@ -71,5 +71,5 @@ def test_parameter_counts():
 
 
 def test_the_same_path_needs_as_many_units():
-    with pytest.raises(ValueError, match="as many as the vector has numbers, 6"):
+    with pytest.raises(ValueError, match="hidden_size=d_model=6"):
         decoder(separate=False)

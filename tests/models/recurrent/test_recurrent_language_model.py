@@ -194,7 +194,7 @@ def test_explanations_of_stacks(name, first):
     for token in ids[:1, begins:].unbind(1):
         state = lm.recurrence.step(lm.embedding(token[:, None])[:, 0], state)
         hiddens.append(state.hidden)
-    _, pushed = lm.recurrence.told(torch.stack(hiddens, 1))
+    _, pushed = lm.recurrence.stack_inputs(torch.stack(hiddens, 1))
     size = lm.recurrence.stack.vector
     values = torch.cat([lm.recurrence._bottom_vector()[None]] * bottom + [pushed[0]])
     weights = torch.cat([record.weights[0, 0, -1, :bottom], record.weights[0, 0, -1, bottom + begins :]])
@@ -221,13 +221,15 @@ def test_initial_weights(stack):
     assert_uniform(lm.output.weight, math.sqrt(6 / (50 + 38)))
     assert (lm.output.bias == 0).all()
     if stack and stack.startswith("nondeterministic"):
-        assert_uniform(part.heads.weight, 0.02)
-        assert_uniform(part.heads.bias, 0.02)
+        assert_uniform(part.stack_projection.weight, 0.02)
+        assert_uniform(part.stack_projection.bias, 0.02)
         assert 0 < part.bottom.abs().max() <= 0.02
     elif stack:
-        assert_uniform(part.heads.weight[part.stack.action_size :], math.sqrt(6 / 90))
-        assert part.heads.weight[: part.stack.action_size].abs().max() <= math.sqrt(6 / (50 + part.stack.action_size))
-        assert (part.heads.bias == 0).all()
+        assert_uniform(part.stack_projection.weight[part.stack.action_size :], math.sqrt(6 / 90))
+        assert part.stack_projection.weight[: part.stack.action_size].abs().max() <= math.sqrt(
+            6 / (50 + part.stack.action_size)
+        )
+        assert (part.stack_projection.bias == 0).all()
 
 
 @pytest.mark.quick("lstm, stratified-3", "rnn", "lstm, nondeterministic-2-2-3")

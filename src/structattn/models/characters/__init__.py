@@ -1,4 +1,4 @@
-"""Words made of characters: vectors of words from their spelling, and spellings from vectors."""
+"""Character models: word embeddings from spellings, and spellings from hidden states."""
 
 from structattn.models.characters.composition import BidirectionalComposition, Composition, ForwardComposition
 from structattn.models.characters.embedding import SpelledEmbedding

@@ -1,4 +1,4 @@
-"""The vector of a word from its characters."""
+"""Word embeddings composed from characters."""
 
 from typing import Protocol, runtime_checkable
 
@@ -13,27 +13,27 @@ from structattn.support.special_tokens import PAD
 
 @runtime_checkable
 class Composition(Protocol):
-    """From spellings to vectors; equal spellings give equal vectors."""
+    """A map from spellings to word embeddings; equal spellings have equal embeddings."""
 
     def __call__(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
-        """Spellings are ``<bos> c1 .. cm <eos>``, then <pad>."""
+        """Return the embeddings of spellings ``<bos> c1 .. cm <eos>``, padded with <pad>."""
         ...
 
 
 class BidirectionalComposition(nn.Module):
     """C2W: e_w = D^f s^f_m + D^b s^b_0 + b_d (Ling et al. 2015).
 
-    s^f_m is the last state of an LSTM that reads the word forwards, s^b_0 that of another one that reads it backwards,
-    both from states of zeros. The two marks at the word's ends count as characters.
+    s^f_m and s^b_0 are the last states of a forward and a backward LSTM over the characters, including the boundary
+    marks; both start from zeros.
 
-    Cost: characters of the longest word x words; two steps of an LSTM for each.
+    Cost: two LSTM steps for each character of the longest word, for each word.
 
     Args:
-        characters: the size of their vocabulary, special ones included.
-        d_model: of the vectors of words.
-        character_embedding_size: of the vectors of characters.
+        characters: size of the character vocabulary, special tokens included.
+        d_model: size of word embeddings.
+        character_embedding_size: size of character embeddings.
         hidden_size: of each LSTM.
-        coupled: LSTMs with peepholes and coupled gates, as in the paper; else those of torch.
+        coupled: use LSTMs with peepholes and coupled gates, as in the paper, instead of torch's.
     """
 
     def __init__(
@@ -54,26 +54,26 @@ class BidirectionalComposition(nn.Module):
         self.output = nn.Linear(2 * hidden_size, d_model)  # D^f beside D^b
 
     def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
-        """The vector of each word."""
+        """Return the embedding of each word."""
         lengths = (spellings != PAD).sum(1)
-        turned = spellings.gather(1, (lengths[:, None] - 1 - _places(spellings)).clamp(min=0))
+        reversed_spellings = spellings.gather(1, (lengths[:, None] - 1 - _positions(spellings)).clamp(min=0))
         ends = [
-            _at_end(_hidden_states(lstm, self.table(order)), lengths)
-            for lstm, order in ((self.forwards, spellings), (self.backwards, turned))
+            _last_state(_hidden_states(lstm, self.table(order)), lengths)
+            for lstm, order in ((self.forwards, spellings), (self.backwards, reversed_spellings))
         ]
         vectors: Tensor = self.output(torch.cat(ends, dim=1))
         return vectors
 
 
 class ForwardComposition(nn.Module):
-    """The last state of the top layer of a deep LSTM that reads the word forwards (Luong & Manning 2016).
+    """The last state of the top layer of a forward LSTM over the characters (Luong & Manning 2016).
 
-    It begins with zeros, whatever stands before the word, so that each different word of a batch is read once.
+    It starts from zeros, not from the context, so that each distinct word of a batch is composed once.
 
     Args:
-        characters: the size of their vocabulary, special ones included.
-        d_model: of the vectors of words, and so the units of each layer.
-        character_embedding_size: of the vectors of characters.
+        characters: size of the character vocabulary, special tokens included.
+        d_model: size of word embeddings and of each layer.
+        character_embedding_size: size of character embeddings.
         num_layers: of the LSTM.
     """
 
@@ -83,8 +83,8 @@ class ForwardComposition(nn.Module):
         self.forwards = _lstm(character_embedding_size, d_model, num_layers)
 
     def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
-        """The vector of each word."""
-        return _at_end(_hidden_states(self.forwards, self.table(spellings)), (spellings != PAD).sum(1))
+        """Return the embedding of each word."""
+        return _last_state(_hidden_states(self.forwards, self.table(spellings)), (spellings != PAD).sum(1))
 
 
 def _lstm(inputs: int, hidden_size: int, num_layers: int = 1) -> nn.LSTM:
@@ -95,13 +95,13 @@ def _hidden_states(lstm: nn.LSTM | CoupledLstm, x: Tensor) -> Tensor:
     return (apply_lstm(lstm, x) if isinstance(lstm, nn.LSTM) else lstm(x))[0]
 
 
-def _places(spellings: Tensor) -> Tensor:
+def _positions(spellings: Tensor) -> Tensor:
     return torch.arange(spellings.shape[1], device=spellings.device)
 
 
-def _at_end(
+def _last_state(
     states: Float[Tensor, "words characters units"], lengths: Int[Tensor, " words"]
 ) -> Float[Tensor, "words units"]:
-    """The state after each word's last character: what was read of the pads after it is never seen."""
+    """Return the state after each word's last character, before any padding."""
     last = (lengths - 1)[:, None, None].expand(-1, -1, states.shape[2])
     return states.gather(1, last)[:, 0]

@@ -1,4 +1,4 @@
-"""The LSTM of the C2W paper: peepholes, and a forget gate that is what the input gate leaves."""
+"""The LSTM of the C2W paper, with peepholes and coupled input and forget gates."""
 
 import torch
 from jaxtyping import Float
@@ -6,23 +6,23 @@ from torch import Tensor, nn
 
 
 class CoupledLstm(nn.Module):
-    """An LSTM with peepholes and coupled gates (Ling et al. 2015), called as torch's is, batch first, one layer.
+    """An LSTM with peepholes and coupled gates (Ling et al. 2015): one layer, batch first, called like torch's.
 
         i_t = sigmoid(W_i x_t + U_i h_{t-1} + p_i * c_{t-1} + b_i)
         c_t = (1 - i_t) * c_{t-1} + i_t * tanh(W_c x_t + U_c h_{t-1} + b_c)
         o_t = sigmoid(W_o x_t + U_o h_{t-1} + p_o * c_t + b_o)
         h_t = o_t * tanh(c_t)
 
-    Peepholes are diagonal: a number for each unit.
+    Peepholes are diagonal: one weight per hidden unit.
 
     Args:
-        inputs: of each step.
+        inputs: size of the inputs.
         hidden_size: of the state.
     """
 
     def __init__(self, inputs: int, hidden_size: int) -> None:
         super().__init__()
-        self.read, self.recurrent = (
+        self.input, self.recurrent = (
             nn.Linear(inputs, 3 * hidden_size),
             nn.Linear(hidden_size, 3 * hidden_size, bias=False),
         )
@@ -31,11 +31,11 @@ class CoupledLstm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time inputs"]
     ) -> tuple[Float[Tensor, "batch time units"], Float[Tensor, "batch units"]]:
-        """The states h of all steps, and the last c; from zeros."""
+        """Return the states h of all steps and the last c, starting from zeros."""
         input_peephole, output_peephole = self.peepholes
         hidden = cell = x.new_zeros(x.shape[0], self.recurrent.in_features)
         states = []
-        for gates in self.read(x).unbind(1):
+        for gates in self.input(x).unbind(1):
             for_input, for_cell, for_output = (gates + self.recurrent(hidden)).chunk(3, dim=1)
             opened = torch.sigmoid(for_input + input_peephole * cell)
             cell = cell + opened * (torch.tanh(for_cell) - cell)

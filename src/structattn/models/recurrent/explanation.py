@@ -1,4 +1,4 @@
-"""What the stack of a recurrent network did."""
+"""Explanation of the stack of a recurrent network."""
 
 import torch
 from torch import Tensor
@@ -16,33 +16,33 @@ from structattn.operators import (
 )
 
 
-def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, skipped: int) -> Explanation:
-    """How much of each pushed vector is on top after each step, and the actions.
+def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, num_skipped: int) -> Explanation:
+    """Return the weights of the pushed vectors in each reading, and the actions.
 
     Args:
-        stack: its kind.
-        actions: what decides on the actions, (B, T, A), as the network gives it.
-        lengths: how many steps count.
-        skipped: positions before the first step, for which zeros are put in.
+        stack: kind and sizes of the stack.
+        actions: action logits of the network, (B, T, A).
+        lengths: number of steps per sequence; None: no padding.
+        num_skipped: number of positions before the first step, which get zeros.
     """
     match stack.name:
         case "superposition":
-            shares = mask_padding(torch.softmax(actions, -1), lengths)
-            weights, details = superposition_stack_weights(shares, lengths=lengths), {"actions": shares}
+            strengths = mask_padding(torch.softmax(actions, -1), lengths)
+            weights, details = superposition_stack_weights(strengths, lengths=lengths), {"actions": strengths}
         case "stratified":
-            shares = mask_padding(torch.sigmoid(actions), lengths)
-            weights, details = stratified_stack_weights(shares, lengths=lengths), {"actions": shares}
+            strengths = mask_padding(torch.sigmoid(actions), lengths)
+            weights, details = stratified_stack_weights(strengths, lengths=lengths), {"actions": strengths}
         case "nondeterministic":
             weights, details = _runs(stack, actions, lengths)
     bottom = int(stack.name == "nondeterministic")
-    weights = F.pad(weights, (0, 0, skipped, 0))
-    weights = torch.cat([weights[..., :bottom], F.pad(weights[..., bottom:], (skipped, 0))], -1)
-    details = {name: F.pad(detail, (0, 0, skipped, 0)) for name, detail in details.items()}
+    weights = F.pad(weights, (0, 0, num_skipped, 0))
+    weights = torch.cat([weights[..., :bottom], F.pad(weights[..., bottom:], (num_skipped, 0))], -1)
+    details = {name: F.pad(detail, (0, 0, num_skipped, 0)) for name, detail in details.items()}
     return Explanation(stack.name, weights[:, None], first_source=1 if bottom else 0, details=details, sublayer="stack")
 
 
 def _runs(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
-    """Weights over positions; the posteriors of the actions and the heaviest run."""
+    """Weights over positions, posteriors of the actions, and the run with the largest weight."""
     transitions = stack.transitions(mask_padding(actions, lengths))
     weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=stack.window).sum((2, 3))
     posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=stack.window)

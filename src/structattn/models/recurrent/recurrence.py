@@ -1,4 +1,4 @@
-"""The recurrent part of a model: a cell, alone or with a stack."""
+"""Recurrent network: a cell, optionally with a stack."""
 
 import torch
 from jaxtyping import Float, Int
@@ -21,18 +21,18 @@ from structattn.operators.stack_rnn import Cell, gate_factor
 class Recurrence(nn.Module):
     """h_t, c_t = cell(W x_t + b + U [h_{t-1}; r_{t-1}], c_{t-1}) (DuSell & Chiang 2024, section 6).
 
-    r is the reading of a stack whose actions and pushed vectors are V h_t + b'; at the bottom of a nondeterministic one
-    lies sigmoid(w). Without a stack r is absent. There is one vector of biases, where torch's cells have two.
+    r is the reading of a stack whose actions and pushed vectors are V h_t + b'; the bottom vector of a nondeterministic
+    stack is sigmoid(w). Without a stack r is absent. There is one bias vector, where torch's cells have two.
 
-    G (I + U + R + 1) parameters with G = 4 U for an LSTM and U for an Elman cell, and with a stack (U + 1)(A + m), of a
-    nondeterministic one m more.
+    G (I + U + R + 1) parameters with G = 4 U for an LSTM and U for an Elman cell; a stack adds (U + 1)(A + m), and a
+    nondeterministic stack m more.
 
     Args:
         input_size: I, the size of x.
         hidden_size: U.
         cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
-        stack: the stack, or None.
-        implementation: of whole sequences with a stack.
+        stack: the stack; None: none.
+        implementation: of the operator for whole sequences with a stack.
     """
 
     def __init__(
@@ -48,40 +48,46 @@ class Recurrence(nn.Module):
         self.hidden_size, self.cell, self.stack, self.implementation = hidden_size, cell, stack, implementation
         self.input = nn.Linear(input_size, gates)
         self.recurrent = nn.Linear(hidden_size + (0 if stack is None else stack.reading_size), gates, bias=False)
-        self.heads = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
-        learnt = stack is not None and stack.name == "nondeterministic"
-        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and learnt else None
+        self.stack_projection = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
+        has_bottom = stack is not None and stack.name == "nondeterministic"
+        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and has_bottom else None
 
     def forward(
         self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time units"]:
-        """A whole sequence. Cost: O(T G (I + U + R)), and what the stack costs."""
-        if self.stack is None or self.heads is None:
+        """Process whole sequences. Cost: O(T G (I + U + R)), plus that of the stack."""
+        if self.stack is None or self.stack_projection is None:
             return mask_padding(self._fused(mask_padding(x, lengths)), lengths)
         gates = self.input(mask_padding(x, lengths))
-        maps = self.recurrent.weight, self.heads.weight, self.heads.bias
+        maps = self.recurrent.weight, self.stack_projection.weight, self.stack_projection.bias
         bottom, choice = self._bottom_vector(), self.implementation
         return stack_rnn(gates, *maps, bottom, cell=self.cell, stack=self.stack, lengths=lengths, implementation=choice)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> StackRnnState:
-        """Zeros, and an empty stack."""
+        """Return zeros and an empty stack."""
         return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.hidden_size, self.stack, implementation)
 
     def step(self, x_t: Float[Tensor, "batch size"], state: StackRnnState) -> StackRnnState:
-        """The state after one more step, ``state.hidden`` its output."""
-        heads, bias = (None, None) if self.heads is None else (self.heads.weight, self.heads.bias)
+        """Process one position; return the new state, with the output ``state.hidden``."""
+        heads, bias = (
+            (None, None)
+            if self.stack_projection is None
+            else (self.stack_projection.weight, self.stack_projection.bias)
+        )
         return stack_rnn_step(self.input(x_t), self.recurrent.weight, heads, bias, state, self.cell, self.stack)
 
-    def told(self, hiddens: Float[Tensor, "batch time units"]) -> tuple[Tensor, Tensor]:
-        """What the stack is told at each step: numbers that decide on its action, and the pushed vector.
+    def stack_inputs(self, hiddens: Float[Tensor, "batch time units"]) -> tuple[Tensor, Tensor]:
+        """Return the action logits and the pushed vector of each step.
 
         Raises:
             ValueError: there is no stack.
         """
-        if self.stack is None or self.heads is None:
+        if self.stack is None or self.stack_projection is None:
             raise ValueError("this network has no stack")
-        actions, numbers = self.heads(hiddens).split_with_sizes([self.stack.action_size, self.stack.vector], dim=-1)
-        return actions, self.stack.pushed_vector(numbers)
+        actions, values = self.stack_projection(hiddens).split_with_sizes(
+            [self.stack.action_size, self.stack.vector], dim=-1
+        )
+        return actions, self.stack.pushed_vector(values)
 
     def _bottom_vector(self) -> Tensor:
         if self.bottom is not None:
@@ -89,22 +95,29 @@ class Recurrence(nn.Module):
         return self.recurrent.weight.new_zeros(1 if self.stack is None else self.stack.vector)
 
     def _fused(self, x: Tensor) -> Tensor:
-        """Torch's own network of one layer, its second vector of biases zero."""
+        """Run torch's network of one layer, with zeros for its second bias vector."""
         weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
         if x.shape[0] == 0 or x.shape[1] == 0:
             return F.linear(x, self.input.weight[: self.hidden_size])
         if torch.compiler.is_compiling():
-            return self._by_steps(x)  # torch.lstm cannot be traced whole
+            return self._stepwise(x)  # dynamo cannot trace torch.lstm
         if self.cell == "lstm" and autocast_lacks_lstm(x.device):
             with torch.autocast(x.device.type, enabled=False):
                 return self._fused(x.to(self.input.weight.dtype))
         zeros = x.new_zeros(1, x.shape[0], self.hidden_size)
-        options = True, 1, 0.0, self.training, False, True  # biases, layers, dropout, training, one way, batch first
+        options = (
+            True,
+            1,
+            0.0,
+            self.training,
+            False,
+            True,
+        )  # bias, layers, dropout, training, bidirectional, batch first
         if self.cell == "lstm":
             return torch.lstm(x, (zeros, zeros), weights, *options)[0]
         return (torch.rnn_tanh if self.cell == "tanh" else torch.rnn_relu)(x, zeros, weights, *options)[0]
 
-    def _by_steps(self, x: Tensor) -> Tensor:
+    def _stepwise(self, x: Tensor) -> Tensor:
         state, hiddens = self.initial_state(x.shape[0]), []
         for x_t in x.unbind(1):
             state = self.step(x_t, state)

@@ -46,6 +46,6 @@ def _translated(model: EncoderDecoder, examples: PairExamples, numbers: Indices,
     batch = examples.batch(numbers).to(next(model.parameters()).device)
     source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
     start = start_translation(model, source, batch.source_lengths, rare)
-    limits = max_target_lengths(batch.source_lengths - 1, maximum=model.longest_target)
+    limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
     found = greedy_search(model, start, limits)
     return [sides.target.decode(hypothesis.text) for hypothesis in found]
