@@ -1,4 +1,4 @@
-"""What encoder-decoders attend to in pairs: the right symbols on both axes, the same alone and in a batch."""
+"""Explanations of pairs: the right symbols on both axes, the same alone and in a batch."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.analyze import analyze_run, first_examples
-from structattn.analysis.pairs import explained_pairs, pair_records
+from structattn.analysis.pairs import explain_all_pairs, pair_records
+from structattn.analysis.run_analysis import analyze_run, default_examples
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
@@ -69,9 +69,9 @@ def test_every_head_of_every_layer_has_its_record(translation_run):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_pair_is_explained_as_it_is_alone(translation_run, model):
+def test_a_pair_in_a_batch_is_explained_as_alone(translation_run, model):
     run, seen = translation_run(**MODELS[model]), []
-    for batch, found in explained_pairs(run, "test", batch_tokens=60):
+    for batch, found in explain_all_pairs(run, "test", batch_tokens=60):
         for row, example in enumerate(batch.examples):
             alone = pair_records(run, "test", example, 99)
             explanations = [*found.encoder, *found.decoder]
@@ -85,7 +85,7 @@ def test_a_pair_is_explained_as_it_is_alone(translation_run, model):
     assert sorted(seen) == list(range(24))
 
 
-def test_what_is_attended_to_depends_on_the_true_past_alone(translation_run):
+def test_weights_depend_on_the_true_prefix_only(translation_run):
     """Teacher forcing: rows of two pairs with one source agree up to where their targets part."""
     run = translation_run()
     source = torch.tensor([[4, 5, 6, 2]])
@@ -96,7 +96,7 @@ def test_what_is_attended_to_depends_on_the_true_past_alone(translation_run):
             assert not torch.allclose(one.weights[:, :, 2], other.weights[:, :, 2], atol=1e-3)
 
 
-def test_records_are_written_under_names_that_tell_them_apart(translation_run):
+def test_records_are_written_under_distinct_names(translation_run):
     run = translation_run()
     paths = analyze_run(run, "test", [2, 5])
     assert len(set(paths)) == 2 * 3 * 2 * 2
@@ -107,18 +107,18 @@ def test_records_are_written_under_names_that_tell_them_apart(translation_run):
     assert (run.run_dir / "records/test-2-encoder-layer-1-head-2.json").exists()
 
 
-def test_what_is_not_there_or_too_long_is_refused(translation_run):
+def test_missing_and_too_long_examples_are_refused(translation_run):
     run = translation_run()
-    assert len(first_examples(run, "test", 99)) == 24
+    assert len(default_examples(run, "test", 99)) == 24
     with pytest.raises(UsageError, match="no example 24; expected 0 to 23"):
         analyze_run(run, "test", [24])
     with pytest.raises(UsageError, match="at most 2"):
         pair_records(run, "test", 0, longest=2)
     with pytest.raises(DataError, match="no split"):
-        list(explained_pairs(run, "elsewhere"))
+        list(explain_all_pairs(run, "elsewhere"))
 
 
-def test_no_example_is_chosen_that_is_too_long_to_be_explained(tmp_path):
+def test_default_examples_are_not_too_long(tmp_path):
     lines = {"de": ["ein " * 450, "a b", "c d " * 20], "en": ["one", "two " * 399, "three " * 10]}
     files = [tmp_path / f"text.{side}" for side in lines]
     for file, its in zip(files, lines.values(), strict=True):
@@ -128,5 +128,5 @@ def test_no_example_is_chosen_that_is_too_long_to_be_explained(tmp_path):
     tree = {"task": "translation", "data": str(tmp_path / "data"), "model": model, "training": training}
     settings, prepared = resolve_settings(tree), open_prepared(tmp_path / "data")
     run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
-    assert first_examples(run, "valid", 9) == [2, 1]
-    assert analyze_run(run, "valid", first_examples(run, "valid", 9))
+    assert default_examples(run, "valid", 9) == [2, 1]
+    assert analyze_run(run, "valid", default_examples(run, "valid", 9))

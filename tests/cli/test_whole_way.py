@@ -8,7 +8,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from structattn.analysis.analyze import analyze, first_examples
+from structattn.analysis.run_analysis import analyze, default_examples
 from structattn.cli.main import app
 from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
@@ -135,9 +135,9 @@ def test_the_report_of_both_runs(place):
 def test_examples_chosen_by_default_have_a_suitable_length(place):
     run, stream = open_run(place / "run"), open_run(place / "text-run")
     lengths = run.prepared.split("test").lengths
-    assert [lengths[index] for index in first_examples(run, "test", 5)] == [11, 11, 13, 13, 3]
-    assert first_examples(run, "test", 0) == []
-    assert first_examples(stream, "valid", 99) == list(range(9))
+    assert [lengths[index] for index in default_examples(run, "test", 5)] == [11, 11, 13, 13, 3]
+    assert default_examples(run, "test", 0) == []
+    assert default_examples(stream, "valid", 99) == list(range(9))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.analyze import analyze
+from structattn.analysis.run_analysis import analyze
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.formal_languages.registry import formal_language
 from structattn.evaluation.dependencies import dependency_scores, true_dependencies

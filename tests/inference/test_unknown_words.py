@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from structattn.analysis.pairs import explained_pairs
+from structattn.analysis.pairs import explain_all_pairs
 from structattn.cli.main import app
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
@@ -243,7 +243,7 @@ def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
 
 
 def test_explanations_use_the_spellings_of_rare_words(run):
-    ((batch, found),) = explained_pairs(run, "valid", 10_000)
+    ((batch, found),) = explain_all_pairs(run, "valid", 10_000)
     source, rare = spelt_source(run.model, batch.source, batch.unknown_source_words)
     assert (source >= run.prepared.sides.source.vocabulary.size).any()
     expected = run.model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)

@@ -5,32 +5,32 @@ import math
 import numpy as np
 import pytest
 
-from structattn.reporting.learning_curves import learning_plot, training_series, validation_series
-from structattn.reporting.length_curves import length_plot, pooled
-from structattn.reporting.palette import look
+from structattn.reporting.figures.learning_curves import learning_curve_plot, training_series, validation_series
+from structattn.reporting.figures.length_curves import length_curve_plot, pool_lengths
+from structattn.reporting.figures.palette import line_style
 from structattn.reporting.runs import read_run
 
 
 def runs_of(*folders):
-    return [(read_run(folder), look(index)) for index, folder in enumerate(folders)]
+    return [(read_run(folder), line_style(index)) for index, folder in enumerate(folders)]
 
 
 def test_the_curve_by_length_shows_differences_and_marks_the_training_lengths(make_run):
     runs = runs_of(make_run("a"), make_run("b", excess=0.05))
-    (axes,) = length_plot(runs, "test", "x").figure.axes
+    (axes,) = length_curve_plot(runs, "test", "x").figure.axes
     first, second, perfect = [line for line in axes.lines if len(line.get_xdata()) > 2]
     rows = runs[0][0].scores["test"]["by_length"]
     np.testing.assert_array_equal(first.get_xdata(), [row["length"] for row in rows])
     np.testing.assert_array_equal(first.get_ydata(), [row["cross_entropy_difference"] for row in rows])
     assert second.get_color() != first.get_color()
     assert 80 in [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
-    assert [text.get_text() for text in axes.texts] == ["lengths seen in training"]
+    assert [text.get_text() for text in axes.texts] == ["training lengths"]
     assert len(perfect.get_xdata()) == 41
 
 
 def test_the_perfect_models_curve_agrees_with_the_derived_values(make_run):
     data = {"train_lengths": [40, 80], "train_number_of_lengths": 21, "language": "dyck"}
-    (axes,) = length_plot(runs_of(make_run(data=data)), "test", "x").figure.axes
+    (axes,) = length_curve_plot(runs_of(make_run(data=data)), "test", "x").figure.axes
     perfect = axes.lines[-1].get_ydata()
     assert round(perfect[0], 3) == 0.074
     assert round(perfect[-1], 3) == 0.038
@@ -41,26 +41,26 @@ def test_without_bounds_the_curve_is_of_cross_entropies(make_run):
         {"length": n, "num_sequences": 3, "cross_entropy": n / 10, "cross_entropy_difference": None} for n in (4, 5, 9)
     ]
     run = make_run(by_length=rows, data={"kind": "sentences", "name": "text"})
-    plot = length_plot(runs_of(run), "test", "x")
+    plot = length_curve_plot(runs_of(run), "test", "x")
     (line,) = plot.figure.axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), [0.4, 0.5, 0.9])
     assert "bound" not in plot.caption
 
 
 def test_one_length_makes_no_curve(make_run):
-    assert length_plot(runs_of(make_run(by_length=[])), "test", "x") is None
+    assert length_curve_plot(runs_of(make_run(by_length=[])), "test", "x") is None
 
 
 def test_pooling_keeps_the_mean_per_symbol():
     generator = np.random.default_rng(5)
     rows = [{"length": int(n), "num_sequences": int(generator.integers(1, 9)), "cross_entropy": generator.random()}
             for n in range(1, 200)]  # fmt: skip
-    points = pooled(rows, most=10)
+    points = pool_lengths(rows, most=10)
     symbols = [row["num_sequences"] * (row["length"] + 1) for row in rows]
     whole = sum(w * row["cross_entropy"] for w, row in zip(symbols, rows, strict=True)) / sum(symbols)
     assert len(points) <= 10
     assert np.mean([value for _, value in points]) == pytest.approx(whole, abs=0.03)
-    ((length, value),) = pooled(rows, most=1)
+    ((length, value),) = pool_lengths(rows, most=1)
     assert value == pytest.approx(whole, rel=1e-12)
     assert length == pytest.approx(np.average(range(1, 200), weights=[row["num_sequences"] for row in rows]))
 
@@ -76,7 +76,7 @@ def test_training_losses_are_averaged_per_symbol(make_run):
 
 def test_learning_curves_have_the_bound(make_run):
     runs = runs_of(make_run())
-    training, validation = learning_plot(runs, "x").figure.axes
+    training, validation = learning_curve_plot(runs, "x").figure.axes
     bound, curve = validation.lines
     assert list(bound.get_ydata()) == [0.3843, 0.3843]
     np.testing.assert_array_equal(curve.get_ydata(), validation_series(runs[0][0])[1])
@@ -86,9 +86,9 @@ def test_learning_curves_have_the_bound(make_run):
 def test_a_run_without_events_makes_no_curve(make_run):
     folder = make_run()
     (folder / "events.jsonl").unlink()
-    assert learning_plot(runs_of(folder), "x") is None
+    assert learning_curve_plot(runs_of(folder), "x") is None
 
 
 def test_an_infinite_perplexity_does_not_disturb(make_run):
     run = make_run(perplexity=math.inf)
-    assert length_plot(runs_of(run), "valid", "x") is not None
+    assert length_curve_plot(runs_of(run), "valid", "x") is not None

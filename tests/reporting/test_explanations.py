@@ -33,13 +33,13 @@ def report_of(make_run, tmp_path):
     return make
 
 
-def test_both_texts_stand_above_three_figures(report_of):
+def test_a_pair_shows_both_texts_and_three_figures(report_of):
     records = [record(*place, 0, head) for head in (0, 1)
                for place in (("decoder", "attention"), ("decoder", "cross"), ("encoder", "attention"))]  # fmt: skip
     page, maps = report_of(records)
     assert maps == {"example-1-encoder", "example-1-decoder", "example-1-cross"}
     assert page.index(">ein Hut ◁</p>") < page.index(">▷ a hat</p>")
-    assert "softmax attention from the target, which is given, to the source" in page
+    assert "softmax attention from the target (teacher forcing) to the source" in page
 
 
 def test_a_stack_of_a_side_is_drawn_with_its_actions(report_of):
@@ -51,7 +51,7 @@ def test_a_stack_of_a_side_is_drawn_with_its_actions(report_of):
     assert "mt, encoder layer 2. Superposition stack" in page
 
 
-def test_the_source_is_known_from_what_is_read_across(report_of):
+def test_the_source_is_taken_from_cross_attention(report_of):
     page, maps = report_of([record("decoder", "cross", 0, None)])
     assert maps == {"example-1-cross"}
     assert ">ein Hut ◁</p>" in page

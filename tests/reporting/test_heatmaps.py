@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from structattn.reporting.figures import finished
-from structattn.reporting.heatmaps import attention_plot, stack_plot
+from structattn.reporting.figures.figure import figure_element
+from structattn.reporting.figures.heatmaps import attention_plot, stack_plot
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_long_examples_keep_legible_labels(record):
 
 
 def test_one_token_is_enough(record, tmp_path):
-    assert "<svg" in finished(stack_plot(record(tokens=["<bos>"]), "x", ""), tmp_path)
+    assert "<svg" in figure_element(stack_plot(record(tokens=["<bos>"]), "x", ""), tmp_path)
 
 
 def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_run):

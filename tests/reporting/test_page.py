@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from structattn.reporting import write_report
-from structattn.reporting.palette import INKS
+from structattn.reporting.figures.palette import INKS
 from structattn.support.errors import DataError, StructattnError
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -128,7 +128,7 @@ def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
     assert "dyck (reference)" in checker.text
 
 
-def test_a_run_that_has_only_begun_is_reported(make_run, tmp_path):
+def test_a_run_in_progress_is_reported(make_run, tmp_path):
     run = make_run(softmax_layers=())
     for path in [*run.glob("scores/*"), *run.glob("records/*"), run / "events.jsonl", run / "run.json"]:
         path.unlink()
@@ -137,7 +137,7 @@ def test_a_run_that_has_only_begun_is_reported(make_run, tmp_path):
     assert "nd" in checker.text
 
 
-def test_what_is_damaged_is_named(make_run, tmp_path):
+def test_damaged_files_are_reported(make_run, tmp_path):
     run = make_run(softmax_layers=())
     path = run / "scores" / "test.json"
     path.write_text(path.read_text()[:50])
@@ -145,13 +145,13 @@ def test_what_is_damaged_is_named(make_run, tmp_path):
         write_report([run], tmp_path / "out")
 
 
-def test_what_is_no_run_folder_is_named(tmp_path):
+def test_a_folder_that_is_not_a_run_is_reported(tmp_path):
     with pytest.raises(StructattnError, match="elsewhere is not a run folder"):
         write_report([tmp_path / "elsewhere"], tmp_path / "out")
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_a_folder_of_other_things_is_left_alone(make_run, tmp_path):
+def test_a_folder_with_other_files_is_refused(make_run, tmp_path):
     run, output = make_run("tf"), tmp_path / "home"
     output.mkdir()
     (output / "index.html").write_text("my own page")

@@ -8,7 +8,7 @@ from structattn.reporting.runs import read_run, read_runs
 from structattn.support.errors import DataError, StructattnError
 
 
-def test_names_are_as_long_as_it_takes_to_differ(make_run):
+def test_names_are_the_shortest_distinct_suffixes(make_run):
     folders = [make_run("a/run"), make_run("b/run"), make_run("c")]
     assert [run.name for run in read_runs(folders)] == ["a/run", "b/run", "runs/c"]
     assert [run.name for run in read_runs(folders[:1])] == ["run"]
@@ -24,7 +24,7 @@ def test_no_folder_is_refused():
         read_runs([])
 
 
-def test_an_event_cut_off_by_a_kill_is_passed_over(make_run):
+def test_an_incomplete_last_event_is_skipped(make_run):
     folder = make_run(epochs=1, per_epoch=3)
     whole = read_run(folder).events
     with (folder / "events.jsonl").open("a") as file:
@@ -65,7 +65,7 @@ def test_the_data_is_named_by_its_language_or_by_its_folder(make_run):
     assert read_run(bare).data_name == "marked"
 
 
-def test_scores_from_before_more_training_are_pointed_out(make_run, caplog):
+def test_outdated_scores_are_reported(make_run, caplog):
     folder = make_run()
     update = read_run(folder).of("validation")[-1]["update"]
     for path in (folder / "scores").iterdir():
@@ -77,4 +77,4 @@ def test_scores_from_before_more_training_are_pointed_out(make_run, caplog):
     with (folder / "events.jsonl").open("a") as file:
         file.write(json.dumps(later) + "\n")
     read_run(folder)
-    assert f"its scores on valid are of update {update}, its best is now of update {update + 50}" in caplog.text
+    assert f"the scores on valid are from update {update}, but the best is now {update + 50}" in caplog.text

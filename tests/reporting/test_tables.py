@@ -2,14 +2,14 @@
 
 import re
 
+from structattn.reporting.figures.palette import line_style
 from structattn.reporting.labels import flattened, nats, perplexity, visible
-from structattn.reporting.palette import look
 from structattn.reporting.runs import read_run
 from structattn.reporting.tables import summary_table
 
 
 def shown(*folders):
-    return summary_table([(read_run(folder), look(index)) for index, folder in enumerate(folders)])
+    return summary_table([(read_run(folder), line_style(index)) for index, folder in enumerate(folders)])
 
 
 def cells(markup):

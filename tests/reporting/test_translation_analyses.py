@@ -7,10 +7,10 @@ import re
 import pytest
 
 from structattn.reporting import write_report
-from structattn.reporting.against_base import _plot as against_base_plot
-from structattn.reporting.contrastive import _distances_plot, _types_plot
-from structattn.reporting.locality import _plot as locality_plot
-from structattn.reporting.palette import look
+from structattn.reporting.figures.comparison import _plot as against_base_plot
+from structattn.reporting.figures.contrastive import _distances_plot, _types_plot
+from structattn.reporting.figures.locality import _plot as locality_plot
+from structattn.reporting.figures.palette import line_style
 from structattn.reporting.runs import read_run
 from structattn.support.errors import DataError
 
@@ -65,11 +65,11 @@ def run_with(make_run):
     return make
 
 
-def test_heads_are_dots_at_their_means(run_with):
+def test_heads_are_dots_at_their_mean_offsets(run_with):
     runs = [read_run(run_with(name, attention("encoder", "cross"))) for name in ("a", "b")]
-    located = [(run, look(index), run.analyses["0"]["heads"]) for index, run in enumerate(runs)]
+    located = [(run, line_style(index), run.analyses["0"]["heads"]) for index, run in enumerate(runs)]
     grid = locality_plot(located, "test", "x").figure.axes
-    assert [axes.get_title(loc="left") for axes in grid] == ["encoder", "across, target to source", "", ""]
+    assert [axes.get_title(loc="left") for axes in grid] == ["encoder", "cross-attention", "", ""]
     for axes, expected in zip(grid, [[0, -0.1, -1, -1.1]] * 2 + [[1.25, 1.25, 2.25, 2.25]] * 2, strict=True):
         dots = axes.lines[1:]
         assert [list(line.get_ydata()) for line in dots] == [expected, expected]
@@ -79,7 +79,7 @@ def test_heads_are_dots_at_their_means(run_with):
 
 def test_differences_stand_over_their_bins_with_their_intervals(run_with):
     runs = [read_run(run_with(name, comparison("base", shift))) for name, shift in (("a", -9.5), ("b", 1))]
-    compared = [(run, look(index), run.analyses["0"]["bins"]) for index, run in enumerate(runs)]
+    compared = [(run, line_style(index), run.analyses["0"]["bins"]) for index, run in enumerate(runs)]
     grid = against_base_plot(compared, "base", "test", "x").figure.axes
     assert len(grid) == 2
     assert [tick.get_text() for tick in grid[0].get_xticklabels()] == ["1–4", "5", "6–9", "10–12", "13–31"]
@@ -92,7 +92,7 @@ def test_differences_stand_over_their_bins_with_their_intervals(run_with):
 
 def contrasted(run_with):
     runs = [read_run(run_with(name, contrastive(shift))) for name, shift in (("a", 0), ("b", 3))]
-    return [(run, look(index), run.analyses["0"]) for index, run in enumerate(runs)]
+    return [(run, line_style(index), run.analyses["0"]) for index, run in enumerate(runs)]
 
 
 def test_accuracies_stand_at_their_types_with_their_intervals(run_with):
@@ -146,7 +146,7 @@ def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, cha
         text = "something else\n" if folder.name == changed else TRANSLATIONS[folder.name]
         (folder / "scores/test.translations.txt").write_text(text)
     text = write_report(runs, tmp_path / "out").read_text()
-    assert ("hc or base was evaluated anew since they were compared" in text) == (changed is not None)
+    assert ("hc or base was evaluated again after they were compared" in text) == (changed is not None)
     assert ("(+0.25, p 0.031)" in text) == (changed is None)
 
 
@@ -166,7 +166,7 @@ def test_bases_of_one_name_have_sections_of_their_own(run_with, tmp_path):
 @pytest.mark.usefixtures("without_drawing")
 def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):
     text = write_report([make_run(softmax_layers=())], tmp_path / "out").read_text()
-    assert "Where heads look" not in text
+    assert "Where heads style" not in text
     assert "Against" not in text
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-PACKAGES = ["evaluation", "sweeps"]
+PACKAGES = ["analysis", "evaluation", "reporting", "sweeps"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -103,7 +103,7 @@ def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_r
     curves = [[list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in its] for its in lines]
     assert curves == [[[(41, 0.5), (60, 0.25)], [(41, 1.0)]], [[(41, 0.75)]]]
     base, hc, again = lines[0][0], lines[0][1], lines[1][0]
-    assert hc.get_color() == again.get_color() != base.get_color(), "a model looks the same in all panels"
+    assert hc.get_color() == again.get_color() != base.get_color(), "a model styles the same in all panels"
 
 
 def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they_were_not(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from structattn.analysis.analyze import analyze
+from structattn.analysis.run_analysis import analyze
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.description import describe_model

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.analysis.analyze import analyze
+from structattn.analysis.run_analysis import analyze
 from structattn.building.models import build_model
 from structattn.data.folders import open_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary

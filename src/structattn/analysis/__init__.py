@@ -1,1 +1,30 @@
-"""Reads a run folder and a prepared folder, writes records: what every layer attended to, and what its stack did."""
+"""Analysis: what the layers of a trained run do on examples, written to its run folder as records.
+
+- ``analyze``: explain every layer of a run on examples; ``analyze_run`` does so for a run that is already open.
+- ``default_examples``: examples of a split with a suitable length.
+- ``Record``: what a layer, or one head of it, did on an example.
+- ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.analysis.head_locality import Locality, locality
+    from structattn.analysis.run_analysis import analyze, analyze_run, default_examples
+    from structattn.inference.records import Record
+
+__all__ = ["Locality", "Record", "analyze", "analyze_run", "default_examples", "locality"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Locality": "structattn.analysis.head_locality",
+        "Record": "structattn.inference.records",
+        "analyze": "structattn.analysis.run_analysis",
+        "analyze_run": "structattn.analysis.run_analysis",
+        "default_examples": "structattn.analysis.run_analysis",
+        "locality": "structattn.analysis.head_locality",
+    },
+)

@@ -1,4 +1,4 @@
-"""What an encoder-decoder attends to in given pairs: sources read whole, targets token by token, the true ones."""
+"""Attention weights of an encoder-decoder on pairs of a split, under teacher forcing."""
 
 from collections.abc import Iterator
 
@@ -14,29 +14,29 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import pairs_to_score
 
-BATCH_TOKENS = 2048  # a batch's maps have as many numbers for each head, times the length
+BATCH_TOKENS = 2048  # a map has this many numbers per head, times the length
 
 
-def explained_pairs(
+def explain_all_pairs(
     run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[PairBatch, EncoderDecoderExplanation]]:
-    """What every layer attends to in all pairs of a split, batch by batch, under teacher forcing.
+    """Yield the attention weights of every layer for all pairs of a split, batch by batch, under teacher forcing.
 
-    Weights are (B, H, S, S) in the encoder, (B, H, T, T) in the decoder, and (B, H, T, S) across, where S counts the
-    source with its ``<eos>`` and T the target after ``<bos>``; past the lengths of a pair they are zeros.
+    Weights are (B, H, S, S) in the encoder, (B, H, T, T) in the decoder, and (B, H, T, S) in cross-attention, where
+    S is the source length with ``<eos>`` and T the target length with ``<bos>``; they are zero at padding.
 
     Args:
         run: a translation run.
         split: a split of its prepared folder.
-        batch_tokens: the largest padded size of either side of a batch.
+        batch_tokens: the maximal padded size of either side of a batch.
 
-    Cost: two passes through the model, and the memory of a batch's maps.
+    Cost: two forward passes, and the memory of the maps of one batch.
 
     Raises:
-        DataError: the data are no parallel text, or the split is empty.
+        DataError: the data are not parallel text, or the split is empty.
     """
     examples = pairs_to_score(run.prepared, split, batch_tokens, "both")
-    with progress(f"Attending {split}", len(examples.pairs), "pairs") as advance:
+    with progress(f"Explaining {split}", len(examples.pairs), "pairs") as advance:
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)
             yield batch, explain_pairs(translation_model(run), batch)
@@ -44,13 +44,13 @@ def explained_pairs(
 
 
 def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> list[Record]:
-    """The records of all heads of all layers for one pair.
+    """Return the records of all heads of all layers for one pair.
 
     Args:
         run: a translation run.
         split: a split of its prepared folder.
-        example: the pair's number.
-        longest: tokens that either side may have at most.
+        example: the index of the pair.
+        longest: the maximal number of tokens of either side.
 
     Raises:
         UsageError: a side is longer.
@@ -61,7 +61,7 @@ def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> lis
     target = _symbols(sides.target.vocabulary, batch.inputs[0].numpy())
     for tokens in (source, target):
         if len(tokens) > longest:
-            raise UsageError(f"pair {example} of {split} has {len(tokens)} tokens; a map shows at most {longest}")
+            raise UsageError(f"pair {example} of {split} has {len(tokens)} tokens; expected at most {longest}")
     return records_of_pair(translation_model(run), sides, batch)
 
 

@@ -1,4 +1,4 @@
-"""Which inputs a model's predictions depend on through all its layers, as a record beside those of the layers."""
+"""Record of the receptive field: the inputs that each prediction depends on through all layers."""
 
 import numpy as np
 from torch import Tensor
@@ -12,16 +12,16 @@ MECHANISM = "receptive_field"
 
 
 def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, ...], layer: int) -> Record | None:
-    """The receptive field of one example, (T, T), and the true dependencies where the language's are known.
+    """Return the receptive field of one example, (T, T), with the true dependencies if the language has known ones.
 
     Args:
-        run: the model and its data.
-        inputs: (1, T), ``<bos>`` first.
+        run: the trained run.
+        inputs: (1, T), starting with ``<bos>``.
         tokens: their symbols.
-        layer: the number of the last layer.
+        layer: the index of the last layer.
 
     Returns:
-        None where a layer hands out no weights, as stacks do.
+        None if a layer has no attention weights, as stacks do.
     """
     field = receptive_fields(run.model, inputs)
     if field is None:
@@ -39,5 +39,5 @@ def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, .
 
 
 def _truth(inputs: np.ndarray) -> np.ndarray:
-    """Of the prediction that follows each input: the last input counts, though nothing is known to follow it."""
+    """The true dependencies of the prediction after each input; the appended symbol stands for the unknown next one."""
     return true_dependencies(np.append(inputs[1:] - FIRST_SYMBOL, 0))

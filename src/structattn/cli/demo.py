@@ -26,7 +26,7 @@ def demo(
 
     After an interruption, run the same command again to resume.
     """
-    from structattn.analysis.analyze import analyze_run
+    from structattn.analysis.run_analysis import analyze_run
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.inference.runs import open_run

@@ -21,8 +21,8 @@ def evaluate(
     data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
-    from structattn.analysis.analyze import analyze_run, first_examples
-    from structattn.analysis.locality import write_locality
+    from structattn.analysis.head_locality import write_locality
+    from structattn.analysis.run_analysis import analyze_run, default_examples
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.inference.runs import open_run
@@ -35,5 +35,5 @@ def evaluate(
         if run.prepared.kind == "parallel":
             for name in splits:
                 write_locality(run, name)
-        analyze_run(run, splits[-1], first_examples(run, splits[-1], explain))
+        analyze_run(run, splits[-1], default_examples(run, splits[-1], explain))
     print_scores(results)

@@ -1,4 +1,4 @@
-"""How numbers and tokens are written in reports."""
+"""Format numbers and tokens for reports."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ MISSING = "—"
 
 
 def visible(token: str, longest: int = 14) -> str:
-    """A token as a label: blanks and control characters shown, the text cut to ``longest`` characters."""
+    """Format a token as a label: whitespace and control characters made visible, cut to ``longest`` characters."""
     if token in _SHOWN:
         return _SHOWN[token]
     shown = "".join(_SHOWN.get(c, c if c.isprintable() else c.encode("unicode_escape").decode()) for c in token)
@@ -16,39 +16,39 @@ def visible(token: str, longest: int = 14) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Text whose hyphens do not end a line."""
+    """Replace hyphens by non-breaking hyphens."""
     return text.replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
 def nats(value: float | None) -> str:
-    """A cross-entropy or a difference, in nats per symbol."""
+    """Format a cross-entropy or a difference of two, in nats."""
     return MISSING if value is None else f"{value:.4f}"
 
 
 def perplexity(value: float | None) -> str:
-    """A perplexity with about five digits."""
+    """Format a perplexity with about five digits."""
     if value is None:
         return MISSING
     return f"{value:.4f}" if value < 10 else f"{value:,.2f}"
 
 
 def percent(value: float | None) -> str:
-    """A part of 1, as an accuracy is."""
+    """Format a fraction, such as an accuracy, in percent."""
     return MISSING if value is None else f"{value:.2%}"
 
 
 def points(value: float | None) -> str:
-    """A score from 0 to 100, as BLEU is."""
+    """Format a score from 0 to 100, such as BLEU."""
     return MISSING if value is None else f"{value:.2f}"
 
 
 def count(value: int | None) -> str:
-    """A whole number with its thousands apart."""
+    """Format an integer with thousands separators."""
     return MISSING if value is None else f"{value:,}"
 
 
 def flattened(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """A nested mapping as (dotted path, text) pairs, in the order given."""
+    """Flatten a nested mapping into (dotted path, text) pairs, in order."""
     pairs: list[tuple[str, str]] = []
     for key, value in tree.items():
         path = f"{prefix}{key}"

@@ -1,65 +1,88 @@
-"""The report: one self-contained HTML page, with its figures as PNG and PDF files beside it."""
+"""Write a report: one self-contained HTML page, with its figures also as PNG and PDF files."""
 
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from structattn.reporting.against_base import comparison_sections
-from structattn.reporting.cards import run_card
-from structattn.reporting.contrastive import contrastive_sections
-from structattn.reporting.explanations import explanations
-from structattn.reporting.fields import dependency_plot
-from structattn.reporting.figures import Plot, file_name, finished
-from structattn.reporting.learning_curves import learning_plot
-from structattn.reporting.length_curves import length_plot
-from structattn.reporting.locality import locality_section
+from structattn.reporting.figures.comparison import comparison_sections
+from structattn.reporting.figures.contrastive import contrastive_sections
+from structattn.reporting.figures.explanations import explanations
+from structattn.reporting.figures.figure import Plot, figure_element, file_name
+from structattn.reporting.figures.learning_curves import learning_curve_plot
+from structattn.reporting.figures.length_curves import length_curve_plot
+from structattn.reporting.figures.locality import locality_section
+from structattn.reporting.figures.palette import LineStyle, line_style
+from structattn.reporting.figures.receptive_fields import dependency_plot
+from structattn.reporting.labels import flattened
 from structattn.reporting.markup import Markup, joined, tag
-from structattn.reporting.palette import Look, look
 from structattn.reporting.runs import Run, read_runs
-from structattn.reporting.tables import shown_split, summary_table
+from structattn.reporting.tables import main_split, summary_table, swatch
 from structattn.support.errors import StructattnError
 from structattn.support.files import write_atomically
 
 _SIGNATURE = "made with structattn"
 
-Shown = Sequence[tuple[Run, Look]]
+Shown = Sequence[tuple[Run, LineStyle]]
 
 
-def _by_data(runs: Shown) -> dict[str, list[tuple[Run, Look]]]:
-    groups: dict[str, list[tuple[Run, Look]]] = {}
-    for run, its_look in runs:
-        groups.setdefault(run.data_name, []).append((run, its_look))
+def _group_by_data(runs: Shown) -> dict[str, list[tuple[Run, LineStyle]]]:
+    groups: dict[str, list[tuple[Run, LineStyle]]] = {}
+    for run, style in runs:
+        groups.setdefault(run.data_name, []).append((run, style))
     return groups
 
 
 def _plots(runs: Shown, prefix: str) -> list[Plot]:
-    by_length = shown_split([run for run, _ in runs])
-    plots = [length_plot(runs, by_length, file_name(prefix, by_length, "by-length"))]
-    plots.append(learning_plot(runs, file_name(prefix, "learning")))
+    by_length = main_split([run for run, _ in runs])
+    plots = [length_curve_plot(runs, by_length, file_name(prefix, by_length, "by-length"))]
+    plots.append(learning_curve_plot(runs, file_name(prefix, "learning")))
     plots.append(dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies")))
     return [plot for plot in plots if plot is not None]
 
 
 def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts = [tag("h2", title), summary_table(runs)]
-    parts += [finished(plot, figures) for plot in _plots(runs, prefix)]
+    parts += [figure_element(plot, figures) for plot in _plots(runs, prefix)]
     parts.append(comparison_sections(runs, prefix, figures))
     parts.append(contrastive_sections(runs, prefix, figures))
-    parts.append(locality_section(runs, shown_split([run for run, _ in runs]), prefix, figures))
+    parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 
 
-def _readings(runs: Shown, figures: Path) -> Markup:
+def _explanations(runs: Shown, figures: Path) -> Markup:
     parts = [
-        explanations(run, its_look, file_name(f"run-{number}", run.name), figures)
-        for number, (run, its_look) in enumerate(runs, start=1)
+        explanations(run, style, file_name(f"run-{number}", run.name), figures)
+        for number, (run, style) in enumerate(runs, start=1)
     ]
     found = [part for part in parts if part]
-    return tag("section", tag("h2", "What the layers did"), *found) if found else Markup("")
+    return tag("section", tag("h2", "Layers on examples"), *found) if found else Markup("")
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    facts = [("folder", str(run.folder))]
+    digests = {str(score["prepared_digest"]) for score in run.scores.values() if score.get("prepared_digest")}
+    facts += [("prepared data", digest) for digest in sorted(digests)]
+    facts += flattened({key: value for key, value in run.card.items() if key != "settings"})
+    for end in run.of("end")[-1:]:
+        facts.append(("ended", str(end.get("reason", ""))))
+    return facts
+
+
+def _run_card(run: Run, style: LineStyle) -> Markup:
+    """Return the run card: settings, digests, hardware and command, in a collapsed element."""
+    facts = [joined(tag("dt", name), tag("dd", value)) for name, value in _facts(run)]
+    return tag(
+        "details",
+        tag("summary", swatch(style), run.name),
+        tag("dl", *facts),
+        tag("h4", "settings.yaml: ", tag("code", "structattn train settings.yaml --output RUN"), " repeats the run"),
+        tag("pre", run.settings_text),
+        class_="card",
+    )
 
 
 def _cards(runs: Shown) -> Markup:
-    return tag("section", tag("h2", "Run cards"), *[run_card(run, its_look) for run, its_look in runs])
+    return tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
 
 
 def _page(title: str, body: Markup) -> str:
@@ -74,8 +97,8 @@ def _page(title: str, body: Markup) -> str:
     return "<!doctype html>\n" + tag("html", head, tag("body", tag("main", body)), lang="en") + "\n"
 
 
-def _require_own(output: Path) -> None:
-    """Refuse a folder with other people's files in it, unless an earlier report is there."""
+def _require_report_folder(output: Path) -> None:
+    """Refuse a folder with other files, unless it holds an earlier report."""
     page = output / "index.html"
     if page.is_file() and _SIGNATURE in page.read_text(encoding="utf-8", errors="replace"):
         return
@@ -87,29 +110,29 @@ def _require_own(output: Path) -> None:
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
-    """Write ``output/index.html`` and ``output/figures/`` about run folders and give the page's path.
+    """Write a report on run folders to ``output/index.html`` and ``output/figures/``, and return the path of the page.
 
     The page needs no network and no other file. Equal run folders give equal bytes.
 
     Args:
-        folders: run folders; what one lacks (scores, records, events) is left out of the page.
-        output: a folder, made if missing; figures of an earlier report in it are replaced where names agree.
+        folders: run folders; missing scores, records or events are left out.
+        output: the folder to write, created if missing; an earlier report in it is overwritten.
 
     Raises:
-        StructattnError: a folder is no run folder, or a file in one is damaged; or ``output`` holds something else.
+        StructattnError: a folder is not a run folder, a file in one is damaged, or ``output`` has other files.
     """
-    _require_own(output)
-    runs = [(run, look(index)) for index, run in enumerate(read_runs(folders))]
+    _require_report_folder(output)
+    runs = [(run, line_style(index)) for index, run in enumerate(read_runs(folders))]
     figures = output / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    groups = _by_data(runs)
+    groups = _group_by_data(runs)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
     parts = [tag("header", tag("h1", title), tag("p", f"{number}, {_SIGNATURE}", class_="note"))]
     for index, (name, members) in enumerate(groups.items(), start=1):
         heading = name if len(groups) > 1 else "Scores"
         parts.append(_group(heading, members, f"data-{index}", figures))
-    body = joined(*parts, _readings(runs, figures), _cards(runs))
+    body = joined(*parts, _explanations(runs, figures), _cards(runs))
     page = output / "index.html"
     write_atomically(page, _page(title, body))
     return page

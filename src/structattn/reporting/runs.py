@@ -1,4 +1,4 @@
-"""Reads what a report needs from run folders: settings, card, events, scores, records."""
+"""Read run folders for a report: settings, run card, events, scores, records and analyses."""
 
 import json
 import logging
@@ -18,9 +18,9 @@ _logger = logging.getLogger("structattn")
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder as the report sees it.
+    """The content of a run folder.
 
-    ``scores`` maps a split to its scores; ``records`` and ``analyses`` map the name of one to its content.
+    ``scores`` maps splits to scores; ``records`` and ``analyses`` map names to contents.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Run:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the scores say of the data; empty before the first evaluation."""
+        """The description of the data; empty before the first evaluation."""
         return next((dict(score["data"]) for score in self.scores.values() if score.get("data")), {})
 
     @property
     def data_name(self) -> str:
-        """The data as a heading: the language and its reading, or the prepared folder's name."""
+        """The name of the data: the language and its reading, or the name of the prepared folder."""
         language = self.data.get("language")
         if language is None:
             return str(self.data.get("name") or Path(str(self.settings.get("data", "data"))).name)
@@ -49,15 +49,15 @@ class Run:
 
     @property
     def model(self) -> str:
-        """The model in short; empty before the first evaluation."""
+        """A short description of the model; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
 
-    def analyses_of(self, kind: str) -> list[Mapping[str, Any]]:
-        """The analyses of one kind, by name."""
+    def analyses_of_kind(self, kind: str) -> list[Mapping[str, Any]]:
+        """Return the analyses of one kind."""
         return [content for content in self.analyses.values() if content.get("kind") == kind]
 
     def of(self, event: str) -> list[Mapping[str, Any]]:
-        """The logged events of one kind, in order."""
+        """Return the logged events of one type, in order."""
         return [line for line in self.events if line.get("event") == event]
 
 
@@ -72,7 +72,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_events(path: Path) -> list[dict[str, Any]]:
-    """The events; a last line without its end, as a kill leaves it, is passed over."""
+    """Read events; an incomplete last line, as left by a killed process, is skipped."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -112,10 +112,10 @@ def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def read_run(folder: Path, name: str | None = None) -> Run:
-    """Read a run folder. Scores, records, events and card may be missing, as in a run under way.
+    """Read a run folder. Scores, records, events and run card may be missing, as in a run in progress.
 
     Raises:
-        StructattnError: the folder is no run folder.
+        StructattnError: the folder is not a run folder.
         DataError: a file in it is damaged; the message names it.
     """
     text, settings = _read_settings(folder)
@@ -136,19 +136,19 @@ def read_run(folder: Path, name: str | None = None) -> Run:
 
 
 def _warn_of_old_scores(run: Run) -> None:
-    """Say so where a run was trained on after it was scored."""
+    """Log a warning if a run was trained further after its evaluation."""
     best = [event["update"] for event in run.of("validation") if event.get("improved")][-1:]
     current = {*best, *(event.get("update") for event in run.events[-1:])}
     for split, score in run.scores.items():
         if current and score.get("update") not in current:
             _logger.warning(
-                "%s: its scores on %s are of update %s, its best is now of update %s; run evaluate again",
+                "%s: the scores on %s are from update %s, but the best is now %s; run `structattn evaluate` again",
                 *(run.folder, split, score.get("update"), best[0] if best else "unknown"),
             )
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the folders apart."""
+    """Return the shortest distinct suffixes of the paths."""
     parts = [folder.resolve().parts for folder in folders]
     depth = 1
     while len({part[-depth:] for part in parts}) < len(set(parts)):
@@ -157,7 +157,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read several run folders under names that tell them apart; a folder given twice is read once."""
+    """Read run folders under distinct names; a folder given twice is read once."""
     unique = list({folder.resolve(): folder for folder in folders}.values())
     if not unique:
         raise StructattnError("a report needs at least one run folder")

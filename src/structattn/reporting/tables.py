@@ -1,12 +1,12 @@
-"""The summary table: runs by splits, with the lower bound and the n-gram baselines beside them."""
+"""The summary table of scores: runs by splits, with lower bounds and n-gram baselines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from structattn.reporting.figures.palette import LineStyle
 from structattn.reporting.labels import MISSING, count, nats, percent, perplexity, points, unbroken
 from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.palette import Look
 from structattn.reporting.runs import Run
 
 Score = Mapping[str, Any]
@@ -14,13 +14,13 @@ Score = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column below a split.
+    """A column of a split.
 
     Args:
-        heading: its name.
-        path: the fields that lead to the value in the scores.
-        written: how the value is shown.
-        best: picks the best of several values; None where none is better than another.
+        heading: the column heading.
+        path: the nested fields of the value in the scores.
+        written: formats the value.
+        best: selects the best value (min or max); None if there is no best one.
     """
 
     heading: str
@@ -29,7 +29,7 @@ class Column:
     best: Callable[[list[float]], float] | None = None
 
     def of(self, score: Score) -> float | None:
-        """Its value; None where there is none."""
+        """Return the value in a split's scores; None if missing."""
         found: Any = score
         for name in self.path:
             found = (found or {}).get(name)
@@ -46,7 +46,7 @@ _BOUNDED = (
     Column("difference", ("cross_entropy_difference",), nats, min),
     Column("perplexity", ("perplexity",), perplexity),
 )
-_WHERE_THERE = (
+_OPTIONAL = (
     Column("accuracy", ("accuracy",), percent, max),
     Column("accuracy, greedy", ("accuracy_greedy",), percent, max),
     Column("BLEU", ("translation", "BLEU", "value"), points, max),
@@ -55,26 +55,26 @@ _WHERE_THERE = (
 )
 
 
-def swatch(look: Look) -> Markup:
-    """A small square in a run's colour."""
-    return tag("span", class_="swatch", style=f"background:{look.color}", aria_hidden="true")
+def swatch(style: LineStyle) -> Markup:
+    """Return a small square in the colour of a run."""
+    return tag("span", class_="swatch", style=f"background:{style.color}", aria_hidden="true")
 
 
-def splits_of(runs: Sequence[Run]) -> list[str]:
-    """The splits that any of the runs was scored on, in the order of the first that has them."""
+def all_splits(runs: Sequence[Run]) -> list[str]:
+    """Return the splits that any run was evaluated on, in order of first occurrence."""
     return list(dict.fromkeys(split for run in runs for split in run.scores))
 
 
-def shown_split(runs: Sequence[Run]) -> str:
-    """The split that figures are drawn of: ``test`` where a run was scored on it, else the first."""
-    splits = splits_of(runs)
+def main_split(runs: Sequence[Run]) -> str:
+    """Return the split that figures show: ``test`` if a run was evaluated on it, else the first."""
+    splits = all_splits(runs)
     return "test" if "test" in splits else next(iter(splits), "")
 
 
 def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
     scores = [run.scores[split] for run in runs if split in run.scores]
     always = _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN
-    return *always, *(column for column in _WHERE_THERE if any(column.of(score) is not None for score in scores))
+    return *always, *(column for column in _OPTIONAL if any(column.of(score) is not None for score in scores))
 
 
 def _number(text: str, best: bool = False) -> Markup:
@@ -82,7 +82,7 @@ def _number(text: str, best: bool = False) -> Markup:
 
 
 def _best(runs: Sequence[Run], split: str, column: Column) -> float | None:
-    """The best value of a column among two or more runs."""
+    """The best value of a column if two or more runs have one."""
     values = [column.of(run.scores[split]) for run in runs if split in run.scores]
     known = [value for value in values if value is not None]
     return column.best(known) if column.best is not None and len(known) > 1 else None
@@ -104,9 +104,9 @@ def _updates(run: Run) -> int | None:
     return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
 
 
-def _run_row(run: Run, look: Look, runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
+def _run_row(run: Run, style: LineStyle, runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
     row = [
-        tag("th", swatch(look), run.name, tag("div", unbroken(run.model or MISSING), class_="model"), scope="row"),
+        tag("th", swatch(style), run.name, tag("div", unbroken(run.model or MISSING), class_="model"), scope="row"),
         _number(count(_parameters(run))),
         _number(count(_updates(run))),
     ]
@@ -115,8 +115,8 @@ def _run_row(run: Run, look: Look, runs: Sequence[Run], splits: Sequence[str]) -
     return row
 
 
-def baselines_of(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
-    """Every baseline -> split -> its scores, from the first run that has them."""
+def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
+    """Return baseline -> split -> scores, from the first run that has them."""
     found: dict[str, dict[str, Score]] = {}
     for split in splits:
         for run in runs:
@@ -147,18 +147,18 @@ def _head(runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
     return [tag("tr", *above), tag("tr", *below)]
 
 
-def summary_table(runs: Sequence[tuple[Run, Look]]) -> Markup:
-    """Runs by splits: parameters, cross-entropy, perplexity, and where they are known bound, accuracy and BLEU."""
+def summary_table(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return the table of runs by splits, with explanatory notes."""
     only = [run for run, _ in runs]
-    splits = splits_of(only)
-    rows = [_run_row(run, look, only, splits) for run, look in runs]
-    baselines = baselines_of(only, splits)
+    splits = all_splits(only)
+    rows = [_run_row(run, style, only, splits) for run, style in runs]
+    baselines = collect_baselines(only, splits)
     rows += [_baseline_row(name, scores, only, splits) for name, scores in baselines.items()]
-    note = "Cross-entropy in nats per symbol, the end of the string counted. "
+    note = "Cross-entropy in nats per token, <eos> included. "
     if any(column in _BOUNDED[1:3] for split in splits for column in _columns(only, split)):
         note += (
-            "The bound is the cross-entropy of the distribution that the strings were drawn from; "
-            "difference 0 is the best that any model can reach. "
+            "The bound is the entropy of the distribution that the strings were sampled from; "
+            "a difference of 0 is optimal. "
         )
-    note += "Among the runs, the best value is bold." if len(only) > 1 else ""
+    note += "The best value of each column is bold." if len(only) > 1 else ""
     return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))

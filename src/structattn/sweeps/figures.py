@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from structattn.analysis.analyze import analyze_run, first_examples
+from structattn.analysis.run_analysis import analyze_run, default_examples
 from structattn.inference.runs import open_run
-from structattn.reporting.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.reporting.fields import dependency_plot
-from structattn.reporting.figures import Plot, file_name
+from structattn.reporting.figures.curves import Curve, Panel, Place, Value, curves_plot
+from structattn.reporting.figures.figure import Plot, file_name
+from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.runs import read_run
 from structattn.settings.published import LENGTH, Curves, Dependencies
 from structattn.settings.sweep import SweepSettings, fits
@@ -43,7 +43,7 @@ def _dependencies(figure: Dependencies, rows: Sequence[TableRow], runs: Path, na
             folder = runs / row.selected
             if not any((folder / "records").glob(f"{figure.split}-*.json")):
                 run = open_run(folder)
-                analyze_run(run, figure.split, first_examples(run, figure.split, 1))
+                analyze_run(run, figure.split, default_examples(run, figure.split, 1))
             found.append(read_run(folder, ", ".join(row.cell.values())))
     plot = dependency_plot(found, file_name(name, "dependencies"))
     return plot and replace(plot, caption=figure.says)

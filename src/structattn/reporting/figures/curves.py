@@ -1,4 +1,4 @@
-"""Curves in panels, with intervals: what sweeps come to along one axis of their grid, or by length."""
+"""Plot curves with intervals in panels: the results of a sweep along one axis of its grid, or by length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from structattn.reporting.figures import Plot, house_style, legend_above, new_figure
-from structattn.reporting.palette import Look, look
+from structattn.reporting.figures.figure import Plot, figure_style, legend_above, new_figure
+from structattn.reporting.figures.palette import LineStyle, line_style
 
-_SPREAD = 0.12  # of the room between two named places, over which curves are spread
-_ABREAST = 3  # panels
-_MANY = 20  # points, that are drawn smaller
+_SPREAD = 0.12  # fraction of the distance between two categories over which curves are spread
+_MAX_COLUMNS = 3  # of panels
+_MANY = 20  # points; from this number on they are drawn smaller
 
 Place = str | float
 Value = tuple[float, float | None]
-"""A value, and half of its 95 % interval where that is known."""
+"""A value, and half the width of its 95 % interval if known."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Curve:
     """A curve.
 
     Args:
-        label: its name; curves of one name look alike in all panels.
-        points: of one curve, all places are names, or all are numbers.
+        label: its name; curves of the same name have the same style in all panels.
+        points: x -> value; either all x are category names, or all are numbers.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves that share axes, at least one, under a title, which may be empty."""
+    """At least one curve on common axes, with a title, which may be empty."""
 
     title: str
     curves: Sequence[Curve]
@@ -42,28 +42,28 @@ class Panel:
 def curves_plot(
     panels: Sequence[Panel], places: Sequence[str] | None, labels: tuple[str, str], name: str, caption: str
 ) -> Plot:
-    """Curves in one picture.
+    """Plot curves in panels.
 
     Args:
         panels: at least one.
-        places: from left to right, where they are names; a curve need not have all of them. None: they are numbers.
-        labels: of the two axes.
-        name: of the figure's files.
-        caption: what it shows.
+        places: the categories from left to right, which a curve need not all have; None if x is numeric.
+        labels: the labels of the two axes.
+        name: the name of the files.
+        caption: the caption.
     """
     names = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
-    looks = {label: look(number) for number, label in enumerate(names)}
-    columns = min(_ABREAST, len(panels))
+    styles = {label: line_style(number) for number, label in enumerate(names)}
+    columns = min(_MAX_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     lines: dict[str, Line2D] = {}
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(7.2 if columns == 1 else 3.8 * columns, 4.0 if rows == 1 else 2.8 * rows)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             _label(axes, places, panel.title, labels[0], labels[1] if number % columns == 0 else "")
             for place, curve in enumerate(panel.curves):
                 aside = _SPREAD * ((place + 0.5) / len(panel.curves) - 0.5)
-                lines[curve.label] = _draw(axes, curve, places, aside, looks[curve.label])
+                lines[curve.label] = _draw(axes, curve, places, aside, styles[curve.label])
             if places is None:
                 axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         for axes in grid[len(panels) :]:
@@ -80,20 +80,20 @@ def _label(axes: Axes, places: Sequence[str] | None, title: str, across: str, up
     axes.set_ylabel(upwards)
 
 
-def _draw(axes: Axes, curve: Curve, places: Sequence[str] | None, aside: float, its: Look) -> Line2D:
-    """Draw a curve; its line. Named places are shifted aside, so that intervals stand beside each other."""
+def _draw(axes: Axes, curve: Curve, places: Sequence[str] | None, shift: float, style: LineStyle) -> Line2D:
+    """Draw a curve and return its line. Categories are shifted by ``shift``, so that intervals do not overlap."""
 
     def abscissa(place: Place) -> float:
-        return float(place) if places is None else places.index(str(place)) + aside
+        return float(place) if places is None else places.index(str(place)) + shift
 
     shown = sorted(curve.points.items(), key=lambda point: abscissa(point[0]))
     bars = axes.errorbar(
         [abscissa(place) for place, _ in shown],
         [value for _, (value, _) in shown],
         [interval or 0.0 for _, (_, interval) in shown],
-        color=its.color,
-        marker=its.marker,
-        linestyle=its.dash,
+        color=style.color,
+        marker=style.marker,
+        linestyle=style.dash,
         elinewidth=1.0,
         markersize=4 if len(shown) < _MANY else 2.5,
     )

@@ -1,4 +1,4 @@
-"""Explains what a run's layers do with examples, and keeps the records in the run folder."""
+"""Explain what the layers of a run do on examples, and write the records to the run folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,82 +17,84 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.tasks.transduction.batches import FORMS, stored_pair
 
-LONGEST = 400  # tokens; a map has the square of that many numbers
-SHORTEST_SHOWN, LONGEST_SHOWN = 10, 120  # tokens of an example that nobody chose: enough to see, and legible
+MAX_TOKENS = 400  # of an example; a map has the square of that many numbers
+MIN_DEFAULT_TOKENS, MAX_DEFAULT_TOKENS = 10, 120  # of examples chosen by default: informative and legible
 
 
-def analyze(folder: Path, split: str, examples: Sequence[int] = (0,), checkpoint: str | None = None) -> list[Path]:
-    """Explain every layer of a run's model on examples of a split; write ``records/*.json`` into its folder.
+def analyze(
+    run_dir: Path, split: str = "test", examples: Sequence[int] = (0,), checkpoint: str | None = None
+) -> list[Path]:
+    """Explain every layer of a run's model on examples of a split; write ``records/*.json`` to its folder.
 
     Args:
-        folder: a run folder.
+        run_dir: a run folder.
         split: a split of its prepared folder.
-        examples: numbers of sequences in file order; of windows, where the data are a stream; of pairs, where lines
-            are translated, which are explained under teacher forcing.
-        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the mean of the weights of K of them; what the
-            run's settings say, if left out.
+        examples: indices of sequences in file order; of windows, if the data are a stream; of pairs, for translation,
+            which are explained under teacher forcing.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the average of the weights of K checkpoints; by
+            default the checkpoint in the run's evaluation settings.
 
     Returns:
-        The files, one for each layer, or for each sublayer, or each head, of a layer that has several.
+        The paths of the records, one for each layer, sublayer and head.
 
     Raises:
-        UsageError: the split has no such example, or it is longer than 400 tokens.
+        UsageError: the split has no such example, or the example is longer than 400 tokens.
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    return analyze_run(open_run(folder, checkpoint), split, examples)
+    return analyze_run(open_run(run_dir, checkpoint), split, examples)
 
 
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
-    """Do what `analyze` does for a run that is open already."""
+    """Explain a run that is already open; see ``analyze``."""
     folder = run.run_dir / "records"
     folder.mkdir(exist_ok=True)
     paths = []
     with progress(f"Explaining {split}", len(examples), "examples") as advance:
         for example in examples:
-            _require(run, split, example)
+            _require_example(run, split, example)
             records = _records(run, split, example)
             paths += [write_record(folder, record, split, example) for record in records]
             advance()
     return paths
 
 
-def first_examples(run: TrainedRun, split: str, count: int) -> list[int]:
-    """The first ``count`` examples worth looking at: of 10 to 120 tokens, and others only where those are too few.
+def default_examples(run: TrainedRun, split: str, count: int) -> list[int]:
+    """Return the first ``count`` examples of 10 to 120 tokens, followed by others if there are too few.
 
-    None that is too long to be explained, so there may be fewer.
+    Examples that are too long to be explained are excluded, so there may be fewer.
     """
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return list(range(min(count, example_count(run, split)))) if batches.sequence_length <= LONGEST else []
+        return list(range(min(count, num_examples(run, split)))) if batches.sequence_length <= MAX_TOKENS else []
     lengths = run.prepared.split(split).lengths
     longest = np.maximum(lengths, run.prepared.pairs(split).source.lengths) if run.prepared.parallel_sides else lengths
-    fitting = (lengths >= SHORTEST_SHOWN) & (longest <= LONGEST_SHOWN)
-    others = ~fitting & (longest < LONGEST)  # <bos> or <eos> is a token, too
+    fitting = (lengths >= MIN_DEFAULT_TOKENS) & (longest <= MAX_DEFAULT_TOKENS)
+    others = ~fitting & (longest < MAX_TOKENS)  # <bos> or <eos> is also a token
     return [*np.flatnonzero(fitting).tolist(), *np.flatnonzero(others).tolist()][:count]
 
 
-def example_count(run: TrainedRun, split: str) -> int:
-    """How many examples a split has: its sequences, or its windows, where the data are a stream."""
+def num_examples(run: TrainedRun, split: str) -> int:
+    """Return the number of examples of a split: sequences, or windows of a stream."""
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
         return -(-sequences.num_targets // batches.sequence_length)
     return len(sequences)
 
 
-def _require(run: TrainedRun, split: str, example: int) -> None:
-    count = example_count(run, split)
+def _require_example(run: TrainedRun, split: str, example: int) -> None:
+    count = num_examples(run, split)
     if not 0 <= example < count:
         raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
 
 
 def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
     if isinstance(run.model, EncoderDecoder):
-        return pair_records(run, split, example, LONGEST)
+        return pair_records(run, split, example, MAX_TOKENS)
     batch = _example(run, split, example)
     symbols = run.prepared.vocabulary.symbols
     tokens = [symbols[token] for token in batch.inputs[0].tolist()]
-    if len(tokens) > LONGEST:
-        raise UsageError(f"example {example} of {split} has {len(tokens)} tokens; a map shows at most {LONGEST}")
+    if len(tokens) > MAX_TOKENS:
+        raise UsageError(f"example {example} of {split} has {len(tokens)} tokens; expected at most {MAX_TOKENS}")
     records = sequence_records(run.model, run.prepared.vocabulary, batch.inputs)
     last = max((record.layer for record in records), default=0)
     device = next(run.model.parameters()).device
@@ -101,7 +103,7 @@ def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
 
 
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
-    """As the model reads it in training."""
+    """Return an example as a batch of size 1, with the inputs of training."""
     if run.settings.task in FORMS:
         return stored_pair(run.prepared, split, example, FORMS[run.settings.task])
     sequences, batches = run.prepared.split(split), run.settings.training.batches

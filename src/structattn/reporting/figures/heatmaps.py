@@ -1,4 +1,4 @@
-"""Heat maps of one record: what a stack did at every position, and from where each position read."""
+"""Heat maps of records: stack actions at every position, and attention weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,22 +8,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from structattn.reporting.figures import Plot, house_style, new_figure
+from structattn.reporting.figures.figure import Plot, figure_style, new_figure
+from structattn.reporting.figures.palette import INK, KEEP, POP, PUSH, SOURCE, alpha_colormap
 from structattn.reporting.labels import visible
-from structattn.reporting.palette import INK, KEEP, POP, PUSH, SOURCE, ramp
 
 _ACTION_COLORS = (PUSH, KEEP, POP)
-_MARGIN = 1.9  # inches beside the cells: labels on the left, the colour bar on the right
+_MARGIN = 1.9  # inches beside the cells, for labels and the colour bar
 
 
 def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
-    """Label every cell with its token, or every k-th where a cell is smaller than legible type.
+    """Label every cell with its token, or every k-th if cells are smaller than legible type.
 
     Args:
         axis: the axis to label.
-        tokens: one token a cell.
+        tokens: one token per cell.
         points: the size of a cell along the axis, in points.
-        upright: whether labels stand upright on a horizontal axis, where wide ones must be turned.
+        upright: whether the axis is horizontal, where wide labels are rotated.
     """
     labels = [visible(token) for token in tokens]
     size = float(np.clip(0.85 * points, 5.0, 8.5))
@@ -38,12 +38,12 @@ def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
     for spine in axes.spines.values():
         spine.set_visible(True)
     return axes.imshow(
-        weights, cmap=ramp(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="lower"
+        weights, cmap=alpha_colormap(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="lower"
     )
 
 
 def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
-    """Three rows, the first action on top, each in its own colour; dots mark the most probable run."""
+    """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run."""
     actions = np.asarray(record["actions"], dtype=np.float64)
     names = list(record["action_names"])
     for row, color in enumerate(_ACTION_COLORS[: len(names)]):
@@ -73,17 +73,17 @@ def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: t
     image = _cells(axes, weights.T, SOURCE)
     tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
     tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
-    axes.set_xlabel("position that reads")
-    axes.set_ylabel("position read from")
+    axes.set_xlabel("query position")
+    axes.set_ylabel("key position")
     _add_color_bar(figure, image, axes, "weight")
 
 
 def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
-    """The actions over time above the sources of every reading; both share the axis of time."""
+    """Plot the actions over time above the attention weights; both share the time axis."""
     time, sources = len(record["tokens"]), len(record["sources"])
     cell = (float(np.clip(9.6 / time, 0.05, 0.3)), float(np.clip(4.0 / sources, 0.03, 0.2)))
     width, rows = cell[0] * time + _MARGIN, (0.85, cell[1] * sources)
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(width, sum(rows) + 0.7)
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=rows)
         _draw_actions(above, record)
@@ -93,20 +93,20 @@ def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
 
 
 def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str, *, labelled: bool = False) -> Plot:
-    """Small maps of attention: a row for every layer, a column for every head.
+    """Plot small maps of attention weights: a row for every layer, a column for every head.
 
     Args:
-        records: of one example.
-        name: of the figure's files.
-        caption: what it shows.
-        labelled: whether tokens stand along the axes, for maps between two different texts.
+        records: the records of one example.
+        name: the name of the files.
+        caption: the caption.
+        labelled: whether to label the axes with tokens, for maps between two different texts.
     """
     layers = sorted({record["layer"] for record in records})
     heads = sorted({record.get("head", 0) for record in records})
     lowest = {record.get("head", 0): layers.index(record["layer"]) for record in _by_layer(records)}
-    widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: of a map, and beside all maps for their labels
-    with house_style(name):
-        side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # so that a row fits the page
+    widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: width of a map, and space for labels
+    with figure_style(name):
+        side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # a row fits the page
         figure = new_figure(side * len(heads) + room, (side + 0.12) * len(layers) + room)
         grid = figure.subplots(len(layers), len(heads), squeeze=False)
         for axes in grid.flat:
@@ -122,7 +122,7 @@ def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str
 
 
 def _by_layer(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Records from the first layer to the last."""
+    """Sort records by layer."""
     return sorted(records, key=lambda record: int(record["layer"]))
 
 

@@ -1,4 +1,4 @@
-"""Receptive fields side by side: which inputs each prediction depends on (Discrete Transformer, figure 2)."""
+"""Plot receptive fields: the inputs that each prediction depends on (Discrete Transformer, figure 2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from structattn.reporting.figures import Plot, house_style, new_figure
-from structattn.reporting.heatmaps import tick_labels
-from structattn.reporting.palette import SOURCE, ramp
+from structattn.reporting.figures.figure import Plot, figure_style, new_figure
+from structattn.reporting.figures.heatmaps import tick_labels
+from structattn.reporting.figures.palette import SOURCE, alpha_colormap
 from structattn.reporting.runs import Run
 
 FIELD = "receptive_field"
 _SIDE = 2.9  # inches of a matrix
 
 
-def field_plot(
+def receptive_field_plot(
     matrices: Sequence[tuple[str, Sequence[Sequence[float]]]], tokens: Sequence[str], name: str, caption: str
 ) -> Plot:
-    """Matrices of the same example beside each other, each under its title: predictions downwards, inputs across."""
-    with house_style(name):
+    """Plot matrices of one example side by side, with predictions as rows and inputs as columns."""
+    with figure_style(name):
         figure = new_figure(_SIDE * len(matrices) + 0.4, _SIDE + 0.5)
         grid = figure.subplots(1, len(matrices), squeeze=False)
         for axes, (title, weights) in zip(grid.flat, matrices, strict=True):
@@ -33,16 +33,16 @@ def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str]) -> None:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(True)
-    axes.imshow(weights, cmap=ramp(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
+    axes.imshow(weights, cmap=alpha_colormap(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
     points = 72 * (_SIDE - 0.5) / len(tokens)
     tick_labels(axes.xaxis, tokens, points, upright=True)
     tick_labels(axes.yaxis, tokens, points, upright=False)
 
 
 def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
-    """The true dependencies of an example beside the receptive fields of every run that explained it.
+    """Plot the true dependencies of an example beside the receptive fields of all runs with a record of it.
 
-    None where no run has a record of an example whose dependencies are known.
+    None if no run has a record of an example with known dependencies.
     """
     known = [(run, record) for run in runs for record in _known(run)]
     if not known:
@@ -50,10 +50,10 @@ def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
     _, chosen = known[0]
     same = [(run.name, record["weights"]) for run, record in known if record["tokens"] == chosen["tokens"]]
     caption = (
-        "Which inputs (columns) each prediction (rows) depends on: in truth, and through all layers of each run. Where "
-        "layers choose, a field is exact; where they mix, it is the relaxed one, between 0 and 1."
+        "The inputs (columns) that each prediction (rows) depends on: the true dependencies, and the receptive field "
+        "of each run through all layers. It is exact for hard attention, and a relaxation between 0 and 1 for weights."
     )
-    return field_plot([("true dependencies", chosen["truth"]), *same], chosen["tokens"], name, caption)
+    return receptive_field_plot([("true dependencies", chosen["truth"]), *same], chosen["tokens"], name, caption)
 
 
 def _known(run: Run) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""A finished figure: PNG and PDF files for papers, inline SVG that follows the page's light or dark theme."""
+"""Figures: style, PNG and PDF files, and inline SVG that follows the light or dark theme of the page."""
 
 import re
 import warnings
@@ -14,13 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from structattn.reporting.figures.palette import INKS, STYLE
 from structattn.reporting.markup import Markup, joined, tag
-from structattn.reporting.palette import INKS, STYLE
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawn figure with the name of its files, and what it shows, as a caption and for screen readers."""
+    """A drawn figure with the name of its files and its caption, which is also its description for screen readers."""
 
     name: str
     figure: Figure
@@ -28,31 +28,31 @@ class Plot:
 
 
 @contextmanager
-def house_style(name: str) -> Iterator[None]:
-    """Draw and save inside this block: fixed style, names inside SVG that depend on ``name`` alone."""
+def figure_style(name: str) -> Iterator[None]:
+    """Draw and save figures within this context: a fixed style, and SVG identifiers that depend only on ``name``."""
     style: Any = {**STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style), warnings.catch_warnings():
-        # A token of a script that the plotting font lacks: the page's SVG shows it, the PNG a box.
+        # The plotting font lacks some scripts: the SVG in the page shows such a token, the PNG a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches that no window knows of."""
+    """Return an empty figure of the given size in inches, without a window."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
 
 def legend_above(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
-    """A legend in rows above everything, where it covers no curve; as many columns as the figure is wide."""
-    width = 0.65 + 0.075 * max(map(len, labels))  # inches of one entry in this type
+    """Add a legend above the axes, with as many columns as fit the width of the figure."""
+    width = 0.65 + 0.075 * max(map(len, labels))  # inches of one entry in this font
     columns = max(1, min(len(handles), int(figure.get_figwidth() / width)))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns)
 
 
 def _themed(match: re.Match[str], prefix: str) -> str:
-    """One SVG tag with its colours as CSS variables and its identifiers made unique."""
+    """Replace colours of an SVG tag by CSS variables and make its identifiers unique."""
     text = match[0]
     for variable, color in INKS.items():
         text = text.replace(color, f"var({variable})")
@@ -77,19 +77,19 @@ def _inline_svg(plot: Plot) -> Markup:
 
 def write_files(plot: Plot, folder: Path) -> None:
     """Write NAME.png and NAME.pdf into ``folder``."""
-    with house_style(plot.name):
+    with figure_style(plot.name):
         plot.figure.savefig(folder / f"{plot.name}.png", facecolor="white", metadata={"Software": None})
         plot.figure.savefig(folder / f"{plot.name}.pdf", facecolor="white", metadata={"CreationDate": None})
 
 
-def finished(plot: Plot, folder: Path) -> Markup:
-    """Write NAME.png and NAME.pdf into ``folder`` and give the figure with its caption for a page."""
+def figure_element(plot: Plot, folder: Path) -> Markup:
+    """Write NAME.png and NAME.pdf into ``folder`` and return the figure with its caption as HTML."""
     write_files(plot, folder)
-    with house_style(plot.name):
+    with figure_style(plot.name):
         picture = _inline_svg(plot)
     return tag("figure", tag("div", picture, class_="scroll"), tag("figcaption", joined(plot.caption)))
 
 
 def file_name(*parts: str) -> str:
-    """A name for files and identifiers made of letters, digits and hyphens only."""
+    """Return a name for files and identifiers, made of letters, digits and hyphens."""
     return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-").lower() or "figure"

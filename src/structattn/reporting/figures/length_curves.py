@@ -1,4 +1,4 @@
-"""The curve of cross-entropy, or of its distance from the bound, by the length of the strings."""
+"""Plot cross-entropy, or its difference from the lower bound, by sequence length."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,21 +7,21 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from structattn.reporting.figures import Plot, house_style, legend_above, new_figure
-from structattn.reporting.palette import GRID, INK, LINE, MUTED, Look
+from structattn.reporting.figures.figure import Plot, figure_style, legend_above, new_figure
+from structattn.reporting.figures.palette import GRID, INK, LINE, MUTED, LineStyle
 from structattn.reporting.runs import Run
 
 MOST_POINTS = 40
 _EXPLAINED = (
-    " The bound of each length takes the length as known, although the model has to predict where the string ends: "
-    "even a perfect model of the training strings, with N equally probable lengths, stays log N / (length + 1) above."
+    " The bound is conditioned on the length, which the model has to predict: a perfect model of training strings with "
+    "N equally probable lengths is log N / (length + 1) above it."
 )
 
 
-def pooled(rows: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
-    """(mean length, cross-entropy) of neighbouring lengths, pooled until at most ``most`` points are left.
+def pool_lengths(rows: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
+    """Pool neighbouring lengths into at most ``most`` points (mean length, cross-entropy).
 
-    Each point holds about the same number of symbols; its cross-entropy is the mean per symbol.
+    Each point has about the same number of tokens; its cross-entropy is the mean per token.
     """
     symbols = [row["num_sequences"] * (row["length"] + 1) for row in rows]
     share = max(1.0, sum(symbols) / most) if len(rows) > most else 0.0
@@ -40,7 +40,7 @@ def _points(score: Mapping[str, Any], against_bound: bool) -> list[tuple[float, 
     rows = [row for row in score["by_length"] if row["num_sequences"]]
     if against_bound:
         return [(row["length"], row["cross_entropy_difference"]) for row in rows]
-    return pooled(rows)
+    return pool_lengths(rows)
 
 
 def _has_bounds(score: Mapping[str, Any]) -> bool:
@@ -54,7 +54,7 @@ def _mark_training_lengths(axes: Axes, data: Mapping[str, Any]) -> None:
     axes.axvspan(low, high, color=GRID, alpha=0.55, linewidth=0, zorder=0)
     axes.axvline(high, color=LINE, linewidth=1.0, zorder=0.5)
     axes.annotate(
-        "lengths seen in training",
+        "training lengths",
         ((low + high) / 2, 1.0),
         xycoords=axes.get_xaxis_transform(),
         xytext=(0, -11),
@@ -67,7 +67,7 @@ def _mark_training_lengths(axes: Axes, data: Mapping[str, Any]) -> None:
 
 
 def _perfect_model(axes: Axes, data: Mapping[str, Any]) -> list[Line2D]:
-    """The line log N / (n + 1): what a perfect model of the training strings pays for not knowing the length."""
+    """Draw log N / (n + 1), the loss of a perfect model of the training strings for predicting the length."""
     number = data.get("train_number_of_lengths")
     if not number or not data.get("train_lengths"):
         return []
@@ -78,14 +78,14 @@ def _perfect_model(axes: Axes, data: Mapping[str, Any]) -> list[Line2D]:
     )
 
 
-def _draw(axes: Axes, runs: Sequence[tuple[Run, Look]], split: str, bound: bool) -> tuple[list[Line2D], list[str]]:
-    """Draw the curves; give their lines and names."""
+def _draw(axes: Axes, runs: Sequence[tuple[Run, LineStyle]], split: str, bound: bool) -> tuple[list[Line2D], list[str]]:
+    """Draw the curves and return their lines and labels."""
     lines: list[Line2D] = []
     labels: list[str] = []
-    for run, look in runs:
+    for run, style in runs:
         points = _points(run.scores[split], bound)
         (line,) = axes.plot(
-            *zip(*points, strict=True), color=look.color, marker=look.marker, linestyle=look.dash, clip_on=False
+            *zip(*points, strict=True), color=style.color, marker=style.marker, linestyle=style.dash, clip_on=False
         )
         lines.append(line)
         labels.append(run.name)
@@ -96,21 +96,21 @@ def _draw(axes: Axes, runs: Sequence[tuple[Run, Look]], split: str, bound: bool)
     return lines, labels
 
 
-def length_plot(runs: Sequence[tuple[Run, Look]], split: str, name: str) -> Plot | None:
-    """The curve by length of every run that has one for ``split``; None where there is none."""
-    drawn = [(run, look) for run, look in runs if len(run.scores.get(split, {}).get("by_length") or ()) > 1]
+def length_curve_plot(runs: Sequence[tuple[Run, LineStyle]], split: str, name: str) -> Plot | None:
+    """Plot the curve by length of every run that has one on ``split``; None if there is none."""
+    drawn = [(run, style) for run, style in runs if len(run.scores.get(split, {}).get("by_length") or ()) > 1]
     if not drawn:
         return None
     bound = all(_has_bounds(run.scores[split]) for run, _ in drawn)
     what = "cross-entropy above the lower bound" if bound else "cross-entropy"
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(11.4, 4.0)
         axes = figure.add_subplot()
         _mark_training_lengths(axes, drawn[0][0].data)
         legend_above(figure, *_draw(axes, drawn, split, bound))
-        axes.set_xlabel("length of the string (symbols)" if bound else "length of the sequence (tokens)")
-        axes.set_ylabel("nats per symbol " + ("above the bound" if bound else ""))
+        axes.set_xlabel("string length (symbols)" if bound else "sequence length (tokens)")
+        axes.set_ylabel("nats per token" + (" above the bound" if bound else ""))
         axes.margins(x=0.01)
         if bound:
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    return Plot(name, figure, f"{split.capitalize()}: {what} by length, in nats per symbol.{_EXPLAINED * bound}")
+    return Plot(name, figure, f"{split.capitalize()}: {what} by length, in nats per token.{_EXPLAINED * bound}")

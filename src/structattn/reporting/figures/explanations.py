@@ -1,15 +1,15 @@
-"""The heat maps of one run, by example: stacks and receptive fields in full, layers with heads as small maps."""
+"""Heat maps of the records of one run, grouped by example."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from structattn.reporting.fields import FIELD, field_plot
-from structattn.reporting.figures import file_name, finished
-from structattn.reporting.heatmaps import attention_plot, stack_plot
+from structattn.reporting.figures.figure import figure_element, file_name
+from structattn.reporting.figures.heatmaps import attention_plot, stack_plot
+from structattn.reporting.figures.palette import LineStyle
+from structattn.reporting.figures.receptive_fields import FIELD, receptive_field_plot
 from structattn.reporting.labels import visible
 from structattn.reporting.markup import Markup, joined, tag
-from structattn.reporting.palette import Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 
@@ -29,14 +29,14 @@ _MEANING = {
 
 _WITHIN_PAIRS = {
     "encoder": "within the source",
-    "decoder": "within the target, which is given",
-    "cross": "from the target, which is given, to the source",
+    "decoder": "within the target (teacher forcing)",
+    "cross": "from the target (teacher forcing) to the source",
 }
-_AXES = "Across: the position that reads; upwards: the position read from."
+_AXES = "Horizontal: query position; vertical: key position."
 
 
 def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
-    """The records of each example, by what was read; of a pair, either side reads a text of its own."""
+    """Group records by example; for pairs by index, as the two sides have different tokens."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in run.records.values():
         read = (str(record.get("split")),) if "side" in record else record["tokens"]
@@ -49,16 +49,18 @@ def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
     place = f"{side} layer {layer + 1}".lstrip()
     caption = f"{run.name}, {place}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
     name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.get("sublayer") == "stack" else ""))
-    return finished(stack_plot(record, name, caption), folder)
+    return figure_element(stack_plot(record, name, caption), folder)
 
 
 def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
     caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
-    return finished(field_plot([("", record["weights"])], record["tokens"], file_name(prefix, FIELD), caption), folder)
+    return figure_element(
+        receptive_field_plot([("", record["weights"])], record["tokens"], file_name(prefix, FIELD), caption), folder
+    )
 
 
 def _pair_figures(run: Run, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
-    """The maps of one pair: within the source, within the target, and from the target to the source."""
+    """Return the maps of one pair: encoder self-attention, decoder self-attention, and cross-attention."""
     parts = []
     for place, meaning in _WITHIN_PAIRS.items():
         shown = [record for record in records if not record.get("actions") and _place(record) == place]
@@ -67,7 +69,7 @@ def _pair_figures(run: Run, records: list[Record], prefix: str, folder: Path) ->
             caption = f"{run.name}, {names} attention {meaning}. {_AXES}"
             figure = attention_plot(shown, file_name(prefix, place), caption, labelled=True)
             heading = tag("summary", f"{place}: {names} layers")
-            parts.append(tag("details", heading, finished(figure, folder), class_="softmax"))
+            parts.append(tag("details", heading, figure_element(figure, folder), class_="softmax"))
     return parts
 
 
@@ -99,13 +101,13 @@ def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> 
     if with_heads:
         names = " and ".join(sorted({record["mechanism"] for record in with_heads}))
         caption = f"{run.name}, {names} attention. {_AXES}"
-        figure = finished(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
+        figure = figure_element(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
         parts.append(tag("details", tag("summary", f"{names} layers"), figure, class_="softmax"))
     return joined(_text(records[0]["tokens"]), *parts)
 
 
-def explanations(run: Run, look: Look, prefix: str, folder: Path) -> Markup:
-    """All heat maps of a run, their PNG and PDF files written into ``folder``; empty where it has no records."""
+def explanations(run: Run, style: LineStyle, prefix: str, folder: Path) -> Markup:
+    """Return all heat maps of a run and write their PNG and PDF files; empty if the run has no records."""
     examples = _examples(run)
     if not examples:
         return Markup("")
@@ -113,4 +115,4 @@ def explanations(run: Run, look: Look, prefix: str, folder: Path) -> Markup:
         _one_example(run, records, f"{prefix}-example-{index}", folder)
         for index, records in enumerate(examples.values(), start=1)
     ]
-    return tag("section", tag("h3", swatch(look), run.name), *parts)
+    return tag("section", tag("h3", swatch(style), run.name), *parts)

@@ -1,4 +1,4 @@
-"""Where heads look: known by hand for hard-coded heads and drawn maps, counted once more in plain Python."""
+"""Locality of heads: known offsets of hard-coded heads, and a recount in plain Python."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.locality import locality, looked_at, write_locality
+from structattn.analysis.head_locality import argmax_offsets, locality, write_locality
 from structattn.analysis.pairs import pair_records
 
 HARD_CODED = {
@@ -18,9 +18,9 @@ HARD_CODED = {
 }
 
 
-def test_the_first_of_equal_ones_is_looked_at_and_nothing_where_all_is_zero():
+def test_the_first_maximum_counts_and_all_zero_weights_do_not():
     weights = torch.tensor([[0.1, 0.9, 0], [0.5, 0.5, 0], [0, 0, 0], [1, 0, 0]])[None, None]
-    offsets, counted = looked_at(weights, torch.tensor([3]))
+    offsets, counted = argmax_offsets(weights, torch.tensor([3]))
     assert counted.tolist() == [[[True, True, False, False]]]
     assert offsets[counted].tolist() == [1, -1]
 
@@ -41,7 +41,7 @@ def by_hand(run, split):
     "model", [{}, HARD_CODED, {"decoder": {"layers": "1.superposition-3", "cross_attention": "2"}}]
 )
 @pytest.mark.parametrize("batch_tokens", [1, 70])
-def test_it_is_what_counting_gives(translation_run, model, batch_tokens):
+def test_locality_agrees_with_counting(translation_run, model, batch_tokens):
     run = translation_run(**model)
     found, expected = locality(run, "test", batch_tokens), by_hand(run, "test")
     assert {(head.place, head.layer, head.head) for head in found.heads} == set(expected)
@@ -57,7 +57,7 @@ def test_it_is_what_counting_gives(translation_run, model, batch_tokens):
             assert value == pytest.approx(np.mean(away) if away else 0)
 
 
-def test_hard_coded_heads_look_where_they_are_told_to(translation_run):
+def test_hard_coded_heads_have_their_offsets(translation_run):
     found = locality(translation_run(**HARD_CODED), "test")
     heads = {(head.place, head.layer, head.head): head for head in found.heads}
     assert {head.mechanism for head in found.heads if head.place != "cross"} == {"gaussian"}
@@ -68,7 +68,7 @@ def test_hard_coded_heads_look_where_they_are_told_to(translation_run):
     assert set(found.off_diagonality["decoder"]) <= {0, 0.5}
 
 
-def test_it_is_kept_in_the_run_folder(translation_run):
+def test_locality_is_written_to_the_run_folder(translation_run):
     run = translation_run()
     content = json.loads(write_locality(run, "test").read_text())
     assert (run.run_dir / "analyses/test-attention.json").exists()

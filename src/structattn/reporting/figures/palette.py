@@ -1,15 +1,15 @@
-"""Colours that colour-blind readers can tell apart, and matplotlib's settings for all figures."""
+"""Colour-blind safe colours, and the matplotlib style of all figures."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
-# The inks of the light theme; in inline SVG each is replaced by the CSS variable of the same name.
+# The colours of the light theme; in inline SVG each is replaced by the CSS variable of the same name.
 INKS = {"--ink": "#1b2028", "--muted": "#5d6675", "--line": "#c9cfd8", "--grid": "#e6e9ee"}
 INK, MUTED, LINE, GRID = INKS.values()
 
-# Okabe & Ito (2008) without black and yellow, which vanish on dark and on light paper.
+# Okabe & Ito (2008) without black and yellow, which are invisible on dark and light backgrounds.
 _HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -18,27 +18,27 @@ PUSH, KEEP, POP, SOURCE = "#0072b2", "#7d8694", "#d55e00", "#7558dc"
 
 
 @dataclass(frozen=True)
-class Look:
-    """How one run is drawn in every figure and table."""
+class LineStyle:
+    """Colour, marker and dash of one run in all figures and tables."""
 
     color: str
     marker: str
     dash: Any
 
 
-def look(index: int) -> Look:
-    """The look of the run with this index; hues repeat after six runs with another dash."""
-    return Look(
+def line_style(index: int) -> LineStyle:
+    """Return the style of the run with this index; colours repeat after six runs with another dash."""
+    return LineStyle(
         color=_HUES[index % len(_HUES)],
         marker=_MARKERS[index % len(_MARKERS)],
         dash=_DASHES[index // len(_HUES) % len(_DASHES)],
     )
 
 
-def ramp(color: str) -> LinearSegmentedColormap:
-    """From nothing to ``color``: transparent at 0, so that it reads on light and on dark paper."""
+def alpha_colormap(color: str) -> LinearSegmentedColormap:
+    """Return a colour map from transparent to ``color``, legible on light and dark backgrounds."""
     rgb = to_rgb(color)
-    return LinearSegmentedColormap.from_list(f"ramp {color}", [(*rgb, 0.0), (*rgb, 1.0)])
+    return LinearSegmentedColormap.from_list(f"alpha_colormap {color}", [(*rgb, 0.0), (*rgb, 1.0)])
 
 
 STYLE: dict[str, Any] = {
@@ -46,7 +46,7 @@ STYLE: dict[str, Any] = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "text.color": INK,
-    "text.parse_math": False,  # tokens such as $ are text
+    "text.parse_math": False,  # tokens such as $ are plain text
     "axes.edgecolor": LINE,
     "axes.labelcolor": MUTED,
     "axes.labelsize": 9,

@@ -1,4 +1,4 @@
-"""Where the heads of translation models look, relative to their own position (You et al. 2020, figure 2)."""
+"""Plot how far from a position the heads of translation models attend (You et al. 2020, figure 2)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,41 +7,41 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
+from structattn.reporting.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
+from structattn.reporting.figures.palette import LINE, LineStyle
 from structattn.reporting.labels import MISSING
 from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.palette import LINE, Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 
 Head = Mapping[str, Any]
-Located = Sequence[tuple[Run, Look, Sequence[Head]]]
+Located = Sequence[tuple[Run, LineStyle, Sequence[Head]]]
 
-_PLACES = {"encoder": "encoder", "decoder": "decoder", "cross": "across, target to source"}
+_PLACES = {"encoder": "encoder", "decoder": "decoder", "cross": "cross-attention"}
 _MEASURES = {"mean": "mean of argmax − i", "absolute": "mean of |argmax − i|"}
-_SPREAD = 0.6  # of the room between two layers, over which heads and runs are spread
+_SPREAD = 0.6  # fraction of the distance between two layers over which heads and runs are spread
 _CAPTION = (
-    "Where each head looks: the position with the greatest weight less the position that reads, a mean over all "
-    "positions of the {split} pairs, targets given. A dot for each head; above with its sign, below without."
+    "Offset of the key position with the largest weight from the query position, averaged over all positions of the "
+    "{split} pairs under teacher forcing. One dot per head; top: mean offset, bottom: mean absolute offset."
 )
 
 
-def locality_section(runs: Sequence[tuple[Run, Look]], split: str, prefix: str, folder: Path) -> Markup:
-    """A figure and a table for each run; empty where no run's attention was analysed on the split."""
-    located = [(run, look, heads) for run, look in runs if (heads := _heads(run, split))]
+def locality_section(runs: Sequence[tuple[Run, LineStyle]], split: str, prefix: str, folder: Path) -> Markup:
+    """Return a figure and a table for each run; empty if no run's attention was analysed on the split."""
+    located = [(run, style, heads) for run, style in runs if (heads := _heads(run, split))]
     if not located:
         return Markup("")
-    figure = finished(_plot(located, split, file_name(prefix, split, "locality")), folder)
-    return joined(tag("h3", "Where heads look"), figure, *[_table(*each) for each in located])
+    figure = figure_element(_plot(located, split, file_name(prefix, split, "locality")), folder)
+    return joined(tag("h3", "Locality of attention heads"), figure, *[_table(*each) for each in located])
 
 
 def _heads(run: Run, split: str) -> Sequence[Head]:
-    return next((found["heads"] for found in run.analyses_of("attention") if found["split"] == split), ())
+    return next((found["heads"] for found in run.analyses_of_kind("attention") if found["split"] == split), ())
 
 
 def _plot(located: Located, split: str, name: str) -> Plot:
     places = [place for place in _PLACES if any(head["place"] == place for *_, heads in located for head in heads)]
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(11.4, 5.2)
         grid = figure.subplots(2, len(places), squeeze=False, sharex="col", sharey="row")
         for row, (measure, label) in zip(grid, _MEASURES.items(), strict=True):
@@ -52,7 +52,7 @@ def _plot(located: Located, split: str, name: str) -> Plot:
             axes.set_title(_PLACES[place])
         for axes in grid[1]:
             axes.set_xlabel("layer")
-        handles = [Line2D([], [], color=look.color, marker=look.marker, linestyle="") for _, look, _ in located]
+        handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle="") for _, style, _ in located]
         legend_above(figure, handles, [run.name for run, *_ in located])
     return Plot(name, figure, _CAPTION.format(split=split))
 
@@ -60,20 +60,20 @@ def _plot(located: Located, split: str, name: str) -> Plot:
 def _draw(axes: Axes, located: Located, place: str, measure: str) -> None:
     axes.axhline(0, color=LINE, linewidth=1.0, zorder=0.5)
     layers = set[int]()
-    for number, (_, look, heads) in enumerate(located):
+    for number, (_, style, heads) in enumerate(located):
         shown = [head for head in heads if head["place"] == place]
         layers |= {head["layer"] for head in shown}
         aside = _SPREAD * ((number + 0.5) / len(located) - 0.5)
         width = 0.8 * _SPREAD / len(located)
         most = max((head["head"] for head in shown), default=0) or 1
         where = [head["layer"] + 1 + aside + width * (head["head"] / most - 0.5) for head in shown]
-        axes.plot(where, [head[measure] for head in shown], color=look.color, marker=look.marker, linestyle="")
+        axes.plot(where, [head[measure] for head in shown], color=style.color, marker=style.marker, linestyle="")
     axes.set_xticks([layer + 1 for layer in sorted(layers)])
     axes.margins(x=0.08, y=0.1)
 
 
-def _table(run: Run, look: Look, heads: Sequence[Head]) -> Markup:
-    """A row for each layer, a column for each head: the mean with its sign, and without."""
+def _table(run: Run, style: LineStyle, heads: Sequence[Head]) -> Markup:
+    """One row for each layer, one column for each head: mean offset and mean absolute offset."""
     cells = {(head["place"], head["layer"], head["head"]): head for head in heads}
     columns = range(1 + max(head["head"] for head in heads))
     rows = dict.fromkeys((head["place"], head["layer"], head["mechanism"]) for head in heads)
@@ -83,7 +83,7 @@ def _table(run: Run, look: Look, heads: Sequence[Head]) -> Markup:
         + [tag("td", _written(cells.get((place, layer, column))), class_="number") for column in columns]
         for place, layer, mechanism in rows
     ]
-    summary = tag("summary", swatch(look), f"{run.name}: mean of argmax − i, and without its sign, of every head")
+    summary = tag("summary", swatch(style), f"{run.name}: mean offset (mean absolute offset) of every head")
     return tag("details", summary, table([head_row], body))
 
 

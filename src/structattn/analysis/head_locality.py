@@ -1,4 +1,4 @@
-"""How far from themselves positions look (You et al. 2020, sections 2.2 and 6.2): by head, and by sentence."""
+"""Distance between a position and the position it attends to most (You et al. 2020, 2.2, 6.2), by head and sentence."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from structattn.analysis.pairs import BATCH_TOKENS, explained_pairs
+from structattn.analysis.pairs import BATCH_TOKENS, explain_all_pairs
 from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
 from structattn.evaluation.run_files import write_analysis
@@ -19,23 +19,23 @@ from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 
 Place = Literal["encoder", "decoder", "cross"]
-WITHIN: tuple[Place, ...] = ("encoder", "decoder")  # attention within a sequence, which has a diagonal
-OFF_DIAGONAL = 2  # steps from a position, at least
+WITHIN: tuple[Place, ...] = ("encoder", "decoder")  # self-attention, which has a diagonal
+OFF_DIAGONAL = 2  # minimal distance that counts as off-diagonal
 _DIGITS = 6
 
 
 @dataclass(frozen=True)
 class HeadLocality:
-    """Where a head looks: the mean over all positions i of argmax_j w_ij - i, with and without its sign.
+    """Locality of a head: the mean over all positions i of the offset argmax_j w_ij - i.
 
     Args:
-        place: ``encoder`` and ``decoder``, within the sequence; ``cross``, from the target to the source.
-        layer: its number, from 0.
-        head: its number, from 0; where a layer mixes them, hard-coded heads stand before learned ones.
-        mechanism: of the layer.
-        positions: how many were counted; one whose weights are all 0 looks nowhere.
-        mean: in positions; below 0 to the left.
-        absolute: the mean of the distances.
+        place: ``encoder`` and ``decoder`` for self-attention; ``cross`` for cross-attention.
+        layer: the index of the layer, from 0.
+        head: the index of the head, from 0; if a layer has both, hard-coded heads come before learned ones.
+        mechanism: the attention mechanism of the layer.
+        positions: the number of positions; those whose weights are all 0 do not count.
+        mean: the mean offset, in positions; negative to the left.
+        absolute: the mean absolute offset.
     """
 
     place: Place
@@ -49,24 +49,24 @@ class HeadLocality:
 
 @dataclass(frozen=True)
 class Locality:
-    """The locality of all heads of an encoder-decoder on a split, every target given.
+    """The locality of all heads of an encoder-decoder on a split, under teacher forcing.
 
     Args:
-        heads: of all layers that have any; stacks have none.
-        off_diagonality: for the encoder and the decoder, of each pair in file order, the part of its positions whose
-            argmax is at least 2 steps away, a mean over all heads of all layers; empty where there are no heads.
+        heads: the heads of all layers with attention weights; stacks have none.
+        off_diagonality: for encoder and decoder, and each pair in file order, the fraction of positions whose argmax is
+            at least 2 positions away, averaged over all heads of all layers; empty if there are no heads.
     """
 
     heads: tuple[HeadLocality, ...]
     off_diagonality: dict[Place, Float[np.ndarray, " pairs"]]
 
 
-def looked_at(
+def argmax_offsets(
     weights: Float[Tensor, "batch heads time source"], lengths: Int[Tensor, " batch"]
 ) -> tuple[Int[Tensor, "batch heads time"], Bool[Tensor, "batch heads time"]]:
-    """argmax_j w_ij - i of every position i, the first of equal ones; and which positions count.
+    """Return argmax_j w_ij - i of every position i (the first maximum), and a mask of the positions that count.
 
-    Those from a length on do not count, nor those whose weights are all 0.
+    Padding and positions whose weights are all 0 do not count.
     """
     time = torch.arange(weights.shape[2], device=weights.device)
     offsets = weights.argmax(-1) - time
@@ -74,17 +74,19 @@ def looked_at(
 
 
 def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> Locality:
-    """Where the heads of a translation run look in the pairs of a split, under teacher forcing.
+    """Return the locality of the heads of a translation run on a split, under teacher forcing.
 
     Raises:
-        DataError: the data are no parallel text, or the split is empty.
+        DataError: the data are not parallel text, or the split is empty.
     """
     totals: dict[tuple[Place, int, str], Tensor] = {}
     fractions: dict[Place, list[tuple[tuple[int, ...], Tensor]]] = {}
-    for batch, found in explained_pairs(run, split, batch_tokens):
+    for batch, found in explain_all_pairs(run, split, batch_tokens):
         of_pairs: dict[Place, list[Tensor]] = {}
-        for place, explanation in _with_heads(found):
-            offsets, counted = looked_at(explanation.weights, _lengths(batch, place).to(explanation.weights.device))
+        for place, explanation in _attention_layers(found):
+            offsets, counted = argmax_offsets(
+                explanation.weights, _lengths(batch, place).to(explanation.weights.device)
+            )
             key = (place, explanation.layer, explanation.mechanism)
             totals[key] = totals.get(key, 0) + _sums(offsets, counted)
             if place in WITHIN:
@@ -96,7 +98,7 @@ def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> L
 
 
 def write_locality(run: TrainedRun, split: str) -> Path:
-    """Find out the locality of a translation run, and keep it as ``analyses/SPLIT-attention.json`` in its folder."""
+    """Compute the locality of a translation run and write it to ``analyses/SPLIT-attention.json`` in its folder."""
     found = locality(run, split)
     content = {
         "split": split,
@@ -110,7 +112,7 @@ def write_locality(run: TrainedRun, split: str) -> Path:
     return write_analysis(run.run_dir, f"{split}-attention", "attention", content)
 
 
-def _with_heads(found: EncoderDecoderExplanation) -> Iterator[tuple[Place, Explanation]]:
+def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Place, Explanation]]:
     for explanation in found.encoder:
         if explanation.mechanism not in ACTION_NAMES:
             yield "encoder", explanation
@@ -124,22 +126,22 @@ def _lengths(batch: PairBatch, place: Place) -> Tensor:
 
 
 def _sums(offsets: Tensor, counted: Tensor) -> Tensor:
-    """(3, H): positions, sum of offsets, sum of distances."""
+    """Return (3, H): number of positions, sum of offsets, sum of absolute offsets."""
     offsets = offsets.double() * counted
     return torch.stack([counted.double(), offsets, offsets.abs()]).sum((1, 3)).cpu()
 
 
 def _off_diagonal(offsets: Tensor, counted: Tensor) -> Tensor:
-    """(B, H): the part of a pair's positions that look away; NaN where a head looks nowhere."""
-    away = (offsets.abs() >= OFF_DIAGONAL) & counted
-    return (away.sum(-1).double() / counted.sum(-1)).cpu()
+    """Return (B, H): the fraction of off-diagonal positions of each pair; NaN if a head has no counted position."""
+    distant = (offsets.abs() >= OFF_DIAGONAL) & counted
+    return (distant.sum(-1).double() / counted.sum(-1)).cpu()
 
 
 def _heads(place: Place, layer: int, mechanism: str, sums: Tensor) -> list[HeadLocality]:
     found = []
     for head, (positions, offsets, distances) in enumerate(sums.T.tolist()):
-        many = max(positions, 1.0)
-        found.append(HeadLocality(place, layer, head, mechanism, int(positions), offsets / many, distances / many))
+        count = max(positions, 1.0)
+        found.append(HeadLocality(place, layer, head, mechanism, int(positions), offsets / count, distances / count))
     return found
 
 

@@ -1,4 +1,4 @@
-"""How often translation models tell a translation from the same with an error (You et al. 2020, table 4, figure 5)."""
+"""Tables and figures of accuracy on contrastive pairs (You et al. 2020, table 4, figure 5)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,30 +8,30 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
+from structattn.reporting.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
+from structattn.reporting.figures.palette import LINE, LineStyle
 from structattn.reporting.labels import MISSING, count
 from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.palette import LINE, Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 
 Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, right, value, least, most
-Scored = Sequence[tuple[Run, Look, Mapping[str, Any]]]
+Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
-_SPREAD = 0.5  # of the room between two types, or two distances, over which runs are spread
+_SPREAD = 0.5  # fraction of the distance between two rows over which runs are spread
 _CAPTION = (
-    "Contrastive pairs, {name}: how often the reference is strictly more likely than the same with an error, in "
-    "percent, by {by}, with 95 % intervals (Wilson). Compared are nats {what}, the end counted."
+    "Contrastive pairs, {name}: accuracy in percent (how often the reference is strictly more likely than the same "
+    "translation with an error) by {by}, with 95 % Wilson intervals. Log-probabilities {what}, <eos> included."
 )
 
 
-def contrastive_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: Path) -> Markup:
-    """Figures and a table for each set of pairs that runs were scored on; empty where none was."""
-    groups: dict[tuple[str, str], list[tuple[Run, Look, Mapping[str, Any]]]] = {}
-    for run, look in runs:
-        for found in run.analyses_of("contrastive"):
+def contrastive_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, folder: Path) -> Markup:
+    """Return figures and a table for each suite that runs were evaluated on; empty if there is none."""
+    groups: dict[tuple[str, str], list[tuple[Run, LineStyle, Mapping[str, Any]]]] = {}
+    for run, style in runs:
+        for found in run.analyses_of_kind("contrastive"):
             what = "per token" if found["per_token"] else "of the whole sentence"
-            groups.setdefault((found["name"], what), []).append((run, look, found))
+            groups.setdefault((found["name"], what), []).append((run, style, found))
     return joined(*[_section(*of_what, scored, prefix, folder) for of_what, scored in groups.items()])
 
 
@@ -45,40 +45,40 @@ def _section(name: str, what: str, scored: Scored, prefix: str, folder: Path) ->
         _distances_plot(scored, kind, file_name(*stem, kind), caption.format(by=f"distance in words, {kind}"))
         for kind in _names(found["distances"] for *_, found in scored)
     ]
-    figures = [finished(plot, folder) for plot in plots]
+    figures = [figure_element(plot, folder) for plot in plots]
     return joined(tag("h3", f"Contrastive pairs: {name}"), _table(scored), *figures)
 
 
 def _names(of_runs: Any) -> list[str]:
-    """The names that any run has, in the order of the first."""
+    """Return the names that occur in any run, in order of first occurrence."""
     return list(dict.fromkeys(name for found in of_runs for name in found))
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """How far intervals reach to either side, in percent."""
+    """Return the lengths of the lower and upper error bars, in percent."""
     below = [max(0.0, 100 * (row["value"] - row["least"])) for row in rows]
     return [below, [max(0.0, 100 * (row["most"] - row["value"])) for row in rows]]
 
 
 def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
     kinds = _names(found["types"] for *_, found in scored)
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(9.0, 0.9 + len(kinds) * (0.22 + 0.13 * len(scored)))
         axes = figure.add_subplot()
         axes.axvline(50, color=LINE, linewidth=1.0, zorder=0.5)
         bars = []
-        for number, (_, look, found) in enumerate(scored):
+        for number, (_, style, found) in enumerate(scored):
             shown = [kind for kind in kinds if kind in found["types"]]
             rows, aside = [found["types"][kind] for kind in shown], _aside(number, len(scored))
             places = [kinds.index(kind) + aside for kind in shown]
             values = [100 * row["value"] for row in rows]
             bars.append(
-                axes.errorbar(values, places, xerr=_ends(rows), color=look.color, marker=look.marker, linestyle="")
+                axes.errorbar(values, places, xerr=_ends(rows), color=style.color, marker=style.marker, linestyle="")
             )
         axes.set_yticks(range(len(kinds)), kinds)
         axes.set_ylim(len(kinds) - 0.5, -0.5)
         axes.set_xlim(-2, 102)
-        axes.set_xlabel("right, in percent")
+        axes.set_xlabel("accuracy (%)")
         legend_above(figure, [bar.lines[0] for bar in bars], [run.name for run, *_ in scored])
     return Plot(name, figure, caption)
 
@@ -89,28 +89,28 @@ def _distances_plot(scored: Scored, kind: str, name: str, caption: str) -> Plot:
         _names(found["distances"][kind] for *_, found in with_distances),
         key=lambda words: (">" in words, len(words), words),
     )
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(9.0, 3.4)
         axes = figure.add_subplot()
         bars = [
-            _draw_distances(axes, found["distances"][kind], distances, look, _aside(number, len(with_distances)))
-            for number, (_, look, found) in enumerate(with_distances)
+            _draw_distances(axes, found["distances"][kind], distances, style, _aside(number, len(with_distances)))
+            for number, (_, style, found) in enumerate(with_distances)
         ]
         axes.set_xticks(range(len(distances)), distances)
         axes.set_xlabel("distance in words")
-        axes.set_ylabel("right, in percent")
+        axes.set_ylabel("accuracy (%)")
         legend_above(figure, [bar.lines[0] for bar in bars], [run.name for run, *_ in with_distances])
     return Plot(name, figure, caption)
 
 
 def _draw_distances(
-    axes: Axes, found: Proportions, distances: list[str], look: Look, aside: float
+    axes: Axes, found: Proportions, distances: list[str], style: LineStyle, aside: float
 ) -> ErrorbarContainer:
     rows = [found[distance] for distance in distances if distance in found]
     places = [place + aside for place, distance in enumerate(distances) if distance in found]
     values = [100 * row["value"] for row in rows]
     return axes.errorbar(
-        places, values, yerr=np.array(_ends(rows)), color=look.color, marker=look.marker, linestyle=look.dash,
+        places, values, yerr=np.array(_ends(rows)), color=style.color, marker=style.marker, linestyle=style.dash,
         elinewidth=1.0,
     )  # fmt: skip
 
@@ -120,9 +120,9 @@ def _aside(number: int, many: int) -> float:
 
 
 def _table(scored: Scored) -> Markup:
-    """A row for each type, and for each distance of those that tell it; a column for each run."""
+    """One row for each type and each of its distances, one column for each run."""
     head = [tag("th", "type of error"), tag("th", "pairs", class_="number")]
-    head += [tag("th", swatch(look), run.name, class_="number") for run, look, _ in scored]
+    head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in scored]
     rows = []
     for kind in _names(found["types"] for *_, found in scored):
         rows.append(_row(kind, [found["types"].get(kind) for *_, found in scored]))

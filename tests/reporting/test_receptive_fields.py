@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from structattn.reporting.fields import dependency_plot
+from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.page import write_report
 from structattn.reporting.runs import read_runs
 

@@ -1,4 +1,4 @@
-"""Differences to a base run: of all metrics, and of BLEU in bins of sentences (You et al. 2020, figures 4, 6, 8)."""
+"""Differences from a base run in all metrics, and in BLEU by bins of sentences (You et al. 2020, figures 4, 6, 8)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,70 +8,72 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
 from structattn.evaluation.run_files import hypotheses_path
-from structattn.reporting.figures import Plot, file_name, finished, house_style, legend_above, new_figure
+from structattn.reporting.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
+from structattn.reporting.figures.palette import LINE, LineStyle
 from structattn.reporting.labels import MISSING
 from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.palette import LINE, Look
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 from structattn.support.files import sha256_of_file
 
-Found = Mapping[str, Any]  # what `structattn compare` kept
+Found = Mapping[str, Any]  # written by `structattn compare`
 Bins = Sequence[Mapping[str, Any]]
-Compared = Sequence[tuple[Run, Look, Bins]]
-Kind = tuple[str, str]  # by what sentences are put into bins, and how these are cut
+Compared = Sequence[tuple[Run, LineStyle, Bins]]
+Kind = tuple[str, str]  # the sentence attribute, and how bins are formed
 
 _COLUMNS = 3  # of panels
-_SPREAD = 0.35  # of the room between two bins, over which runs are spread
+_SPREAD = 0.35  # fraction of the distance between two bins over which runs are spread
 _CAPTION = (
-    "BLEU on {split} less that of {base}, in bins of sentences, with 95 % intervals by paired bootstrap resampling. "
-    "Lengths are words as sacrebleu parts them. A sentence's off-diagonality is the part of its positions whose "
-    "greatest weight lies two steps away or more, in {base} with targets given, a mean over all heads and layers."
+    "Difference in BLEU from {base} on {split}, in bins of sentences, with 95 % intervals by paired bootstrap "
+    "resampling. Lengths are in sacrebleu's words. Off-diagonality is the fraction of positions whose largest weight "
+    "is at least two positions away, in {base} under teacher forcing, averaged over heads and layers."
 )
 
 
-def comparison_sections(runs: Sequence[tuple[Run, Look]], prefix: str, folder: Path) -> Markup:
-    """A figure and tables for each base that runs were compared with on a split; empty where none was.
+def comparison_sections(runs: Sequence[tuple[Run, LineStyle]], prefix: str, folder: Path) -> Markup:
+    """Return a figure and tables for each base and split that runs were compared on; empty if there is none.
 
-    Comparisons of other translations than the runs have now are not shown; that they are to be made again is.
+    A comparison of outdated translations is replaced by a note.
     """
-    groups: dict[tuple[str, str, str], list[tuple[Run, Look, Found]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[Run, LineStyle, Found]]] = {}
     notes = []
-    for run, look in runs:
-        for found in run.analyses_of("comparison"):
+    for run, style in runs:
+        for found in run.analyses_of_kind("comparison"):
             if _is_current(found, run, [other for other, _ in runs]):
                 of_what = found["base"], found["split"], found["translations"]["base"]
-                groups.setdefault(of_what, []).append((run, look, found))
+                groups.setdefault(of_what, []).append((run, style, found))
             else:
-                told = f"{run.name} or {found['base']} was evaluated anew since they were compared"
-                notes.append(tag("p", f"{told}; structattn compare does it again", class_="note"))
+                note = f"{run.name} or {found['base']} was evaluated again after they were compared"
+                notes.append(tag("p", f"{note}; run structattn compare again", class_="note"))
     sections = [
-        _section(*of_what[:2], compared, file_name(prefix, *_told_apart(of_what, list(groups))), folder)
+        _section(*of_what[:2], compared, file_name(prefix, *_distinct_name(of_what, list(groups))), folder)
         for of_what, compared in groups.items()
     ]
     return joined(*notes, *sections)
 
 
-def _told_apart(of_what: tuple[str, str, str], sections: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
-    """What a figure's file is named by: the split and the base, with a number where bases share a name."""
+def _distinct_name(of_what: tuple[str, str, str], sections: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
+    """The parts of a figure's file name: split and base, with a number if bases share a name."""
     base, split, _ = of_what
     alike = [other for other in sections if other[:2] == of_what[:2]]
     number = alike.index(of_what) + 1
     return (split, "against", base) if number == 1 else (split, "against", base, str(number))
 
 
-def _section(base: str, split: str, compared: Sequence[tuple[Run, Look, Found]], name: str, folder: Path) -> Markup:
-    bins = [(run, look, found["bins"]) for run, look, found in compared]
-    figure = finished(_plot(bins, base, split, name), folder)
-    by_kind = tag("details", tag("summary", "by kind of sentence, in numbers"), _table(bins, base))
+def _section(
+    base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]], name: str, folder: Path
+) -> Markup:
+    bins = [(run, style, found["bins"]) for run, style, found in compared]
+    figure = figure_element(_plot(bins, base, split, name), folder)
+    by_kind = tag("details", tag("summary", "table of BLEU by bin"), _table(bins, base))
     return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
 
 def _is_current(found: Found, run: Run, runs: Sequence[Run]) -> bool:
-    """Whether run and base still have the translations that were compared; of a base elsewhere nothing is known."""
+    """Whether run and base still have the compared translations; a base outside the report is not checked."""
     compared, split = found.get("translations"), found["split"]
     if compared is None:
-        return False  # an earlier release did not say what it compared
+        return False  # written without digests
     bases = [now for other in runs if other.folder.resolve().name == found["base"] if (now := _digest(other, split))]
     return _digest(run, split) in (None, compared["run"]) and (not bases or compared["base"] in bases)
 
@@ -81,10 +83,10 @@ def _digest(run: Run, split: str) -> str | None:
     return sha256_of_file(path) if path.exists() else None
 
 
-def _whole(compared: Sequence[tuple[Run, Look, Found]], base: str) -> Markup:
+def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Markup:
     """A row for each metric: the base's score, and every run's with its difference and the probability of chance."""
     head = [tag("th", "metric"), tag("th", base, class_="number")]
-    head += [tag("th", swatch(look), run.name, class_="number") for run, look, _ in compared]
+    head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in compared]
     rows = []
     for metric, first in compared[0][2]["whole"].items():
         texts = [f"{first['first']:.2f} ± {first['first_interval']:.2f}"]
@@ -122,14 +124,14 @@ def _plot(compared: Compared, base: str, split: str, name: str) -> Plot:
     kinds = _kinds(compared)
     columns = min(_COLUMNS, len(kinds))
     lines = -(-len(kinds) // columns)
-    with house_style(name):
+    with figure_style(name):
         figure = new_figure(11.4, 0.4 + 2.7 * lines)
         grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
         for axes in grid.flat[len(kinds) :]:
             axes.set_axis_off()
         drawn = [_draw(axes, compared, kind) for axes, kind in zip(grid.flat, kinds, strict=False)]
         for row in grid:
-            row[0].set_ylabel(f"BLEU less that of {base}")
+            row[0].set_ylabel(f"difference in BLEU from {base}")
         legend_above(figure, [bar.lines[0] for bar in drawn[0]], [run.name for run, *_ in compared])
     return Plot(name, figure, _CAPTION.format(split=split, base=base))
 
@@ -140,17 +142,19 @@ def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]
     for _, _, bins in compared:
         ranges |= dict.fromkeys(map(_range, _of(bins, kind)))
     places = {ends: place for place, ends in enumerate(ranges)}
-    for number, (_, look, bins) in enumerate(compared):
+    for number, (_, style, bins) in enumerate(compared):
         rows, aside = _of(bins, kind), _SPREAD * ((number + 0.5) / len(compared) - 0.5)
         ends = [[row["difference"] - row["least"] for row in rows], [row["most"] - row["difference"] for row in rows]]
         bars.append(
             axes.errorbar(
                 [places[_range(row)] + aside for row in rows],
                 [row["difference"] for row in rows],
-                [[max(0.0, end) for end in side] for side in ends],  # an interval of few sentences may miss its centre
-                color=look.color,
-                marker=look.marker,
-                linestyle=look.dash,
+                [
+                    [max(0.0, end) for end in side] for side in ends
+                ],  # an interval of few sentences may not contain the difference
+                color=style.color,
+                marker=style.marker,
+                linestyle=style.dash,
                 elinewidth=1.0,
                 capsize=2,
             )
@@ -162,10 +166,10 @@ def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]
 
 
 def _table(compared: Compared, base: str) -> Markup:
-    """A row for each bin: its range, its sentences, the base's BLEU, and every run's difference with its interval."""
+    """One row for each bin: range, number of sentences, BLEU of the base, and the difference of every run."""
     head = [tag("th", words) for words in ("by", "bins of", "range")]
     head += [tag("th", words, class_="number") for words in ("sentences", f"BLEU of {base}")]
-    head += [tag("th", swatch(look), run.name, class_="number") for run, look, _ in compared]
+    head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in compared]
     rows = []
     for kind in _kinds(compared):
         bins = {_range(row): row for *_, found in compared for row in _of(found, kind)}
