@@ -93,8 +93,8 @@ def _whole(compared: Sequence[tuple[Run, LineStyle, Found]], base: str) -> Marku
         texts += [_against(found["whole"][metric]) for *_, found in compared]
         rows.append([tag("td", metric), *[tag("td", text, class_="number") for text in texts]])
     signatures = {each["signature"] for *_, found in compared for each in found["whole"].values()}
-    told = f"95 % intervals; p by paired bootstrap resampling. {'; '.join(sorted(signatures))}"
-    return joined(table([tag("tr", *head)], rows), tag("p", told, class_="note"))
+    note = f"95 % intervals; p by paired bootstrap resampling. {'; '.join(sorted(signatures))}"
+    return joined(table([tag("tr", *head)], rows), tag("p", note, class_="note"))
 
 
 def _against(found: Found) -> str:

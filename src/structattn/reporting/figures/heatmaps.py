@@ -73,8 +73,8 @@ def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: t
     image = _cells(axes, weights.T, SOURCE)
     tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
     tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
-    axes.set_xlabel("query position")
-    axes.set_ylabel("key position")
+    axes.set_xlabel("position")
+    axes.set_ylabel("source position")
     _add_color_bar(figure, image, axes, "weight")
 
 
