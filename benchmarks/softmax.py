@@ -1,0 +1,158 @@
+"""Softmax attention on a CPU: the compiled kernel, torch's, and the operator, which chooses between them.
+
+    python benchmarks/softmax.py [--repeats 7] [--output FILE.json]
+
+- Training: forward, backward and update of a language model, and of an encoder-decoder on padded batches.
+- Decoding: beam search of the encoder-decoder, with keys and values named by row indices. The compiled kernel reads the
+  rows in place; for torch they are gathered first.
+
+The ways take turns, after a round that is not counted. Reported are medians of this process's CPU time in milliseconds,
+one thread. "torch" is ``scaled_dot_product_attention`` with masks for padding, without containment of NaN.
+"""
+
+import argparse
+import importlib
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+from torch.nn import functional as F
+
+from decoding import built, sentences, translate, with_states
+from structattn.building.models import build_language_model
+from structattn.building.words import Words
+from structattn.settings.models import LanguageModelSettings
+
+OPERATOR = importlib.import_module("structattn.operators.softmax_attention")
+KERNELS = importlib.import_module("structattn.operators.softmax_attention.cpu")
+ROW_INDICES = importlib.import_module("structattn.operators.common.row_indices")
+WAYS: dict[str, list[tuple[Any, str, Any]]] = {
+    "kernel": [(KERNELS, "_torch_is_faster", lambda *given: False)],
+    "torch": [(OPERATOR, "_choice", lambda *given: "gpu"), (ROW_INDICES, "compiled_kernels", lambda: None)],
+    "operator": [],
+}
+VOCABULARY = 1000
+# d_model, heads, layers, batch, length
+LANGUAGE_MODELS = [
+    (32, 4, 5, 10, 40),
+    (32, 4, 5, 10, 256),
+    (64, 8, 5, 32, 64),
+    (256, 8, 4, 16, 128),
+    (256, 4, 2, 4, 512),
+    (512, 8, 2, 2, 1024),
+]
+
+
+@contextmanager
+def attention_by(way: str) -> Iterator[None]:
+    """Replace the functions that choose."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in WAYS[way]]
+    try:
+        for module, name, function in WAYS[way]:
+            setattr(module, name, function)
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
+def _update(model: nn.Module, *inputs: torch.Tensor) -> Callable[[], object]:
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def update() -> None:
+        optimizer.zero_grad()
+        logits = model.train()(*inputs).flatten(0, 1)
+        F.cross_entropy(logits, torch.arange(len(logits)) % logits.shape[1]).backward()
+        optimizer.step()
+
+    return update
+
+
+def language_model(sizes: tuple[int, ...], dropout: float) -> Callable[[], object]:
+    """One update."""
+    width, heads, layers, batch, length = sizes
+    names = "d_model", "d_ff", "num_heads", "layers", "dropout"
+    values = width, 4 * width, heads, layers, dropout
+    settings = LanguageModelSettings.model_validate({"kind": "transformer", **dict(zip(names, values, strict=True))})
+    return _update(build_language_model(settings, Words(VOCABULARY)), torch.randint(4, VOCABULARY, (batch, length)))
+
+
+def translation_update(length: int) -> Callable[[], object]:
+    """One update on sentences of half to the whole of the length, dropout as in the recipe."""
+    batch = 2048 // length
+    tokens = torch.randint(4, VOCABULARY, (2, batch, length))
+    lengths = torch.randint(length // 2, length + 1, (2, batch))
+    return _update(built("base", VOCABULARY), *tokens, *lengths)
+
+
+def translation_decoding(count: int) -> Callable[[], object]:
+    """Beam search over so many sentences."""
+    model, pairs = built("base", VOCABULARY), sentences(count, VOCABULARY)
+    return lambda: translate(model, pairs, with_states, 4, 2048)
+
+
+def cases() -> dict[str, Callable[[], object]]:
+    found = {}
+    for sizes in LANGUAGE_MODELS:
+        width, heads, layers, batch, length = sizes
+        for dropout in (0.0, 0.1):
+            name = f"language model, d={width}, {heads} heads, {layers} layers, {batch} x {length}, dropout {dropout}"
+            found[name] = language_model(sizes, dropout)
+    for length in (16, 64):
+        found[f"translation update, {length} tokens"] = translation_update(length)
+    return found | {"translation, beam 4": translation_decoding(32)}
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    """CPU time of one call, of as many as fill a tenth of a second."""
+    torch.manual_seed(0)
+    start, count = time.process_time(), 0
+    while count == 0 or time.process_time() - start < 0.1:
+        call()
+        count += 1
+    return (time.process_time() - start) / count * 1000
+
+
+def measured(repeats: int) -> list[dict[str, Any]]:
+    """The medians of all ways for each case."""
+    rows = []
+    for name, call in track(cases().items(), "Measuring"):
+        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(repeats + 1):
+            for way, found in taken.items():
+                with attention_by(way):
+                    found.append(milliseconds(call))
+        rows.append({"case": name} | {way: round(statistics.median(found[1:]), 3) for way, found in taken.items()})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = measured(arguments.repeats)
+    table = Table("case", *(f"{way}, ms" for way in WAYS), "torch / kernel")
+    for row in rows:
+        table.add_row(row["case"], *(f"{row[way]:.2f}" for way in WAYS), f"{row['torch'] / row['kernel']:.2f}")
+    Console().print(table)
+    if arguments.output:
+        about = {"repeats": arguments.repeats, "torch": torch.__version__, "processor": platform.machine()}
+        capability = torch.backends.cpu.get_cpu_capability()
+        text = json.dumps(about | {"instructions": capability, "results": rows}, indent=1)
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
