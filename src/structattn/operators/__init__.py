@@ -1,4 +1,4 @@
-"""The mathematics: tensors in, tensors out; no parameters, no files, no configuration."""
+"""Attention and stack operators: pure functions of tensors, without parameters or settings."""
 
 from structattn.operators.gaussian_attention import gaussian_attention, gaussian_weights
 from structattn.operators.hard_attention import hard_attention
@@ -40,7 +40,7 @@ from structattn.operators.superposition_stack import (
     superposition_stack_weights,
 )
 
-__all__ = [
+__all__: list[str] = [
     "BestRun",
     "DecoderReceptiveFields",
     "NondeterministicStackState",

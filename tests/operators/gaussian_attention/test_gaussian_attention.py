@@ -393,13 +393,13 @@ def test_low_precision_is_computed_in_float32():
     [
         ({"values": torch.zeros(2, 4, 3)}, r"values has shape \(2, 4, 3\)"),
         ({"offsets": [0.0, 1.0]}, "one head for each offset"),
-        ({"values": torch.zeros(2, 1, 4, 3, dtype=torch.int64)}, "int64; expected a floating one"),
+        ({"values": torch.zeros(2, 1, 4, 3, dtype=torch.int64)}, "int64; expected a floating-point dtype"),
         ({"offsets": [math.nan]}, "expected finite numbers"),
         ({"ratio": -1.0}, "ratio=-1.0; expected 0 <= ratio < inf"),
         ({"sigma": 0.0}, "sigma=0.0; expected 0 < sigma < inf"),
         ({"kernel": "conv"}, "kernel='conv'; expected one of"),
         ({"window": 4}, "window=4; expected an odd number"),
-        ({"lengths": torch.tensor([4, 5])}, "lengths run from 4 to 5; expected 0 to 4"),
+        ({"lengths": torch.tensor([4, 5])}, "lengths range from 4 to 5; expected 0 to 4"),
         ({"lengths": torch.tensor([3, 3]), "queries": 3}, "3 queries and 4 keys; give memory_lengths too"),
         ({"implementation": "fast"}, "implementation='fast'"),
     ],
@@ -411,7 +411,7 @@ def test_refusals(change, message):
 
 
 def test_an_implementation_that_cannot_run_is_refused():
-    with pytest.raises(ImplementationUnavailableError, match="it has no kernel for GPUs"):
+    with pytest.raises(ImplementationUnavailableError, match="the operator has no GPU kernel"):
         gaussian_attention(torch.zeros(2, 1, 4, 3), [0.0], implementation="gpu")
 
 

@@ -154,7 +154,7 @@ def test_low_precision(gpu):
 
 def test_what_32_bits_cannot_address_is_refused():
     actions = torch.zeros(1, 1, 3).expand(1, 50000, 3)
-    with pytest.raises(ValueError, match=r"2500150002 numbers .* fewer than 2\^31"):
+    with pytest.raises(ValueError, match=r"2500150002 elements; .* fewer than 2\^31"):
         stack_pointer_gpu_map(actions, torch.tensor([50000]))
 
 

@@ -200,5 +200,5 @@ def test_refusals(random_network):
         RecurrentStack("superposition", 0)
     with pytest.raises(ImplementationUnavailableError):
         stack_rnn(*leaves, implementation="gpu", **choice)
-    with pytest.raises(ValueError, match="lengths run from 3"):
+    with pytest.raises(ValueError, match="lengths range from 3"):
         stack_rnn(*leaves, lengths=torch.tensor([3]), **choice)

@@ -1,1 +1,1 @@
-"""What all operators share: shape checks, masks, the choice of an implementation, the compiled module."""
+"""Shared by all operators: argument checks, masks, choice of the implementation, registration, compiled kernels."""

@@ -1,11 +1,11 @@
-"""Checks of arguments and the rules for lengths that all operators share."""
+"""Argument checks and masks for sequence lengths, shared by all operators."""
 
 import torch
 from torch import Tensor
 
 
 def require_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], letters: str) -> None:
-    """Raise ValueError unless ``tensor`` has ``shape``; None fits any size, ``letters`` tells the expectation."""
+    """Raise ValueError unless ``tensor`` has ``shape``; None matches any size, ``letters`` names the axes."""
     fits = tensor.dim() == len(shape) and all(
         want is None or want == have for want, have in zip(shape, tensor.shape, strict=True)
     )
@@ -15,10 +15,10 @@ def require_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], lett
 
 
 def require_alike(**tensors: Tensor) -> None:
-    """Raise ValueError unless all tensors are floating, of one dtype and on one device."""
+    """Raise ValueError unless all tensors have the same floating dtype and device."""
     (first_name, first), *others = tensors.items()
     if not first.is_floating_point():
-        raise ValueError(f"{first_name} has dtype {first.dtype}; expected a floating one")
+        raise ValueError(f"{first_name} has dtype {first.dtype}; expected a floating-point dtype")
     for name, tensor in others:
         if tensor.dtype != first.dtype or tensor.device != first.device:
             raise ValueError(
@@ -27,7 +27,7 @@ def require_alike(**tensors: Tensor) -> None:
 
 
 def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch.device) -> Tensor:
-    """The lengths as (B,) int64 on ``device``; all ``time`` where None was given.
+    """Return the lengths as (B,) int64 on ``device``; None means ``time`` for every sequence.
 
     Raises:
         ValueError: wrong shape, not integers, or outside 0..T.
@@ -38,28 +38,28 @@ def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths has dtype {lengths.dtype}; expected integers")
     if not torch.compiler.is_compiling() and batch and (int(lengths.min()) < 0 or int(lengths.max()) > time):
-        raise ValueError(f"lengths run from {int(lengths.min())} to {int(lengths.max())}; expected 0 to {time}")
+        raise ValueError(f"lengths range from {int(lengths.min())} to {int(lengths.max())}; expected 0 to {time}")
     return lengths.to(device=device, dtype=torch.int64)
 
 
 def checked_two_lengths(
     lengths: Tensor | None, memory_lengths: Tensor | None, batch: int, queries: int, keys: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The lengths of queries and of keys, each (B,) int64; ``lengths`` holds for both where it is given alone.
+    """Return the lengths of queries and of keys, each (B,) int64; ``lengths`` alone holds for both.
 
     Raises:
-        ValueError: wrong shape, not integers, out of range; or one for both, and not as many queries as keys.
+        ValueError: wrong shape, not integers, out of range; or ``lengths`` alone where T differs from S.
     """
     if memory_lengths is None and lengths is not None:
         if queries != keys:
             raise ValueError(
-                f"lengths hold for queries and keys alike, but there are {queries} queries and {keys} keys; "
-                "give memory_lengths too"
+                f"lengths without memory_lengths apply to queries and keys, but there are {queries} queries and {keys} "
+                "keys; pass memory_lengths too"
             )
         memory_lengths = lengths
     return checked_lengths(lengths, batch, queries, device), checked_lengths(memory_lengths, batch, keys, device)
 
 
 def inside(lengths: Tensor, time: int) -> Tensor:
-    """(B, T) true where a position lies before its sequence's end."""
+    """Return the mask (B, T) that is true at positions before each sequence's end."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Dropout, by a quicker way than torch's own on a CPU."""
+"""Dropout that is faster than torch's on a CPU."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ _STEPS = 1 << 16
 
 
 def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """``x`` with each element zeroed with probability ``rate`` and the others divided by 1 - rate, in training.
+    """Zero each element with probability ``rate`` and divide the others by 1 - rate, in training only.
 
-    torch draws one number for each element one after another, which on a CPU costs more than the layers around it. Here
-    a 64-bit number of torch's global generator serves four elements, so that ``rate`` is rounded to a multiple of
-    2^-16 (0.1 to 0.100006); the division is by what the rounding left.
+    torch draws one random number per element, which on a CPU costs more than the layers around it. Here one 64-bit
+    number from torch's global generator serves four elements, so ``rate`` is rounded to a multiple of 2^-16 (0.1 to
+    0.100006), and the kept elements are divided by 1 minus the rounded rate.
     """
     if not training or rate == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate, training)

@@ -1,4 +1,4 @@
-"""The door to Triton, which not everybody has: whether its kernels can run here, and how one of them is started."""
+"""Availability and launching of Triton kernels; Triton itself is imported only when one is launched."""
 
 import functools
 import importlib
@@ -18,20 +18,20 @@ def _triton_missing() -> bool:
 
 
 def interpreted() -> bool:
-    """Whether Triton interprets its kernels in Python, on tensors of any device: slow, and meant for tests.
+    """Whether Triton interprets its kernels in Python, on tensors of any device: slow, for tests only.
 
-    Triton itself looks at ``TRITON_INTERPRET`` when it is imported and when a kernel is defined, so the variable must
-    be set before.
+    Triton checks ``TRITON_INTERPRET`` when it is imported and when a kernel is defined, so the variable must be set
+    before.
     """
     return os.environ.get("TRITON_INTERPRET", "0").lower() in {"1", "true", "on", "yes"}
 
 
 @constant_when_compiled
 def why_no_gpu_kernel(device_type: str) -> str | None:
-    """Why no Triton kernel can run on tensors of this type of device; None where one can."""
+    """Return why no Triton kernel can run on this type of device; None if one can."""
     if device_type != "cuda" and not (device_type == "cpu" and interpreted()):
         return f"the tensors are on {device_type}" + (
-            "" if torch.cuda.is_available() else ", and no CUDA device is here"
+            "" if torch.cuda.is_available() else ", and no CUDA device is available"
         )
     if _triton_missing():
         return "Triton is not installed"
@@ -39,7 +39,7 @@ def why_no_gpu_kernel(device_type: str) -> str | None:
 
 
 def gpu_kernels(operator: str) -> ModuleType:
-    """The operator's module of Triton functions, imported at its first use."""
+    """Import and return the operator's module of Triton kernels."""
     return importlib.import_module(f"structattn.operators.{operator}.gpu_kernel")
 
 
@@ -48,8 +48,8 @@ def launch(
 ) -> None:
     """Run ``kernel(*tensors, *sizes, **constants)`` for every program of the grid, on the tensors' device.
 
-    ``constants`` are known when the kernel is compiled; ``num_warps`` may be among them. There is one stage: no load
-    may be moved ahead of a barrier for the sake of a pipeline.
+    ``constants`` are compile-time constants and may include ``num_warps``. num_stages is 1: pipelining must not move a
+    load ahead of a barrier.
     """
     if 0 in grid:
         return
@@ -58,14 +58,14 @@ def launch(
 
 
 def power_of_two(number: int, largest: int | None = None) -> int:
-    """The least power of two that is at least ``number``, but no more than ``largest``, itself a power of two."""
+    """Return the least power of two that is at least ``number``, limited to ``largest``, itself a power of two."""
     least = 1 << max(number - 1, 0).bit_length()
     return least if largest is None else min(least, largest)
 
 
 def require_addressable(operator: str, numbers: int) -> None:
-    """Raise ValueError where one sequence's tables hold more numbers than the kernels' 32 bits can tell apart."""
+    """Raise ValueError if one sequence's tables have more elements than 32-bit offsets can address."""
     if numbers >= 2**31:
         raise ValueError(
-            f"{operator}: {numbers} numbers in the tables of one sequence; a GPU kernel takes fewer than 2^31"
+            f"{operator}: the tables of one sequence have {numbers} elements; a GPU kernel supports fewer than 2^31"
         )

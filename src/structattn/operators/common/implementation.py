@@ -1,4 +1,4 @@
-"""Which implementation of an operator runs: a pure function of what was asked for, the device and what is installed."""
+"""Choice of an operator's implementation from the argument, the device and what is installed."""
 
 import logging
 from typing import Literal
@@ -13,23 +13,23 @@ from structattn.support.errors import ImplementationUnavailableError
 Implementation = Literal["auto", "reference", "cpu", "gpu"]
 
 _logger = logging.getLogger("structattn")
-_told: set[tuple[str, str]] = set()
+_logged: set[tuple[str, str]] = set()
 
 
 def chosen_implementation(
     operator: str, implementation: Implementation, device: torch.device, *, gpu_kernel: bool = False
 ) -> str:
-    """Name the implementation to run; ``auto`` takes the kernel where it can run, and says once what it took.
+    """Return the implementation to run; ``auto`` takes the kernel if it can run, and logs the choice once.
 
     Args:
         operator: its name, for messages.
-        implementation: what was asked for.
-        device: where the tensors are.
+        implementation: the caller's argument.
+        device: of the tensors.
         gpu_kernel: whether the operator has a kernel for GPUs.
 
     Raises:
-        ValueError: ``implementation`` is none of the known words.
-        ImplementationUnavailableError: the one asked for cannot run here.
+        ValueError: ``implementation`` is unknown.
+        ImplementationUnavailableError: the requested one cannot run here.
     """
     if implementation == "reference":
         return "reference"
@@ -43,8 +43,8 @@ def chosen_implementation(
         raise ValueError(f"implementation={implementation!r}; expected 'auto', 'reference', 'cpu' or 'gpu'")
     kernel = "cpu" if device.type == "cpu" else "gpu"
     choice = "reference" if missing[kernel] else kernel
-    if (operator, choice) not in _told and not torch.compiler.is_compiling():
-        _told.add((operator, choice))
+    if (operator, choice) not in _logged and not torch.compiler.is_compiling():
+        _logged.add((operator, choice))
         _logger.info("%s runs as %r%s", operator, choice, f" because {missing[kernel]}" if missing[kernel] else "")
     return choice
 
@@ -64,5 +64,5 @@ def _why_not_cpu(device: torch.device) -> str | None:
 
 def _why_not_gpu(device: torch.device, gpu_kernel: bool) -> str | None:
     if not gpu_kernel:
-        return "it has no kernel for GPUs"
+        return "the operator has no GPU kernel"
     return why_no_gpu_kernel(device.type)

@@ -81,5 +81,5 @@ def contiguous_rows(tensor: Tensor) -> Tensor:
 
 
 def strided_view(tensor: Tensor) -> tuple[int, ...]:
-    """Address and the first three strides of a tensor of four axes, as strided kernels take them."""
+    """Return the address and the first three strides of a tensor with four axes, as strided kernels take them."""
     return (tensor.data_ptr(), *tensor.stride()[:3])

@@ -1,4 +1,4 @@
-"""In which precision an operator computes, and in which it answers."""
+"""Dtypes in which operators compute and return."""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ _LOW = (torch.float16, torch.bfloat16)
 
 
 def computing_precision(**tensors: Tensor) -> tuple[list[Tensor], torch.dtype]:
-    """The tensors in float32 or better, and the dtype of the answer.
+    """Return the tensors in float32 or better, and the dtype of the result.
 
-    Under autocast, float16 and bfloat16 become float32 and the answer stays in float32, as for the operators that
-    torch keeps in float32 (softmax, cumsum, ...). Elsewhere the tensors must be alike; the two low precisions are
-    computed in float32, and the answer has the caller's dtype.
+    Under autocast, float16 and bfloat16 become float32 and the result stays in float32, as for the operators that
+    torch keeps in float32 (softmax, cumsum, ...). Otherwise all tensors must have one dtype; float16 and bfloat16 are
+    computed in float32, and the result has the caller's dtype.
 
     Raises:
-        ValueError: a tensor is not floating, or they differ in dtype or device.
+        ValueError: a tensor is not floating-point, or they differ in dtype or device.
     """
     first = next(iter(tensors.values()))
     if torch.is_autocast_enabled(first.device.type):

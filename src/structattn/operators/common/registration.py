@@ -63,7 +63,7 @@ def register(
 
 
 def refuse_double_backward(operator: str, processor: Literal["CPU", "GPU"]) -> _Rule:
-    """The gradient of a backward kernel, which raises NotImplementedError."""
+    """Return a gradient for a backward kernel that raises NotImplementedError."""
 
     def refuse(ctx: Any, *cotangents: Tensor) -> None:
         raise NotImplementedError(
@@ -76,7 +76,7 @@ def refuse_double_backward(operator: str, processor: Literal["CPU", "GPU"]) -> _
 def _function(
     operator: _Rule, gradient: _Rule | None, save: _Rule | None, tangent: _Rule
 ) -> type[torch.autograd.Function]:
-    """The operator as an autograd function: ``torch.library.register_autograd`` knows no tangents."""
+    """Wrap the operator in an autograd function: ``torch.library.register_autograd`` does not support tangents."""
 
     def forward(*inputs: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():

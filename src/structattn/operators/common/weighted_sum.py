@@ -1,4 +1,4 @@
-"""Weighted sums in which a weight of zero hides what is not a number."""
+"""Weighted sums in which hidden NaN and infinite values do not propagate."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,10 +10,10 @@ def weighted_sum(
     visible: Bool[Tensor, "*batch queries keys"],
     values: Float[Tensor, "*batch keys size"],
 ) -> Float[Tensor, "*batch queries size"]:
-    """sum_s w_ts v_s; an infinite value or a NaN makes a NaN, but only for the queries to which it is visible.
+    """Return sum_s w_ts v_s; a NaN or infinite value gives NaN, but only for the queries to which it is visible.
 
-    0 * NaN is NaN in a matrix product, so what is not finite is taken out before and put back where it belongs; a call
-    whose values are seen to be finite is spared that second product. Cost: O(T * S * d) for each of the batch.
+    0 * NaN is NaN in a matrix product, so values that are not finite are replaced by zeros before and restored
+    where they are visible; if all values are finite, that second product is skipped. Cost: O(B * T * S * d).
     """
     finite = values.isfinite()
     if values.device.type == "cpu" and not torch.compiler.is_compiling() and bool(finite.all()):

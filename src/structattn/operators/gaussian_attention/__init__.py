@@ -1,4 +1,4 @@
-"""Hard-coded attention: each head a Gaussian around a place that depends on the query's position alone."""
+"""Hard-coded Gaussian attention: weights depend on the positions of query and key only."""
 
 from collections.abc import Sequence
 
@@ -39,9 +39,9 @@ def gaussian_attention(
 
         w_ij = exp(-(j - f(i))^2 / (2 sigma^2)) / (sigma sqrt(2 pi)),   f(i) = ratio * i + offset    (equation 2)
 
-    These are values of a density, cut at both ends of the sequence and not normalised: they sum to 1 in the interior
-    only. Positions count from 0. Nothing is learned here, and no gradient goes through the weights. Values that are not
-    finite reach those queries only whose weight for them is not zero.
+    The weights are values of a density, truncated at both ends of the sequence and not normalised: they sum to 1 in the
+    interior only. Positions count from 0. Nothing is learned, and no gradient flows through the weights. Values that
+    are not finite affect only the queries that give them a weight other than zero.
 
     The paper and its code differ on cross attention: the paper rounds ratio * i + offset down, its code does not, so
     ``floor`` is a choice; the paper has the offsets -1, 0 and 1, its code -1 and 1; and the paper's ratio is the
@@ -61,17 +61,17 @@ def gaussian_attention(
         kernel: "full", every key whose weight is not below the dtype's smallest normal number; "window", only the
             ``window`` keys around round(f(i)), not normalised anew; "index", the value at round(f(i)) itself, with
             weight 1. A half is rounded up.
-        window: an odd number of keys; read only with that kernel.
+        window: an odd number of keys; used by the kernel "window" only.
         causal: weights of keys later than the query are zero; the others stay what they are.
-        normalize: divide by the sum over the keys that a query sees (ours; not in the paper).
+        normalize: divide by the sum over the keys visible to the query (not in the paper).
         first: position of the first query, for one step of decoding.
         first_key: position of the first of the values, where earlier ones are no longer needed.
         lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
-            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
-            whatever the arguments hold there.
+            that T must equal S then. From there on queries give zeros and keys are hidden, forward and backward,
+            whatever the arguments contain there.
         memory_lengths: the number of keys of each sequence.
-        implementation: "reference" is the definition, "cpu" the compiled kernel; "auto" takes the kernel where it can
-            run. Both have a second derivative.
+        implementation: "reference" is the definition, "cpu" the compiled kernel; "auto" takes the kernel if it can run.
+            Both support double backward.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
@@ -115,7 +115,7 @@ def gaussian_weights(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """The weights w_ij by which ``gaussian_attention`` takes its sums, for queries i = first, first + 1, ...
+    """Return the weights w_ij of ``gaussian_attention`` for queries i = first, first + 1, ...
 
     One row for the position t of a decoder is ``queries=1, first=t``. Cost: O(B * H * T * S).
 
@@ -126,8 +126,8 @@ def gaussian_weights(
         ratio: how far the centre moves from one query to the next.
         floor: round the centres down.
         sigma: the standard deviation.
-        kernel: which weights there are.
-        window: how many keys the kernel of that name keeps.
+        kernel: as for ``gaussian_attention``.
+        window: number of keys of the kernel "window".
         causal: no weight for keys later than the query.
         normalize: make each row sum to 1, if it has any weight.
         first: position of the first query.
@@ -157,7 +157,7 @@ def gaussian_weights(
 def _ends(
     lengths: Tensor | None, memory_lengths: Tensor | None, batch: int, queries: int, keys: int, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The checked lengths of queries and of keys; None where all count."""
+    """Return the checked lengths of queries and of keys; None where all count."""
     if lengths is None and memory_lengths is None:
         return None, None
     query_ends, ends = checked_two_lengths(lengths, memory_lengths, batch, queries, keys, device)

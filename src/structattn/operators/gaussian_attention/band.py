@@ -1,4 +1,4 @@
-"""The keys that a query of hard-coded attention can see at all, which are few and stand together."""
+"""The band of consecutive keys outside of which a query's Gaussian weights are zero."""
 
 import dataclasses
 
@@ -13,24 +13,25 @@ Band = tuple[Float[Tensor, "#batch heads #queries taps"], Int[Tensor, "#batch he
 
 
 def band(heads: Gaussians, rows: Rows) -> Band:
-    """The weights of each query's band, and the index of its first key; all other weights are zero.
+    """Return the weights of each query's band and the index of its first key; all other weights are zero.
 
-    A band lies around round(f(i)), 2 * reach + 1 keys wide. Where every query's is the same, one row is made.
+    A band is centred at round(f(i)) and 2 * radius + 1 keys wide. If all queries have the same weights,
+    there is one row.
     """
     same = heads.ratio == 1 and not heads.normalize
     return _band_of_all(heads, rows) if same else _bands(heads, rows)
 
 
 def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
-    """One row for all queries, as query 0 has it; keys outside of the sequence are left to the kernel to leave out.
+    """Return one row for all queries, that of query 0; the kernel skips keys outside of the sequence.
 
     From one query to the next the band moves by one key. Cost: O(H * K + T).
     """
-    reach = heads.reach(rows.dtype)
+    radius = heads.radius(rows.dtype)
     distances = max(0, rows.queries + rows.keys - 1)  # as many as there are between all queries and all keys
     relative = rows.first - rows.first_key + torch.arange(rows.queries, device=rows.device)
-    if 2 * reach + 1 <= distances:
-        count, start = 2 * reach + 1, torch.floor(heads.centres(0, 1, rows.device)[1] + 0.5).long() - reach
+    if 2 * radius + 1 <= distances:
+        count, start = 2 * radius + 1, torch.floor(heads.centres(0, 1, rows.device)[1] + 0.5).long() - radius
     else:
         earliest = rows.first_key - (rows.first + rows.queries - 1)
         count, start = distances, torch.full((len(heads.offsets), 1), earliest, device=rows.device)
@@ -39,16 +40,16 @@ def _band_of_all(heads: Gaussians, rows: Rows) -> Band:
 
 
 def _bands(heads: Gaussians, rows: Rows) -> Band:
-    """A row for each query, its band moved to where there are keys, so that the nearest of them are inside.
+    """Return a row for each query, with bands shifted into the sequence, so that they contain the nearest keys.
 
     The ends of sequences matter to normalised weights only: otherwise one table serves all. Cost: O(B * H * T * K),
     with B = 1 where one table serves.
     """
     if not heads.normalize:
         rows = dataclasses.replace(rows, ends=None)
-    reach = heads.reach(rows.dtype)
-    count = min(2 * reach + 1, rows.keys)
+    radius = heads.radius(rows.dtype)
+    count = min(2 * radius + 1, rows.keys)
     whole, rest = heads.centres(rows.first, rows.queries, rows.device)
-    wanted = whole + torch.floor(rest + 0.5).long() - reach - rows.first_key
+    wanted = whole + torch.floor(rest + 0.5).long() - radius - rows.first_key
     starts = torch.minimum(wanted, rows.ends_seen(heads.causal) - count).clamp(min=0)
     return weights_of(heads, rows, starts, count), starts

@@ -1,4 +1,4 @@
-"""What the hard-coded heads of one attention have in common, and where their centres lie."""
+"""Parameters and centres of the Gaussian heads of one attention layer."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ Kernel = Literal["full", "window", "index"]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """The heads, which differ in their offsets only; see ``gaussian_attention`` for the arguments.
+    """Heads that differ in their offsets only; see ``gaussian_attention`` for the arguments.
 
     Raises:
-        ValueError: a number is out of its range, or a word unknown.
+        ValueError: a value is out of range or unknown.
     """
 
     offsets: tuple[float, ...]
@@ -40,8 +40,8 @@ class Gaussians:
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window={self.window}; expected an odd number of positions")
 
-    def reach(self, dtype: torch.dtype) -> int:
-        """How far from the middle of its band, round(f(i)), a query of such a head may see a key.
+    def radius(self, dtype: torch.dtype) -> int:
+        """Return the largest distance from round(f(i)) at which a key may have a weight other than zero.
 
         Weights below the smallest normal number of ``dtype`` count as zero: for the full form with sigma = 1, those
         beyond 13 positions in float32 and 38 in float64. Normalised weights are relative to that of the nearest key,
@@ -56,16 +56,16 @@ class Gaussians:
         return math.floor(min(self.sigma * math.sqrt(2 * most) + 0.5, 2.0**52))
 
     def values_needed(self, dtype: torch.dtype) -> int:
-        """How many values, its own and those before it, a position of causal self-attention may read (ratio 1)."""
-        return max(0, 1 + self.reach(dtype) - math.floor(min(self.offsets, default=0) + 0.5))
+        """Return how many values, its own and earlier ones, a position of causal self-attention may use (ratio 1)."""
+        return max(0, 1 + self.radius(dtype) - math.floor(min(self.offsets, default=0) + 0.5))
 
     def centres(
         self, first: int, queries: int, device: torch.device
     ) -> tuple[Int[Tensor, "1 queries"], Float[Tensor, "heads queries"]]:
-        """f(i) = ratio * i + offset of the queries i = first, first + 1, ..., in two parts whose sum it is.
+        """Return f(i) = ratio * i + offset of the queries i = first, first + 1, ..., as a sum of two parts.
 
-        The first part is floor(ratio * i), in integers. So a distance j - f(i) is found without losing digits where
-        positions are large, and with ratio 1 it does not depend on where i and j stand. With ``floor`` the second part
+        The first part is floor(ratio * i), an integer, so that a distance j - f(i) keeps its digits for large
+        positions, and with ratio 1 depends on i - j only. With ``floor`` the second part
         is rounded down, and f(i) with it.
         """
         query = torch.arange(first, first + queries, dtype=torch.float64, device=device)[None]

@@ -1,6 +1,6 @@
 """The definition of Gaussian attention: You et al. (2020), sections 3.1 (equation 2) and 6.3.
 
-Legend: i query, j key, f(i) centre, sigma standard deviation. Shapes: B batch, H heads, T queries, K keys looked at.
+Legend: i query, j key, f(i) centre, sigma standard deviation. Shapes: B batch, H heads, T queries, K keys of a band.
 """
 
 import math
@@ -17,16 +17,16 @@ from structattn.operators.gaussian_attention.gaussians import Gaussians
 
 @dataclass(frozen=True)
 class Rows:
-    """Which queries and keys a call is about.
+    """The queries and keys of a call.
 
     Args:
         queries: T.
         keys: S.
         first: the position of the first query.
         first_key: the position of the first key.
-        ends: how many of the keys of each sequence count, (B,); all S where None.
+        ends: number of keys of each sequence, (B,); S where None.
         dtype: of the weights, float32 or float64.
-        device: where they are.
+        device: of the weights.
     """
 
     queries: int
@@ -38,7 +38,7 @@ class Rows:
     device: torch.device
 
     def ends_seen(self, causal: bool) -> Int[Tensor, "#batch 1 #queries"]:
-        """How many of the keys each query may see, counted from the first one."""
+        """Return the number of keys visible to each query, counted from the first one."""
         ends = torch.full((1, 1, 1), self.keys, device=self.device) if self.ends is None else self.ends[:, None, None]
         if not causal:
             return ends
@@ -49,15 +49,15 @@ class Rows:
 def weights_of(
     heads: Gaussians, rows: Rows, starts: Int[Tensor, "#batch #heads #queries"], count: int
 ) -> Float[Tensor, "#batch heads queries count"]:
-    """The weights of keys ``starts``, ``starts`` + 1, ..., ``count`` of them, for each query.
+    """Return each query's weights of the ``count`` keys from ``starts`` on.
 
-    w_ij = exp(-(j - f(i))^2 / (2 sigma^2)) / (sigma sqrt(2 pi)), and zero where the query may not see the key, outside
-    of its window, and below the smallest normal number. Cost: O(B * H * T * K), with B = 1 unless the rows have ends.
+    w_ij = exp(-(j - f(i))^2 / (2 sigma^2)) / (sigma sqrt(2 pi)), and zero for hidden keys, outside of the window, and
+    below the smallest normal number. Cost: O(B * H * T * K), with B = 1 unless the rows have ends.
 
     Args:
         heads: the Gaussians.
         rows: the queries and keys.
-        starts: index of the first key looked at; keys outside of 0 to S - 1 must not be among those looked at.
+        starts: index of the first key; all ``count`` keys must be among 0 to S - 1.
         count: K.
     """
     whole, rest = heads.centres(rows.first, rows.queries, rows.device)
@@ -67,7 +67,7 @@ def weights_of(
     first = starts + rows.first_key - whole
     if heads.kernel != "full":
         from_middle = step + (first - torch.floor(rest + 0.5).long())[..., None]
-        visible = visible & (from_middle.abs() <= heads.reach(rows.dtype))
+        visible = visible & (from_middle.abs() <= heads.radius(rows.dtype))
     if heads.kernel == "index":
         return visible.to(rows.dtype)
     distance = ((first.to(rows.dtype)[..., None] + step) - rest.to(rows.dtype)[..., None]) / heads.sigma
@@ -76,7 +76,7 @@ def weights_of(
 
 
 def dense_weights(heads: Gaussians, rows: Rows) -> Float[Tensor, "#batch heads queries keys"]:
-    """w_ij for every query i and every key j. Cost: O(B * H * T * S), with B = 1 unless the rows have ends."""
+    """Return w_ij for every query i and every key j. Cost: O(B * H * T * S), with B = 1 unless the rows have ends."""
     return weights_of(heads, rows, torch.zeros(1, 1, 1, dtype=torch.int64, device=rows.device), rows.keys)
 
 
@@ -86,7 +86,7 @@ def gaussian_attention_reference(
     rows: Rows,
     lengths: Int[Tensor, " batch"] | None,
 ) -> Float[Tensor, "batch heads queries size"]:
-    """y_i = sum_j w_ij v_j, and zeros from each length on. Cost: O(B * H * T * S * d)."""
+    """Return y_i = sum_j w_ij v_j, and zeros from each length on. Cost: O(B * H * T * S * d)."""
     if rows.ends is not None:
         values = torch.where(inside(rows.ends, rows.keys)[:, None, :, None], values, 0)
     weights = dense_weights(heads, rows)
@@ -99,7 +99,7 @@ def _density(distance: Tensor, sigma: float) -> Tensor:
 
 
 def _normalized(distance: Tensor, visible: Tensor) -> Tensor:
-    """Divided by the sum over the keys seen, however far away they are.
+    """Return the density divided by its sum over the visible keys, however far away they are.
 
     exp(-d^2 / 2) is taken relative to the nearest key, at distance n: -(|d| - n) (|d| + n) / 2 keeps its digits where
     both squares are large.

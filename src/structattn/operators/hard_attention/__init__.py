@@ -1,4 +1,4 @@
-"""Hard attention: each query reads one value, by the best score or by a draw that can be trained through."""
+"""Hard attention: each query selects one value, by argmax or by Gumbel-softmax sampling."""
 
 import math
 from typing import Literal, overload
@@ -60,38 +60,38 @@ def hard_attention(
     memory_lengths: Int[Tensor, " batch"] | None = None,
     return_weights: bool = False,
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
-    """Each query reads one value (the Discrete Transformer paper, section 4).
+    """Select one value for each query (the Discrete Transformer paper, section 4).
 
-    Without ``sample``, as at test time: out_t = v_z, z = argmax_s l_ts, the lowest index of equals. Only the chosen row
-    is touched, and the scores get no gradient. With ``sample``, as in training: a draw from softmax(l_t), relaxed by
+    Without ``sample``, as at test time: out_t = v_z, z = argmax_s l_ts, the lowest index in a tie. Only the chosen row
+    is read, and the scores get no gradient. With ``sample``, as in training: a draw from softmax(l_t), relaxed by
     the Gumbel-softmax (Jang et al. 2016) to weights through which gradients flow,
 
         out_t = sum_s z_ts v_s,   z_t = softmax_s((l_ts + g_ts) / temperature),   g Gumbel noise.
 
-    Logits and log-probabilities are the same to it. A query that may see no key gives zeros, and zero gradients. What a
-    query may not see cannot reach it, not even NaN; a NaN among the scores it may see gives NaN. The noise comes from
-    torch's global generator, in float32 or better.
+    Logits and log-probabilities give the same result. A query whose keys are all hidden gives zeros, and zero
+    gradients. Hidden keys and values do not affect a query, even if they are NaN; a NaN among its visible scores gives
+    NaN. The noise comes from torch's global generator, in float32 or better.
     Cost: O(B * H * (T * S + T * d)) without ``sample``, O(B * H * T * S * d) with it; memory O(B * H * T * S).
 
     Args:
         scores: l, (B, H, T, S), already scaled; -inf hides a key from a query.
         values: (B, H, S, d).
-        temperature: tau, at least 0; read only with ``sample``. Near 0 the weights become one-hot; at 0 (and below
+        temperature: tau, at least 0; used only with ``sample``. Near 0 the weights become one-hot; at 0 (and below
             1.2e-38, which counts as 0) they are, by argmax, and the scores get no gradient.
         sample: draw, as in training.
-        straight_through: with ``sample``, read one row (z one-hot in the forward pass), and give the scores the
-            gradient of the relaxed weights all the same.
-        causal: query t sees keys 0 to t only.
+        straight_through: with ``sample``, use one-hot z in the forward pass and the gradient of the relaxed weights in
+            the backward pass.
+        causal: query t attends to keys 0 to t only.
         lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
-            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
-            whatever the arguments hold there.
+            that T must equal S then. From there on queries give zeros and keys are hidden, forward and backward,
+            whatever the arguments contain there.
         memory_lengths: the number of keys of each sequence.
         return_weights: also return z (B, H, T, S), as it was used: one-hot without ``sample``.
 
     Returns:
         The readings (B, H, T, d) in the dtype of the arguments (float32 where autocast lowered them), and the choices
-        (B, H, T) in int64: which key has the largest l, or l + g where it was drawn; -1 where a query sees none and
-        past a length. Then the weights if asked for.
+        (B, H, T) in int64: the key with the largest l, or l + g with ``sample``; -1 where all keys are hidden and past
+        a length. Then the weights if requested.
 
     Raises:
         ValueError: shapes, dtypes, lengths or the temperature do not fit.
@@ -102,7 +102,7 @@ def hard_attention(
         raise ValueError(f"temperature={temperature}; expected 0 <= temperature < inf")
     (scores, values), dtype = computing_precision(scores=scores, values=values)
     with torch.autocast(scores.device.type, enabled=False):
-        scores, values = _without_hidden(scores, values, causal, lengths, memory_lengths)
+        scores, values = _masked(scores, values, causal, lengths, memory_lengths)
         scores = gumbel_noise(scores).add_(scores) if sample else scores
         best, choices = _argmax(scores)
         if sample and temperature >= _COLDEST:
@@ -116,10 +116,10 @@ def hard_attention(
     return (readings.to(dtype), choices, weights.to(dtype)) if return_weights else (readings.to(dtype), choices)
 
 
-def _without_hidden(
+def _masked(
     scores: Tensor, values: Tensor, causal: bool, lengths: Tensor | None, memory_lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The scores with -inf wherever a query may not look, and the values with zeros past the length."""
+    """Return the scores with -inf for hidden keys, and the values with zeros past the length."""
     batch, _, queries, keys = scores.shape
     hidden = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1) if causal else None
     if lengths is not None or memory_lengths is not None:

@@ -1,6 +1,6 @@
-"""The definition of a hard choice: the Discrete Transformer paper, section 4.
+"""The definition of hard attention: the Discrete Transformer paper, section 4.
 
-Legend: l scores, -inf where a query may not see a key; z weights. Shapes: B batch, H heads, T queries, S keys.
+Legend: l scores, -inf for hidden keys; z weights. Shapes: B batch, H heads, T queries, S keys.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 def hard_weights(scores: Float[Tensor, "batch heads queries keys"]) -> Float[Tensor, "batch heads queries keys"]:
-    """One-hot z at argmax_k l_k, the lowest of equals; zeros where a query sees nothing. Cost: O(B * H * T * S)."""
+    """Return one-hot z at argmax_k l_k, the lowest index in a tie; zeros where all keys are hidden."""
     if scores.shape[-1] == 0:
         return scores
     best, choices = scores.max(-1, keepdim=True)

@@ -48,7 +48,7 @@ def _vectors(push: Tensor, values: Tensor | None, bottom: Tensor | None) -> tupl
     return units[1:].repeat(batch, 1, 1), units[0]
 
 
-def _reach(push: Tensor, window: int | None) -> int:
+def _clipped_window(push: Tensor, window: int | None) -> int:
     return push.shape[1] if window is None else min(window, push.shape[1])
 
 
@@ -91,7 +91,7 @@ def nondeterministic_stack_gpu_backward(
         gpu_kernels("nondeterministic_stack").backward,
         (batch,),
         (*logits_, *vectors_, *cotangents, vectors[0], lengths.where(failed == 0, 0), tables, room),
-        *(time, columns, _reach(push, window), size, room_size),
+        *(time, columns, _clipped_window(push, window), size, room_size),
         **_constants(push, columns),
     )
     gradients = [*logits_, *vectors_] if values is not None else logits_
@@ -160,7 +160,7 @@ def nondeterministic_stack_gpu(
         gpu_kernels("nondeterministic_stack").forward,
         (batch,),
         (push, replace, pop, *vectors, lengths.where(~unusable, 0), readings, log_weight, failed, tables, room),
-        *(time, columns, _reach(push, window), tables.shape[1]),
+        *(time, columns, _clipped_window(push, window), tables.shape[1]),
         **_constants(push, columns),
     )
     failed |= unusable

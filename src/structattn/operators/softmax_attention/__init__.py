@@ -86,28 +86,28 @@ def softmax_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Scaled dot-product attention, out_t = sum_s softmax_s(scale * q_t . k_s) v_s (Vaswani et al. 2017, equation 1).
 
-    A query that may see no key gives zeros, and zero gradients. What a query may not see cannot reach it, not even NaN
-    (on a GPU, where torch's fused kernel runs, that holds for positions past the length only).
+    A query whose keys are all hidden gives zeros, and zero gradients. Hidden keys and values do not affect a query,
+    even if they are NaN (on a GPU, where torch's fused kernel runs, that holds for positions past the length only).
     Cost: O(B * H * T * S * (D + E)) time; memory O(B * H * T * (D + E)) with a kernel, and O(B * H * T * S) for weights
-    and for the gradient of a bias, where they are wanted.
+    and for the gradient of a bias, if requested.
 
     Args:
         query: (B, H, T, D).
         key: (B, H, S, D).
         value: (B, H, S, E).
         lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
-            that T must equal S then. From there on queries give zeros and keys are not seen, forward and backward,
-            whatever the arguments hold there.
+            that T must equal S then. From there on queries give zeros and keys are hidden, forward and backward,
+            whatever the arguments contain there.
         memory_lengths: the number of keys of each sequence.
-        causal: query t sees keys 0 to t only.
-        mask: (..., T, S), which keys a query sees (true), or a bias that is added to its scores (-inf hides) and gets
-            its gradient; broadcasts.
-        dropout: rate at which weights are dropped and the others scaled up, by torch's global generator; give 0 outside
-            training.
+        causal: query t attends to keys 0 to t only.
+        mask: (..., T, S), broadcasts: booleans, true where a key is visible, or a bias added to the scores, in which
+            -inf hides a key; a bias gets its gradient.
+        dropout: probability of dropping a weight, drawn from torch's global generator; pass 0 outside training.
         scale: factor of the scores; 1 / sqrt(D) where None.
-        return_weights: also return the weights (B, H, T, S), as they are before dropout; gradients flow through them.
-        implementation: "reference" is the definition, which alone has a second derivative; "cpu" the compiled kernel;
-            "gpu" torch's, with the weights from the definition; "auto" the best that can run.
+        return_weights: also return the weights (B, H, T, S) before dropout; gradients flow through them.
+        implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled kernel,
+            or torch's where that is faster; "gpu" torch's, with the weights from the definition; "auto" the best that
+            can run.
 
     Returns:
         The outputs (B, H, T, E), or outputs and weights, in the dtype of the arguments (float32 where autocast lowered
@@ -148,14 +148,14 @@ def _by_kernel(
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask with four axes, in ``dtype``; one of booleans becomes zeros and -inf."""
+    """Return the mask as a bias with four axes; booleans become zeros and -inf."""
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
     return mask.to(dtype)[(None,) * (4 - mask.dim())]
 
 
 def _weights(query: Tensor, key: Tensor, visible: Visibility, scale: float) -> Tensor:
-    """The weights alone, by the definition."""
+    """Return the weights, by the definition."""
     (query, key), dtype = computing_precision(query=query, key=key)
     with torch.autocast(query.device.type, enabled=False):
         return softmax_weights(query, key, visible, scale).to(dtype)
@@ -171,7 +171,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
         pairs = zip(reversed(mask.shape), (keys, time, heads, batch), strict=False)
         if mask.dim() > 4 or any(have not in (1, want) for have, want in pairs):
             raise ValueError(
-                f"mask has shape {tuple(mask.shape)}; expected what broadcasts to {(batch, heads, time, keys)}"
+                f"mask has shape {tuple(mask.shape)}; expected a shape that broadcasts to {(batch, heads, time, keys)}"
             )
         if mask.dtype != torch.bool:
             computing_precision(query=query, mask=mask)  # which refuses dtypes that do not fit
@@ -180,7 +180,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
 
 
 def _choice(implementation: Implementation, device: torch.device) -> str:
-    """Which of "reference", "cpu" and "gpu" runs."""
+    """Return "reference", "cpu" or "gpu"."""
     on_gpu = device.type == "cuda"
     if implementation == "gpu" and not on_gpu:
         raise ImplementationUnavailableError(

@@ -14,9 +14,9 @@ from structattn.operators.softmax_attention.visibility import Visibility, withou
 def softmax_weights(
     query: Tensor, key: Tensor, visible: Visibility, scale: float
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """w[t] = softmax over the visible s of (scale * q_t . k_s + bias[t, s]); zeros where a query sees no key.
+    """w[t] = softmax over the visible s of (scale * q_t . k_s + bias[t, s]); zeros where all keys are hidden.
 
-    A NaN counts only where it is seen: NaN is taken out before the matrix product, and put back where it belongs.
+    NaN affects visible pairs only: it is replaced by 0 before the matrix product and restored for those pairs.
     """
     query, key = without_end(query, visible.lengths), without_end(key, visible.memory_lengths)
     allowed = visible.pairs(query.shape[2], key).expand(*query.shape[:3], key.shape[2])
@@ -32,10 +32,10 @@ def softmax_weights(
 def softmax_attention_reference(
     inputs: list[Tensor], visible: Visibility, scale: float, dropout: float
 ) -> tuple[Float[Tensor, "batch heads queries value"], Float[Tensor, "batch heads queries keys"]]:
-    """Outputs sum_s w[t, s] v_s and the weights w, which are those before dropout.
+    """Return the outputs sum_s w[t, s] v_s and the weights w before dropout.
 
-    A query without a visible key has no weights: zeros, and zero gradients. 0 * NaN is NaN in a matrix product, so
-    every NaN is taken out of the values before and put back for the queries that see it.
+    A query without a visible key has zero weights, and zero gradients. 0 * NaN is NaN in a matrix product, so NaN in
+    the values is replaced by 0 before and restored for the queries to which it is visible.
     Cost: O(B * H * T * S * (D + E)) time, O(B * H * T * S) memory.
     """
     query, key, value = inputs

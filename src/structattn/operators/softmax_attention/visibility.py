@@ -1,4 +1,4 @@
-"""Which query may see which key."""
+"""Attention masks: which keys are visible to which query."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from structattn.operators.common.checks import checked_two_lengths, inside
 
 
 class Visibility(NamedTuple):
-    """What hides keys from queries.
+    """Lengths, causality and mask of a call.
 
     Args:
         lengths: the number of queries of each sequence; all T where None.
-        memory_lengths: the number of keys; all S where None. Both are given or neither, and one object where one tensor
+        memory_lengths: the number of keys; all S where None. Both are given or neither; the same object if one tensor
             serves for both.
-        causal: query t sees keys 0 to t only.
-        mask: booleans, true where a key is seen, or a bias of the scores, -inf where it is not; broadcasts to
+        causal: query t attends to keys 0 to t only.
+        mask: booleans, true where a key is visible, or a bias of the scores, -inf where it is hidden; broadcasts to
             (B, H, T, S).
     """
 
@@ -28,11 +28,11 @@ class Visibility(NamedTuple):
 
     @property
     def bias(self) -> Tensor | None:
-        """The mask, if it is more than true and false."""
+        """The mask if it is a bias, None if it is boolean."""
         return None if self.mask is None or self.mask.dtype == torch.bool else self.mask
 
     def pairs(self, queries: int, like: Tensor) -> Bool[Tensor, "#batch #heads queries keys"]:
-        """Which query may see which of ``like``'s keys (B, H, S, D): neither is past its end, nor is it hidden."""
+        """Return the mask of visible pairs of queries and keys; ``like`` has the shape (B, H, S, D) of the keys."""
         keys = like.shape[2]
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=like.device)
         if self.causal:
@@ -54,7 +54,7 @@ def visibility(
     causal: bool,
     mask: Tensor | None,
 ) -> Visibility:
-    """Checks the lengths; ``lengths`` alone holds for queries and keys alike."""
+    """Check the lengths; ``lengths`` alone holds for queries and keys."""
     if lengths is None and memory_lengths is None:
         return Visibility(None, None, causal, mask)
     batch, _, queries, _ = query.shape
@@ -63,5 +63,5 @@ def visibility(
 
 
 def without_end(tensor: Tensor, lengths: Tensor | None) -> Tensor:
-    """``tensor`` (B, H, T, D) with zeros past the length, whose gradient is zero whatever comes back."""
+    """Return ``tensor`` (B, H, T, D) with zeros, and zero gradients, past the length."""
     return tensor if lengths is None else torch.where(inside(lengths, tensor.shape[2])[:, None, :, None], tensor, 0)
