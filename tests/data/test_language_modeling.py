@@ -1,4 +1,4 @@
-"""Text to prepared folders: every row of the contract's table on text, and what becomes of the words."""
+"""Preparation of text: every row of the contract's table on text, and out-of-vocabulary words."""
 
 import gzip
 import os
@@ -51,7 +51,7 @@ def refusal(tmp_path, error=DataError, **arguments):
         ("a b\n".encode("utf-16"), 1, 1, "not UTF-8"),
     ],
 )
-def test_what_is_not_text_is_refused(tmp_path, mode, split, content, line, column, reason):
+def test_invalid_text_is_refused(tmp_path, mode, split, content, line, column, reason):
     error = refusal(tmp_path, mode=mode, **{split: content})
     assert (error.path, error.line, error.column) == (tmp_path / f"{split}.txt", line, column)
     assert reason in error.reason
@@ -66,7 +66,7 @@ def test_what_is_not_text_is_refused(tmp_path, mode, split, content, line, colum
         (os.mkfifo, "not a regular file"),
     ],
 )
-def test_what_cannot_be_read_is_refused(tmp_path, make, reason):
+def test_unreadable_files_are_refused(tmp_path, make, reason):
     good, bad = write(tmp_path / "good.txt", GOOD), tmp_path / "bad.txt"
     make(bad)
     for order in [(bad, good, good), (good, good, bad)]:
@@ -89,14 +89,14 @@ def test_a_truncated_gzip_is_refused(tmp_path):
     assert not any(path.name.startswith((".", "other")) for path in tmp_path.iterdir())
 
 
-def test_a_byte_order_mark_is_dropped_and_said_once(tmp_path, caplog):
+def test_a_byte_order_mark_is_dropped_with_one_notice(tmp_path, caplog):
     prepared, notices = prepare(tmp_path, train=b"\xef\xbb\xbf" + GOOD)
     assert lines(prepared) == ["a b", "b a"]
     assert notices == (f"{tmp_path / 'train.txt'}: the byte-order mark at the start is dropped",)
     assert [record.getMessage() for record in caplog.records] == list(notices)
 
 
-def test_carriage_returns_of_line_ends_are_dropped_and_said_once(tmp_path, caplog):
+def test_carriage_returns_of_line_ends_are_dropped_with_one_notice(tmp_path, caplog):
     prepared, notices = prepare(tmp_path, valid=b"a b\r\nb a\r\n")
     assert lines(prepared, "valid") == ["a b", "b a"]
     assert notices == (f"{tmp_path / 'valid.txt'}: lines end in CRLF; the CR is dropped",)
@@ -134,7 +134,7 @@ def test_empty_lines_are_an_error_in_sentence_mode(tmp_path, content, line):
     assert "an empty line; skip_empty drops" in error.reason
 
 
-def test_empty_lines_are_dropped_counted_and_said_with_skip_empty(tmp_path):
+def test_empty_lines_are_dropped_counted_and_reported_with_skip_empty(tmp_path):
     prepared, notices = prepare(tmp_path, train=b"\na b\n \nb a\n\n", skip_empty=True)
     assert lines(prepared) == ["a b", "b a"]
     assert notices == (f"{tmp_path / 'train.txt'}: 3 empty lines are skipped",)
@@ -186,7 +186,7 @@ def test_a_file_of_empty_lines_is_refused_in_sentence_mode(tmp_path):
 
 @pytest.mark.parametrize("control", ["<pad>", "<bos>", "<eos>"])
 @pytest.mark.parametrize("mode", ["sentences", "stream"])
-def test_words_spelt_like_control_symbols_are_refused(tmp_path, control, mode):
+def test_names_of_control_symbols_are_refused(tmp_path, control, mode):
     error = refusal(tmp_path, test=f"\ufeffa b\nä {control}\n", mode=mode)
     assert (error.path, error.line, error.column) == (tmp_path / "test.txt", 2, 4)
     assert f"the word {control} is the name of a control symbol" in error.reason
@@ -204,7 +204,7 @@ def test_literal_unknown_words_are_the_unknown_symbol(tmp_path):
     assert notices == ()
 
 
-def test_words_that_train_lacks_are_unknown_and_said(tmp_path):
+def test_out_of_vocabulary_words_are_unknown_and_reported(tmp_path):
     prepared, notices = prepare(tmp_path, valid=b"a c d\n", test=b"c\n")
     assert prepared.split("valid")[0].tolist() == [4, 3, 3]
     assert prepared.header.extra["unknown_tokens"] == {"train": 0, "valid": 2, "test": 1}
@@ -212,7 +212,7 @@ def test_words_that_train_lacks_are_unknown_and_said(tmp_path):
     assert notices[0].startswith("2 tokens of valid and 1 tokens of test are <unk>, which does not occur in train")
 
 
-def test_no_unknown_symbol_where_nothing_needs_it(tmp_path):
+def test_no_unk_if_it_is_not_needed(tmp_path):
     assert prepare(tmp_path)[0].vocabulary.symbols == ("<pad>", "<bos>", "<eos>", "a", "b")
 
 
@@ -224,7 +224,7 @@ def test_rare_words_become_unknown(tmp_path, option):
     assert {"min_count": 1, "max_symbols": None, **option}.items() <= prepared.header.tokenizer.items()
 
 
-def test_bytes_never_have_unknowns(tmp_path):
+def test_bytes_never_have_unk(tmp_path):
     prepared, _ = prepare(tmp_path, valid="ü\u2028 <eos>\n", level="byte")
     assert prepared.vocabulary.size == 259
     assert lines(prepared, "valid") == ["ü\u2028 <eos>"]
@@ -247,18 +247,18 @@ def test_test_text_may_be_missing(tmp_path):
         {"level": "byte", "min_count": 2},
     ],
 )
-def test_impossible_options_are_refused(tmp_path, options):
+def test_invalid_options_are_refused(tmp_path, options):
     refusal(tmp_path, error=UsageError, **options)
 
 
-def test_an_occupied_folder_is_refused_before_anything_is_read(tmp_path):
+def test_a_folder_that_is_not_empty_is_refused_before_reading(tmp_path):
     write(tmp_path / "mine", "mine")
     with pytest.raises(DataError, match="exists and is not empty"):
         prepare_language_modeling(tmp_path, tmp_path / "none", tmp_path / "none")
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, monkeypatch):
     import structattn.data.language_modeling as module
 
     survey = module._survey

@@ -1,4 +1,4 @@
-"""WikiText-2 in its published numbers."""
+"""WikiText-2 has its published numbers of tokens."""
 
 import time
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_published_counts(prepared):
     assert verify_sources(prepared) == ()
 
 
-def test_text_comes_back(prepared):
+def test_text_round_trips(prepared):
     words = [line.split() for line in (WIKITEXT / "valid.txt").read_text(encoding="utf-8").split("\n")[:-1]]
     sequences, decode = prepared.split("valid"), prepared.tokenizer.decode
     assert [decode(sequences[index]) for index in range(len(sequences))] == [" ".join(line) for line in words]

@@ -1,4 +1,4 @@
-"""The lower bound: by hand, and the closed forms of whole validation sets."""
+"""The lower bound: examples by hand, and closed forms for whole validation sets."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_a_string_outside_the_language_has_no_finite_bound():
         ([math.nan], [1], 1, "log-probability 0 is nan"),
     ],
 )
-def test_what_is_no_set_of_strings_is_refused(conditionals, lengths, count, complaint):
+def test_invalid_arguments_are_refused(conditionals, lengths, count, complaint):
     with pytest.raises(ValueError, match=complaint):
         lower_bound(conditionals, lengths, count)
 

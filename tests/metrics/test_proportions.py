@@ -1,4 +1,4 @@
-"""Wilson's interval is where the observed part is just 1.96 standard deviations from the true one."""
+"""At the ends of Wilson's interval the observed proportion is 1.96 standard deviations from the true one."""
 
 import math
 
@@ -24,6 +24,6 @@ def test_a_known_interval():
     assert (found.least, found.most) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
 
-def test_there_is_no_part_of_nothing():
+def test_no_outcomes_are_refused():
     with pytest.raises(ValueError, match="expected at least one"):
         wilson_interval([])

@@ -1,4 +1,4 @@
-"""Who says in which words that memory ran out."""
+"""Detection of out-of-memory errors."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from structattn.support.errors import is_out_of_memory
 
 
-def test_torch_says_so_in_an_error_of_another_kind():
+def test_out_of_memory_errors_of_python_and_torch():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60)
     assert is_out_of_memory(caught.value)

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all; locks die with their owner; seeds are pure functions."""
+"""Atomic files and folders, locks that end with their owner, and seeds as pure functions."""
 
 import os
 import subprocess
@@ -74,7 +74,7 @@ def test_a_lock_dies_with_its_owner(tmp_path):
         pass
 
 
-def test_errors_of_data_tell_file_line_and_column():
+def test_data_errors_have_file_line_and_column():
     assert str(DataError(Path("a.txt"), "invalid UTF-8", line=3, column=7)) == "a.txt:3:7: invalid UTF-8"
     assert str(DataError("a.txt", "is a directory")) == "a.txt: is a directory"
 

@@ -1,10 +1,10 @@
-"""Progress where no terminal is."""
+"""Progress without a terminal."""
 
 from structattn.support import progress as module
 from structattn.support.progress import progress
 
 
-def test_a_log_gets_a_line_when_the_time_is_up(monkeypatch, capsys):
+def test_a_log_gets_one_line_per_interval(monkeypatch, capsys):
     clock = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     with progress("training", 50, "updates", done=10) as advance:

@@ -1,4 +1,4 @@
-"""Batches: each example once an epoch, budgets held, plans that depend on seed and epoch alone, exact tensors."""
+"""Batches: each example once per epoch, limits, plans as functions of seed and epoch, exact tensors."""
 
 from itertools import pairwise
 
@@ -100,12 +100,12 @@ def test_evaluation_comes_in_order():
     assert as_lists(stream_batches(7, 2, 3, 0, None)) == [[0, 1, 2], [3]]
 
 
-def test_token_batches_of_equal_lengths_are_dealt_anew():
+def test_token_batches_of_equal_lengths_are_shuffled_anew():
     plans = [sorted(map(sorted, as_lists(token_batches([3] * 40, 16, 1, epoch)))) for epoch in (0, 1)]
     assert plans[0] != plans[1]
 
 
-def test_no_examples_are_no_batches():
+def test_no_examples_give_no_batches():
     assert sequence_batches([], 3, 0, 0) == token_batches([], 3, 0, 0) == stream_batches(0, 2, 3, 0, 0) == []
 
 
@@ -137,7 +137,7 @@ def test_a_batch_of_sequences():
     assert {tensor.dtype for tensor in (batch.inputs, batch.targets, batch.lengths)} == {torch.int64}
 
 
-def test_a_list_of_arrays_makes_a_batch_too():
+def test_a_list_of_arrays_makes_a_batch():
     assert make_batch([np.array([3]), np.array([4, 5])], [1]).targets.tolist() == [[4, 5, 2]]
 
 

@@ -1,4 +1,4 @@
-"""Batches of pairs: each pair once an epoch, limits held, plans that depend on seed and epoch alone, exact tensors."""
+"""Batches of pairs: each pair once per epoch, limits, plans as functions of seed and epoch, exact tensors."""
 
 from itertools import pairwise
 
@@ -75,7 +75,7 @@ def test_impossible_plans_are_refused():
         pair_token_batches([1], [1], 9, 0, 0, limited="all")
 
 
-def test_a_batch_to_the_letter():
+def test_the_tensors_of_a_batch():
     batch = make_pair_batch([(np.array(s, int), np.array(t, int)) for s, t in PAIRS], [1, 0, 2])
     assert batch.source.tolist() == [[8, 2, 0], [5, 6, 2], [2, 0, 0]]
     assert batch.source_lengths.tolist() == [2, 3, 1]
@@ -87,12 +87,12 @@ def test_a_batch_to_the_letter():
     assert batch.to("cpu").targets.tolist() == batch.targets.tolist()
 
 
-def test_no_pairs_are_an_empty_batch():
+def test_no_pairs_give_an_empty_batch():
     batch = make_pair_batch([], [])
     assert (batch.source.shape, batch.inputs.shape, batch.examples) == ((0, 0), (0, 0), ())
 
 
-def test_pairs_of_unequal_number_are_no_pairs():
+def test_unequal_numbers_of_sides_are_refused():
     two = Sequences(np.array([4, 5, 6], np.int32), np.array([0, 1, 3]))
     one = Sequences(np.array([4], np.int32), np.array([0, 1]))
     with pytest.raises(ValueError, match="2 source sequences, 1 target sequences, 2 lines"):
@@ -140,7 +140,7 @@ def test_dropout_of_one_side_leaves_the_other(sides):
     assert len({target for _, target in rows}) > 1
 
 
-def test_dropout_that_cannot_be_is_refused_at_once(sides):
+def test_invalid_dropout_is_refused_on_construction(sides):
     words = ParallelSide(SymbolTokenizer("word", Vocabulary.from_symbols(["a"])), Normalization())
     for rates, reason in (
         ((0.1, 0.0), "needs level bpe"),

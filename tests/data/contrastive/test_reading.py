@@ -1,4 +1,4 @@
-"""Contrastive pairs are read as they stand, and what is malformed is refused with file and line."""
+"""Reading of contrastive pairs; malformed files are refused with file and line."""
 
 import gzip
 import json
@@ -63,18 +63,18 @@ def test_lingeval97_gives_each_entrys_errors_in_order(tmp_path, indent, ascii_on
         (f"[\n{WITHOUT}\n 2]", r":3:2: not a JSON list of entries: expected ',', found '2'"),
         (f"[{WITHOUT},", r":1:50: not JSON: Expecting value"),
         ('[\n{"a": %s}]' % ("1" * 5000), r":2:1: not JSON: .*4300"),
-        (indented(ENTRIES) + "\n x", "something follows the list"),
+        (indented(ENTRIES) + "\n x", "unexpected text after the list"),
         ("[" * 100_000, "l.json:1: nested too deeply|l.json:1:.*not JSON"),
         (b"[\xff]", r":1:2: byte 0xFF is not UTF-8"),
         (indented([*ENTRIES, 7]), r"l\.json:35: found 7; expected a JSON object"),
     ],
 )
-def test_what_is_no_list_of_entries_is_refused_with_its_place(tmp_path, content, message):
+def test_other_than_a_list_of_entries_is_refused_with_its_position(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         read(tmp_path / "l.json", content)
 
 
-def test_digits_are_a_distance_too(tmp_path):
+def test_a_distance_may_be_a_string_of_digits(tmp_path):
     errors = [{"type": "a", "contrastive": "b", "distance": distance} for distance in ("0", "12", 3)]
     found = read(tmp_path / "l.json", json.dumps([ENTRIES[0] | {"errors": errors}]))
     assert [each.distance for each in found] == [0, 12, 3]
@@ -96,7 +96,7 @@ def test_digits_are_a_distance_too(tmp_path):
         ({"errors": [{"type": "a", "contrastive": "b", "distance": "²"}]}, "distance is '²'"),
     ],
 )
-def test_an_entry_that_lacks_something_is_refused_with_its_line(tmp_path, change, message):
+def test_an_entry_with_a_missing_field_is_refused_with_its_line(tmp_path, change, message):
     path = tmp_path / "l.json"
     with pytest.raises(DataError, match=rf"l\.json:3: {message}"):
         read(path, "[\n" + json.dumps(ENTRIES[0]) + ",\n" + json.dumps(ENTRIES[0] | change) + "]")
@@ -109,7 +109,7 @@ def aligned(folder, source="a\nb\n", reference="c\nd\n", contrastive="e\nf\n"):
     return folder
 
 
-def test_aligned_files_are_of_the_type_that_their_folder_names(tmp_path):
+def test_the_folder_of_aligned_files_gives_the_error_type(tmp_path):
     folder = aligned(tmp_path / "np.mt")
     expected = [Contrast("a", "c", "e", "np.mt", None, folder / "src.en", 1),
                 Contrast("b", "d", "f", "np.mt", None, folder / "src.en", 2)]  # fmt: skip
@@ -132,19 +132,19 @@ def test_aligned_files_are_of_the_type_that_their_folder_names(tmp_path):
         ({"source": "a\nb\0\n"}, r"src\.en:2:2: a NUL byte"),
     ],
 )
-def test_malformed_aligned_files_are_refused_with_their_place(tmp_path, change, message):
+def test_malformed_aligned_files_are_refused_with_file_and_line(tmp_path, change, message):
     with pytest.raises(DataError, match=message):
         read(aligned(tmp_path / "np", **change))
 
 
-def test_files_that_are_missing_or_there_twice_are_refused(tmp_path):
+def test_missing_and_duplicate_files_are_refused(tmp_path):
     folder = aligned(tmp_path / "np")
     (folder / "src.cs").write_text("x\n")
-    with pytest.raises(DataError, match=r"one file src\.\*, and has src.cs, src.en"):
+    with pytest.raises(DataError, match=r"one file src\.\*, found src.cs, src.en"):
         read(folder)
     for path in folder.glob("src.*"):
         path.unlink()
-    with pytest.raises(DataError, match=r"one file src\.\*, and has none"):
+    with pytest.raises(DataError, match=r"one file src\.\*, found none"):
         read(folder)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="nor folders with such files"):
@@ -152,7 +152,7 @@ def test_files_that_are_missing_or_there_twice_are_refused(tmp_path):
 
 
 @pytest.mark.skipif(not DISTIL.is_dir(), reason="../shared/data/distil-lingeval is not there")
-def test_the_real_files_are_read_whole():
+def test_the_published_files_are_read_completely():
     found = read_contrasts(DISTIL, Notices())
     assert len(found) == 24_217
     assert len({each.kind for each in found}) == 10

@@ -1,4 +1,4 @@
-"""Each language of parallel text: any line comes back normalised, and what was stored codes as before."""
+"""Sides of parallel text: any line round-trips up to normalization, and saved sides encode as before."""
 
 import re
 import unicodedata
@@ -51,7 +51,7 @@ def check_that_it_comes_back(line, settings, nfkc):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_any_line_comes_back_normalised(settings):
+def test_any_line_is_decoded_to_its_normalized_form(settings):
     if settings.level == "bpe":
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
 
@@ -64,7 +64,7 @@ def test_any_line_comes_back_normalised(settings):
 
 
 @given(LINES | MIXTURES, st.booleans(), st.booleans())
-def test_normalising_is_done_after_once(line, nfkc, lowercase):
+def test_normalization_is_idempotent(line, nfkc, lowercase):
     normalization = Normalization(nfkc, lowercase)
     once = normalization(line)
     assert normalization(once) == once
@@ -75,7 +75,7 @@ def test_normalising_is_done_after_once(line, nfkc, lowercase):
 
 @pytest.mark.parametrize("settings", [*SETTINGS, TokenizerSettings("sentencepiece-unigram", size=200)], ids=str)
 @pytest.mark.parametrize("joint", [True, False])
-def test_what_was_stored_codes_as_before(tmp_path, settings, joint):
+def test_loaded_sides_encode_as_the_saved_ones(tmp_path, settings, joint):
     if "bpe" in settings.level or "piece" in settings.level:
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     sides = learnt(SCRIPTS * 2, settings)
@@ -89,7 +89,7 @@ def test_what_was_stored_codes_as_before(tmp_path, settings, joint):
         assert after.vocabulary == before.vocabulary
 
 
-def test_digests_tell_languages_apart():
+def test_different_sides_have_different_digests():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     all_settings = [*SETTINGS, TokenizerSettings("bpe", size=29), TokenizerSettings("bpe", size=30, marker="none")]
     found = [
@@ -101,14 +101,14 @@ def test_digests_tell_languages_apart():
 
 
 @pytest.mark.parametrize("code_point", range(0, 0x30000, 0x10000))
-def test_normalising_any_character_is_done_after_once(code_point):
+def test_normalization_of_any_character_is_idempotent(code_point):
     characters = [chr(c) for c in range(code_point, code_point + 0x10000) if not 0xD800 <= c < 0xE000]
     for normalization in (Normalization(), Normalization(lowercase=True), Normalization(False, True)):
         once = [normalization(character) for character in characters]
         assert [normalization(character) for character in once] == once
 
 
-def test_small_letters():
+def test_lowercase():
     assert Normalization(lowercase=True)("  ＡÄ\tẞ \u212b ΟΔΟΣ ") == "aä ß å οδος"
     assert Normalization(nfkc=False, lowercase=True)("ﬁ\u00a0Ａ") == "ﬁ\u00a0ａ"
 

@@ -1,4 +1,4 @@
-"""Prepared folders: what is written is read, whole or not at all, and damage is noticed."""
+"""Prepared folders: round trip, atomic writing, and detection of damage."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ def write(folder, **changes):
     return folder
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_written_folder_is_read_back(tmp_path):
     prepared = open_prepared(write(tmp_path / "folder"), verify=True)
     assert prepared.kind == "formal_language"
     assert prepared.vocabulary == Vocabulary.from_symbols("abc")
@@ -65,7 +65,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("flush_at", [1, 3, 1 << 20])
-def test_sequences_are_written_as_they_come(tmp_path, monkeypatch, flush_at):
+def test_sequences_are_written_incrementally(tmp_path, monkeypatch, flush_at):
     monkeypatch.setattr("structattn.data.folders.writing._FLUSH_AT", flush_at)
     rows = [np.array([3] * (number % 4), dtype=np.int16) for number in range(20)]
     split = open_prepared(write(tmp_path / "folder", splits={"train": iter(rows)}, log_probabilities=None)).split(
@@ -75,7 +75,7 @@ def test_sequences_are_written_as_they_come(tmp_path, monkeypatch, flush_at):
 
 
 @pytest.mark.parametrize("index", [3, -1])
-def test_sequences_outside_are_refused(tmp_path, index):
+def test_indices_out_of_range_are_refused(tmp_path, index):
     with pytest.raises(IndexError, match=f"sequence {index} of 3"):
         open_prepared(write(tmp_path / "folder")).split("train")[index]
 
@@ -109,7 +109,7 @@ def test_any_window_of_the_stream(rows, start, stop):
         ({"tokenizer": {"level": "symbol"}}, "level 'symbol' is not one of"),
     ],
 )
-def test_impossible_content_is_refused_and_nothing_stays(tmp_path, changes, reason):
+def test_invalid_content_is_refused_and_leaves_nothing_on_disk(tmp_path, changes, reason):
     with pytest.raises(ValueError, match=reason):
         write(tmp_path / "folder", **changes)
     assert list(tmp_path.iterdir()) == []
@@ -128,7 +128,7 @@ def ending_in(error):
         (DataError("a.txt", "refused", 3, 4), DataError),
     ],
 )
-def test_nothing_half_written_stays(tmp_path, error, raised):
+def test_a_failed_write_leaves_nothing_on_disk(tmp_path, error, raised):
     with pytest.raises(raised) as caught:
         write(tmp_path / "folder", splits={"train": [[3]], "valid": ending_in(error)}, log_probabilities=None)
     assert list(tmp_path.iterdir()) == []
@@ -152,7 +152,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
 
 
-def test_an_empty_folder_is_filled(tmp_path):
+def test_an_empty_folder_is_accepted(tmp_path):
     (tmp_path / "folder").mkdir()
     assert len(open_prepared(write(tmp_path / "folder")).split("train")) == 3
 
@@ -161,7 +161,7 @@ def stored(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_truncated_or_missing_file_is_noticed_at_once(tmp_path):
+def test_a_truncated_or_missing_file_is_detected_on_opening(tmp_path):
     folder = write(tmp_path / "folder")
     for path in stored(folder):
         content = path.read_bytes()
@@ -178,7 +178,7 @@ def test_a_truncated_or_missing_file_is_noticed_at_once(tmp_path):
     open_prepared(folder, verify=True)
 
 
-def test_every_damaged_byte_is_noticed_by_verification(tmp_path):
+def test_every_damaged_byte_is_detected_by_verification(tmp_path):
     folder = write(tmp_path / "folder")
     digest = open_prepared(folder).digest
     for path in stored(folder):
@@ -217,7 +217,7 @@ def test_verification_gives_both_digests(tmp_path):
         ({"tokenizer": {"level": "word"}}, "digest"),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(tmp_path, change, reason):
+def test_an_inconsistent_header_is_refused(tmp_path, change, reason):
     path = write(tmp_path / "folder") / "header.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=reason):
@@ -225,13 +225,13 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path, change, reason):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null"])
-def test_what_is_no_header_is_refused(tmp_path, content):
+def test_an_invalid_header_is_refused(tmp_path, content):
     (tmp_path / "header.json").write_bytes(content)
     with pytest.raises(DataError, match=r"header\.json"):
         open_prepared(tmp_path)
 
 
-def test_what_is_no_prepared_folder_is_refused(tmp_path):
+def test_another_folder_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match="not a prepared folder"):
             open_prepared(path)
@@ -245,7 +245,7 @@ def with_source(tmp_path):
     return source, write(folder, sources=[source_entry(source, "train", folder)])
 
 
-def test_unchanged_sources_pass_from_anywhere(tmp_path, monkeypatch):
+def test_unchanged_sources_are_accepted_from_any_working_directory(tmp_path, monkeypatch):
     _, folder = with_source(tmp_path)
     monkeypatch.chdir(folder.parent)
     assert verify_sources(open_prepared(folder)) == ()

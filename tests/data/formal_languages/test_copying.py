@@ -1,4 +1,4 @@
-"""The copying languages: strings, membership and counts, against recognisers that are written from the definitions."""
+"""The copying languages against independent recognizers."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ def text(language, string):
     return "".join(language.alphabet[index] for index in string)
 
 
-def test_all_seven_are_there():
+def test_all_seven_languages_exist():
     assert set(COPYING_LANGUAGES) == set(RECOGNISERS)
 
 
@@ -76,7 +76,7 @@ def test_samples_are_members_and_equally_frequent(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_string_has_the_length_asked_for(name):
+def test_each_string_has_the_requested_length(name):
     language = formal_language(name)
     lengths = language.valid_lengths(40, 60) * 2
     assert [len(string) for string in language.sample_each(lengths, numpy_generator(2))] == lengths

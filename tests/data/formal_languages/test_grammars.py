@@ -1,4 +1,4 @@
-"""The five grammars as they were described, and what a grammar refuses."""
+"""The five grammars equal their description; invalid grammars are refused."""
 
 from fractions import Fraction
 
@@ -47,12 +47,12 @@ def test_alphabets_and_names():
     assert list(FORMAL_LANGUAGES)[:5] == list(GRAMMARS)
 
 
-def test_a_repetition_has_its_mean():
+def test_a_repetition_has_the_given_mean():
     goes_on = continuing(F(3, 2))
     assert sum(count * goes_on**count * (1 - goes_on) for count in range(200)) == pytest.approx(1.5, abs=1e-9)
 
 
-def test_weights_are_normalised_per_left_hand_side():
+def test_weights_are_normalized_per_left_hand_side():
     rules = normalized([rule("A", "a", 3), rule("B", "b", 5), rule("A", "B", 1)])
     assert [each.weight for each in rules] == [F(3, 4), 1, F(1, 4)]
 

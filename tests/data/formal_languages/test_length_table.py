@@ -9,7 +9,7 @@ from structattn.data.formal_languages import formal_language
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_a_length_is_as_probable_as_its_strings_together(name, reading, judge, length):
+def test_the_probability_of_a_length_is_the_sum_over_its_strings(name, reading, judge, length):
     total = sum(judge.all_strings(length).values())
     expected = math.log(total) if total else -math.inf
     assert formal_language(name, reading).log_length_probability(length) == pytest.approx(expected, rel=1e-13)
@@ -34,7 +34,7 @@ def test_the_papers_intervals_hold_as_many_lengths_as_published(name, reading):
     assert (len(language.valid_lengths(40, 80)), len(language.valid_lengths(40, 100))) == COUNTS[name]
 
 
-def test_one_pair_of_brackets_is_no_string_of_the_reference():
+def test_one_pair_of_brackets_is_not_in_the_reference_reading():
     assert formal_language("dyck", "reference").valid_lengths(0, 4) == [4]
     assert formal_language("dyck", "faithful").valid_lengths(0, 4) == [2, 4]
     assert formal_language("hardest-cfl").valid_lengths(0, 7) == [6, 7]
@@ -46,7 +46,7 @@ def test_the_length_of_a_marked_reversal_is_geometric(length):
     assert formal_language("marked-reversal").log_length_probability(length) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_order_of_questions_changes_no_answer():
+def test_results_do_not_depend_on_the_order_of_calls():
     asked_late, asked_first = formal_language("hardest-cfl"), formal_language("hardest-cfl")
     asked_late.log_length_probability(10)
     asked_late.log_length_probability(90)

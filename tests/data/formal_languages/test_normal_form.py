@@ -1,4 +1,4 @@
-"""Removing empty and unary rules changes no probability, but at the root in the reference reading."""
+"""Removing empty and unary rules preserves probabilities, except at the root in the reference reading."""
 
 from fractions import Fraction
 
@@ -47,7 +47,7 @@ def test_empty_probabilities_are_exact():
     assert empty_probabilities(grammar) == {"A": F(1, 3), "B": F(1, 12), "S": F(1, 72)}
 
 
-def test_a_nonterminal_that_is_always_empty_disappears():
+def test_a_nonterminal_that_is_always_empty_is_removed():
     grammar = Grammar("S", ("a",), (rule("S", "N a N", 1), rule("N", "", 1)))
     assert normal_form(grammar, "faithful").grammar.rules == (rule(ROOT, "a", 1),)
 

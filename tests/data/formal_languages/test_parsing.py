@@ -1,4 +1,4 @@
-"""Exact probabilities of strings, against enumeration and a naive recursion on the grammar as it was described."""
+"""Exact probabilities of strings, against enumeration and a naive recursion on the grammar."""
 
 import math
 from itertools import product
@@ -63,7 +63,7 @@ def test_very_long_strings_do_not_underflow(name, length):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_a_probability_below_the_smallest_float_is_found():
+def test_a_probability_below_the_smallest_float_is_computed():
     language = formal_language("hardest-cfl")
     strings = language.sample(240, 8, numpy_generator(8, "long"))
     found = language.log_probabilities(strings)
@@ -73,7 +73,7 @@ def test_a_probability_below_the_smallest_float_is_found():
     assert expected - error < found.mean() < expected + error + 10
 
 
-def test_what_would_underflow_is_refused_and_not_called_impossible():
+def test_underflow_is_an_error_and_not_probability_zero():
     language = formal_language("hardest-cfl")
     decoy = indices(language, "(" * 500 + ",$(),;")
     with pytest.raises(ValueError, match="a string of up to 506 symbols"):
@@ -91,7 +91,7 @@ def test_no_strings_and_the_empty_string(name, reading, judge):
     assert np.exp(language.log_probabilities([np.array([])]))[0] == pytest.approx(empty)
 
 
-def test_progress_is_told(monkeypatch):
+def test_progress_is_reported(monkeypatch):
     monkeypatch.setattr(parsing, "CHUNK_BYTES", 10_000)
     language, told = formal_language("dyck"), []
     language.log_probabilities(language.sample(20, 7, numpy_generator(9)), told.append)
@@ -108,7 +108,7 @@ def test_progress_is_told(monkeypatch):
         ([[0], [1]], r"of shape \(2, 1\)"),
     ],
 )
-def test_what_is_no_string_is_refused(string, complaint):
+def test_invalid_strings_are_refused(string, complaint):
     with pytest.raises(ValueError, match=complaint):
         formal_language("dyck").log_probabilities([np.array([0, 1]), np.array(string)])
 
@@ -135,7 +135,7 @@ def test_the_mass_of_padded_reversals_that_are_only_padding(length, mass):
     assert root_loss("padded-reversal", length, string) == pytest.approx(mass, abs=5e-4)
 
 
-def test_one_outer_pair_is_no_string_of_the_reference():
+def test_one_outer_pair_is_not_in_the_reference_reading():
     language = formal_language("dyck", "reference")
     assert language.log_probabilities([indices(language, "([])")])[0] == -math.inf
     assert language.log_probabilities([indices(language, "()[]")])[0] > -math.inf

@@ -42,7 +42,7 @@ def test_sets_have_their_sizes_and_lengths(prepared, name, reading):
     verify_prepared(prepared)
 
 
-def test_the_header_tells_what_the_bound_needs(prepared, name, reading):
+def test_the_header_has_the_values_for_the_bound(prepared, name, reading):
     language = formal_language(name, reading)
     assert prepared.header.extra == {
         "language": name,
@@ -74,7 +74,7 @@ def test_probabilities_are_those_of_the_strings_given_their_lengths(prepared, na
         assert lower_bound(sequences.log_probabilities, sequences.lengths, 1) > 0
 
 
-def test_the_seed_decides_train_and_valid_and_the_test_seed_the_test_set(tmp_path):
+def test_seed_determines_train_and_valid_and_test_seed_the_test_set(tmp_path):
     runs = {"one": (1, 0), "again": (1, 0), "other": (2, 0), "other test": (1, 5)}
     for run, (seed, test_seed) in runs.items():
         prepare_formal_language(tmp_path / run, "dyck", seed=seed, test_seed=test_seed, sizes=SMALL)
@@ -106,7 +106,7 @@ def test_the_papers_sizes_are_the_defaults(tmp_path):
     assert (lengths.min(), lengths.max()) == (41, 79)
 
 
-def test_nothing_is_left_of_what_is_refused(tmp_path):
+def test_a_refusal_leaves_nothing_on_disk(tmp_path):
     none = FormalLanguageSizes(train_lengths=(41, 41))
     with pytest.raises(UsageError, match=r"dyck \(faithful\) has no strings of the lengths 41 to 41"):
         prepare_formal_language(tmp_path / "folder", "dyck", sizes=none)
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_what_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_occupied_folder_is_refused(tmp_path):
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(DataError, match="not empty"):
         prepare_formal_language(tmp_path, "dyck", sizes=SMALL)

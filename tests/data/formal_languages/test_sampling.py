@@ -1,4 +1,4 @@
-"""Drawn strings: in the language by an independent recogniser, and as frequent as they are probable."""
+"""Samples are in the language, by an independent recognizer, and their frequencies match the probabilities."""
 
 import math
 from functools import reduce
@@ -78,7 +78,7 @@ def test_all_drawn_strings_are_in_the_language(name, reading):
     assert all(RECOGNISERS[name](text(language, string)) for string in strings)
 
 
-def test_the_probability_is_zero_exactly_where_the_recogniser_says_no(name):
+def test_the_probability_is_zero_exactly_outside_the_language(name):
     language, generator = formal_language(name), numpy_generator(2, name)
     strings = language.sample_each(np.repeat(language.valid_lengths(6, 24), 20), generator)
     for string in strings:  # change up to two symbols
@@ -105,7 +105,7 @@ def chi_square_excess(language, strings, probabilities):
     return (((observed - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom)
 
 
-def test_strings_are_as_frequent_as_probable(name, reading, judge):
+def test_sample_frequencies_match_the_probabilities(name, reading, judge):
     language = formal_language(name, reading)
     for length in language.valid_lengths(6, 9):
         probabilities = {string: float(p) for string, p in judge.all_strings(length).items()}
@@ -113,7 +113,7 @@ def test_strings_are_as_frequent_as_probable(name, reading, judge):
         assert abs(chi_square_excess(language, strings, probabilities)) < 4
 
 
-def test_the_frequencies_would_betray_a_wrong_distribution(judge_of):
+def test_the_frequency_test_detects_a_wrong_distribution(judge_of):
     language = formal_language("hardest-cfl")
     wrong = {string: float(p) for string, p in judge_of("hardest-cfl", "faithful").all_strings(8).items()}
     wrong[max(wrong, key=wrong.get)] *= 2
@@ -122,7 +122,7 @@ def test_the_frequencies_would_betray_a_wrong_distribution(judge_of):
 
 
 @pytest.mark.parametrize(("length", "mass"), [(40, 0.798), (80, 0.771)])
-def test_most_faithful_dyck_strings_are_one_outer_pair(length, mass):
+def test_most_faithful_dyck_strings_have_one_outer_pair(length, mass):
     def is_one_pair(string):
         depths = np.cumsum(np.where(string % 2 == 0, 1, -1))
         return bool((depths[:-1] > 0).all())
@@ -133,7 +133,7 @@ def test_most_faithful_dyck_strings_are_one_outer_pair(length, mass):
         assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 5000))
 
 
-def test_mixed_lengths_are_drawn_from_the_same_distribution():
+def test_mixed_lengths_have_the_same_distribution():
     language = formal_language("unmarked-reversal")
     strings = language.sample_each(np.tile([4, 0, 2], 4000), numpy_generator(6))
     four = np.array(strings[::3])
@@ -152,21 +152,21 @@ def test_the_same_seed_gives_the_same_strings(name, reading):
     assert first.tolist() != other.tolist()
 
 
-def test_what_was_asked_before_changes_no_draw():
+def test_samples_do_not_depend_on_earlier_calls():
     fresh, used = formal_language("hardest-cfl"), formal_language("hardest-cfl")
     used.valid_lengths(0, 100)
     used.sample(70, 3, numpy_generator(1))
     assert fresh.sample(20, 50, numpy_generator(2)).tolist() == used.sample(20, 50, numpy_generator(2)).tolist()
 
 
-def test_no_strings_and_strings_of_no_symbols():
+def test_empty_batches_and_empty_strings():
     language = formal_language("unmarked-reversal")
     assert language.sample(6, 0, numpy_generator(1)).shape == (0, 6)
     assert language.sample(0, 3, numpy_generator(1)).shape == (3, 0)
     assert language.sample_each([], numpy_generator(1)) == []
 
 
-def test_what_cannot_be_drawn_is_refused():
+def test_impossible_lengths_are_not_sampled():
     with pytest.raises(ValueError, match=r"dyck \(reference\) has no string of length 2"):
         formal_language("dyck", "reference").sample(2, 1, numpy_generator(1))
     with pytest.raises(ValueError, match="no string of length 41"):

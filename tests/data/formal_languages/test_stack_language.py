@@ -1,4 +1,4 @@
-"""The stack language: legality, probabilities, and what each prediction needs."""
+"""The stack language: validity, probabilities and dependencies."""
 
 import itertools
 import math
@@ -43,7 +43,7 @@ def test_depth_is_limited():
     ]
 
 
-def test_samples_are_legal_and_as_frequent_as_probable():
+def test_samples_are_valid_and_match_the_probabilities():
     strings = LANGUAGE.sample_each([4] * 20000, numpy_generator(1))
     texts, counts = np.unique(["".join(LANGUAGE.alphabet[i] for i in s) for s in strings], return_counts=True)
     expected = np.array([20000 * probability(text) for text in texts])
@@ -68,7 +68,7 @@ def test_dependencies_reach_back_to_the_last_digit():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_the_dependencies_hold_decides_what_may_follow(seed):
+def test_the_dependencies_determine_the_next_symbol(seed):
     (string,) = LANGUAGE.sample_each([20], numpy_generator(seed))
     level = np.cumsum((string == 5).astype(int) - (string == 6))
     for t, row in enumerate(dependencies(string)):

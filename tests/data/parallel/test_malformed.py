@@ -102,7 +102,7 @@ BROKEN = {
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize(("reader", "fault", "side", "line"), product(READERS, BROKEN, (0, 1), (2, COUNT)))
-def test_what_is_not_text_is_refused_at_its_place(tmp_path, monkeypatch, reader, fault, side, line):
+def test_invalid_text_is_refused_at_its_position(tmp_path, monkeypatch, reader, fault, side, line):
     inserted, offset, reason = BROKEN[fault]
     pairs = rows()
     pairs[line - 1][side] = pairs[line - 1][side] + inserted
@@ -119,7 +119,7 @@ ORDINARY = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize(("reader", "character", "side"), product(READERS, ORDINARY, (0, 1)))
-def test_line_breaks_of_other_worlds_are_ordinary_characters(tmp_path, monkeypatch, reader, character, side):
+def test_unicode_line_breaks_are_ordinary_characters(tmp_path, monkeypatch, reader, character, side):
     pairs = rows()
     for line in PLACES:
         pairs[line - 1][side] += f" {character}x{character} y".encode()
@@ -135,7 +135,7 @@ def test_line_breaks_of_other_worlds_are_ordinary_characters(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("reader", "side", "line", "blank"), product(READERS, (0, 1), PLACES, ("", " \u00a0", "\u3000"))
 )
-def test_a_blank_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader, side, line, blank):
+def test_an_empty_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader, side, line, blank):
     pairs = rows()
     pairs[line - 1][side] = blank.encode()
     paths, _, _ = READERS[reader](tmp_path, pairs)
@@ -146,7 +146,7 @@ def test_a_blank_side_drops_its_pair_and_no_other(tmp_path, monkeypatch, reader,
 
 
 @pytest.mark.parametrize(("reader", "start", "ending"), product(READERS, (b"", b"\xef\xbb\xbf"), (b"\n", b"\r\n")))
-def test_marks_and_carriage_returns_are_dropped_and_said_once(tmp_path, monkeypatch, reader, start, ending):
+def test_marks_and_carriage_returns_are_dropped_with_one_notice(tmp_path, monkeypatch, reader, start, ending):
     paths, shown, _ = READERS[reader](tmp_path, rows(), ending, start)
     prepared, notices = prepare(reader, paths, tmp_path, monkeypatch)
     assert kept(prepared) == everything_but()
@@ -176,7 +176,7 @@ def test_files_of_unequal_length_are_refused_at_the_first_line_without_a_counter
 
 
 @pytest.mark.parametrize(("side", "line"), product((0, 1), PLACES))
-def test_a_line_lost_on_one_side_never_slides_the_rest(tmp_path, monkeypatch, side, line):
+def test_a_missing_line_never_misaligns_the_rest(tmp_path, monkeypatch, side, line):
     pairs = rows()
     paths, _, _ = two_files(tmp_path, pairs)
     del pairs[line - 1]
@@ -186,7 +186,7 @@ def test_a_line_lost_on_one_side_never_slides_the_rest(tmp_path, monkeypatch, si
 
 
 @pytest.mark.parametrize(("side", "line"), product((0, 1), PLACES))
-def test_a_line_feed_too_many_is_a_blank_line_and_then_unequal(tmp_path, monkeypatch, side, line):
+def test_an_extra_line_feed_is_an_empty_line_and_makes_lengths_unequal(tmp_path, monkeypatch, side, line):
     paths, _, _ = two_files(tmp_path, rows())
     lines = [pair[side] for pair in rows()]
     lines.insert(line - 1, b"")
@@ -227,7 +227,7 @@ def test_a_truncated_gzip_is_refused(tmp_path, monkeypatch, reader, side, cut):
 @pytest.mark.parametrize(
     ("reader", "content"), product(("two_files_gz", "table_gz"), (b"no gzip\n", b"\x1f\x8b\x08nothing"))
 )
-def test_what_is_named_gzip_must_be(tmp_path, monkeypatch, reader, content):
+def test_a_file_named_gz_must_be_gzip(tmp_path, monkeypatch, reader, content):
     paths, _, _ = READERS[reader](tmp_path, rows())
     paths[-1].write_bytes(content)
     with pytest.raises(DataError, match=r"not gzip, or damaged|truncated") as caught:
@@ -244,7 +244,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("reader", "kind", "side"), product(list(READERS)[:4], UNREADABLE, (0, 1)))
-def test_what_cannot_be_read_is_refused(tmp_path, monkeypatch, reader, kind, side):
+def test_unreadable_files_are_refused(tmp_path, monkeypatch, reader, kind, side):
     make, reason = UNREADABLE[kind]
     paths, _, _ = READERS[reader](tmp_path, rows())
     bad = paths[min(side, len(paths) - 1)]
@@ -256,7 +256,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, monkeypatch, reader, kind, sid
 
 
 @pytest.mark.parametrize(("reader", "side", "line"), product(READERS, (0, 1), (1, COUNT)))
-def test_a_line_too_long_is_refused(tmp_path, monkeypatch, reader, side, line):
+def test_too_long_a_line_is_refused(tmp_path, monkeypatch, reader, side, line):
     pairs = rows()
     pairs[line - 1][side] += b" x" * 30
     paths, shown, before = READERS[reader](tmp_path, pairs)
@@ -279,7 +279,7 @@ def test_a_source_that_changed_is_refused_on_resume(tmp_path, monkeypatch, reade
 
 
 @pytest.mark.parametrize(("reader", "side"), product(list(READERS)[:4], (0, 1)))
-def test_a_file_that_changes_between_the_readings_is_refused(tmp_path, monkeypatch, reader, side):
+def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, monkeypatch, reader, side):
     import structattn.data.parallel.prepare as module
 
     paths, _, _ = READERS[reader](tmp_path, rows())

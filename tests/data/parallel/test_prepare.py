@@ -1,4 +1,4 @@
-"""Parallel text to prepared folders: what is kept, what is told, and that nothing else than pairs comes out."""
+"""Preparation of parallel text: kept pairs, notices, filters and held-out splits."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def test_two_files(parallel, tmp_path):
     assert verify_sources(prepared) == ()
 
 
-def test_a_table_gives_the_same_as_two_files(parallel, tmp_path):
+def test_a_tsv_gives_the_same_as_two_files(parallel, tmp_path):
     first, _ = parallel.prepare(tmp_path)
     table = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
     prepare_parallel(tmp_path / "other", {"train": [table], "valid": [table]}, tokenizer=parallel.WORDS)
@@ -55,7 +55,7 @@ def test_a_table_gives_the_same_as_two_files(parallel, tmp_path):
     assert first.header.tokenizer == second.header.tokenizer
 
 
-def test_standard_input_is_a_table(parallel, tmp_path, monkeypatch):
+def test_standard_input_is_a_tsv(parallel, tmp_path, monkeypatch):
     valid = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(parallel.GOOD.encode())))
     prepare_parallel(tmp_path / "folder", {"train": ["-"], "valid": [valid]}, tokenizer=parallel.WORDS)
@@ -66,7 +66,7 @@ def test_standard_input_is_a_table(parallel, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"table.tsv", "folder"}
 
 
-def test_a_bad_line_of_standard_input_is_named_so(parallel, tmp_path, monkeypatch):
+def test_errors_in_standard_input_name_it(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a\tb\nc\xff\td\n")))
     with pytest.raises(DataError, match=r"^standard input:2:2: byte 0xFF") as caught:
         prepare_parallel(tmp_path / "folder", {"train": ["-"]}, tokenizer=parallel.WORDS)
@@ -75,7 +75,7 @@ def test_a_bad_line_of_standard_input_is_named_so(parallel, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("tokenizer", SETTINGS, ids=str)
-def test_every_way_to_code_opens_again_and_gives_the_text_back(parallel, tmp_path, tokenizer):
+def test_every_tokenizer_round_trips_through_a_folder(parallel, tmp_path, tokenizer):
     table = "".join(f"der {n % 7}. größte жук 漢字\tthe {n % 5}th large\u2028bug <pad_>\n" for n in range(40))
     prepared, _ = parallel.prepare(tmp_path, table, tokenizer, table)
     expected = [tuple(line.split("\t")) for line in table.split("\n")[:-1]]
@@ -105,7 +105,7 @@ def test_nfkc_comes_first_and_can_be_left_out(parallel, tmp_path):
     assert parallel.lines(prepared) == [(1, "ﬁne\u00a0ＡＢ", "x")]
 
 
-def test_blank_pairs_are_dropped_whole_counted_and_said(parallel, tmp_path):
+def test_pairs_with_an_empty_side_are_dropped_counted_and_reported(parallel, tmp_path):
     table = "s1\tt1\n\tt2\ns3\t \n\u00a0\u3000\tt4\n \t \ns6\tt6\n"
     prepared, notices = parallel.prepare(tmp_path, table)
     assert parallel.lines(prepared) == [(1, "s1", "t1"), (6, "s6", "t6")]
@@ -133,13 +133,13 @@ def test_the_filters_of_the_published_experiment(parallel, tmp_path):
     assert prepared.header.extra["filters"]["max_characters"] == 150
 
 
-def test_characters_are_counted_after_normalisation(parallel, tmp_path):
+def test_characters_are_counted_after_normalization(parallel, tmp_path):
     table = "e\u0301" * 3 + "\tx x\n" + "ﬃ\txxx\n"
     prepared, _ = parallel.prepare(tmp_path, table, held_out=table, filters=Filters(3))
     assert [line for line, *_ in parallel.lines(prepared)] == [1, 2]
 
 
-def test_a_sample_is_drawn_from_what_is_kept_and_repeats_itself(parallel, tmp_path):
+def test_a_sample_is_drawn_from_the_kept_pairs_and_is_reproducible(parallel, tmp_path):
     table = "".join(f"{'' if n % 3 == 0 else 's'}{n if n % 3 else ''}\tt{n}\n" for n in range(1, 301))
     drawn = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -165,7 +165,7 @@ def test_each_pair_is_sampled_equally_often():
     assert all(430 <= counts[line] <= 570 for line in range(1, 9))  # 500 expected, standard deviation 16
 
 
-def test_words_that_train_lacks_are_unknown_and_said(parallel, tmp_path):
+def test_out_of_vocabulary_words_are_unknown_and_reported(parallel, tmp_path):
     prepared, notices = parallel.prepare(tmp_path, held_out="s1 blau\tt1 red\n")
     assert prepared.pairs("valid").source[0].tolist()[1] == UNK
     assert prepared.header.extra["unknown_tokens"]["valid"] == {"source": 1, "target": 0}
@@ -173,7 +173,7 @@ def test_words_that_train_lacks_are_unknown_and_said(parallel, tmp_path):
     assert prepared.texts("valid", "source") == ("s1 blau",)  # references are whole all the same
 
 
-def test_a_line_too_long_is_refused_unless_a_filter_drops_it(parallel, tmp_path):
+def test_too_long_a_line_is_refused_unless_a_filter_drops_it(parallel, tmp_path):
     table = "s1\tt1\ns2\t" + "ä " * 8 + "\n"
     for tokenizer, limit, unit in ((parallel.WORDS, 7, "8 words"), (TokenizerSettings("bpe"), 14, "15 characters")):
         with pytest.raises(DataError, match=f"the line has {unit}") as caught:
@@ -190,7 +190,7 @@ def test_a_line_of_a_million_characters(parallel, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["<pad>", "<bos>", "<eos>"])
-def test_words_spelt_like_control_symbols_are_refused_at_word_level_only(parallel, tmp_path, word):
+def test_names_of_control_symbols_are_refused_at_word_level_only(parallel, tmp_path, word):
     table = f"s1\tt1\ns2\tä {word}\n"
     with pytest.raises(DataError, match="is the name of a control symbol") as caught:
         parallel.prepare(tmp_path, table)
@@ -209,7 +209,7 @@ def test_a_text_without_pairs_is_refused(parallel, tmp_path, content):
     assert not (tmp_path / "folder").exists()
 
 
-def test_the_index_of_files_given_is_checked(parallel, tmp_path):
+def test_the_files_of_splits_are_checked(parallel, tmp_path):
     one = parallel.write(tmp_path / "a", "a\tb\n")
     for splits, reason in (
         ({"valid": [one]}, "no split 'train'"),
@@ -237,7 +237,7 @@ def test_the_index_of_files_given_is_checked(parallel, tmp_path):
         lambda: Filters(sample=0),
     ],
 )
-def test_impossible_options_are_refused(make):
+def test_invalid_options_are_refused(make):
     with pytest.raises(UsageError):
         make()
 
@@ -259,7 +259,7 @@ def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
     assert peaks[2] - peaks[1] < 150_000  # the longer text has 300 kB more, and as strings several times that
 
 
-def test_counting_forgets_rare_words_but_no_character():
+def test_counting_evicts_rare_words_but_no_character():
     counts = BoundedCounts(str.split, capacity=100)
     for number in range(1000):
         counts.add(f"common w{chr(0x4E00 + number)}")
@@ -304,7 +304,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_file_is_noticed_when_the_folder_is_opened(parallel, tmp_path, name):
+def test_a_damaged_file_is_detected_when_the_folder_is_opened(parallel, tmp_path, name):
     prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", joint=False, size=30, threshold=2))
     path = prepared.path / name
     path.write_bytes(DAMAGES[name](path.read_bytes()))
@@ -315,7 +315,7 @@ def test_a_damaged_file_is_noticed_when_the_folder_is_opened(parallel, tmp_path,
 @pytest.mark.parametrize(
     "content", [b"{}", b"[]", b"{", b'{"source": [true], "target": null}', b'{"source": [999], "target": null}']
 )
-def test_a_damaged_list_of_kept_pieces_is_noticed(parallel, tmp_path, content):
+def test_a_damaged_list_of_kept_pieces_is_detected(parallel, tmp_path, content):
     prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
     (prepared.path / "kept.json").write_bytes(content)
     with pytest.raises(DataError, match=r"kept\.json"):
@@ -330,14 +330,14 @@ MERGES = b'{"format_version": 1, "marker": "end", "merges": '
     [b"{}", b"[]", b"{", MERGES.replace(b"1", b"2") + b"[]}", MERGES.replace(b"end", b"?") + b"[]}"]
     + [MERGES + merges + b"}" for merges in (b"1", b'[["a"]]', b'[["a", 1]]', b'[["a", ""]]', b'["abc"]')],
 )
-def test_a_damaged_list_of_merges_is_noticed(parallel, tmp_path, content):
+def test_a_damaged_list_of_merges_is_detected(parallel, tmp_path, content):
     prepared, _ = parallel.prepare(tmp_path, tokenizer=TokenizerSettings("bpe", size=30))
     (prepared.path / "subwords.json").write_bytes(content)
     with pytest.raises(DataError, match=r"subwords\.json"):
         open_prepared(prepared.path)
 
 
-def test_what_is_held_out_is_of_the_training_pairs_and_shares_no_source_line_with_the_rest(parallel, tmp_path):
+def test_held_out_pairs_share_no_source_line_with_the_training_pairs(parallel, tmp_path):
     # 600 source lines, each of them twice with different targets and once in capitals, which are normalised
     table = "".join(f"{word} {n}\tt{n} {other}\n" for n in range(600) for word, other in (("S", 1), ("s", 2), ("s", 3)))
     files = parallel.two_files(tmp_path, table)
@@ -365,7 +365,7 @@ def test_what_is_held_out_is_of_the_training_pairs_and_shares_no_source_line_wit
     assert parallel.lines(open_prepared(tmp_path / "other"), "test") != found["test"]
 
 
-def test_pairs_are_held_out_of_standard_input_and_of_samples(parallel, tmp_path, monkeypatch):
+def test_pairs_are_held_out_from_standard_input_and_samples(parallel, tmp_path, monkeypatch):
     table = "".join(f"s{n}\tt{n}\n" for n in range(200))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(table.encode())))
     filters = Filters(sample=50)

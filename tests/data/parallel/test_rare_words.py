@@ -1,4 +1,4 @@
-"""Words that are ``<unk>`` keep their spelling: every line can be written again from ids and rare words."""
+"""Rare words: every line can be restored from its ids and the stored words behind ``<unk>``."""
 
 import json
 
@@ -30,7 +30,7 @@ def texts(prepared, split, side):
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_no_word_is_lost(parallel, tmp_path, joint):
+def test_rare_words_restore_every_line(parallel, tmp_path, joint):
     prepared, _ = parallel.prepare(tmp_path, TEXT, TokenizerSettings("word", joint, threshold=2), HELD_OUT)
     for split, table in (("train", TEXT), ("valid", HELD_OUT)):
         rows = [line.split("\t") for line in table.split("\n")[:-1]]
@@ -47,7 +47,7 @@ LINES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=8), st.integers(0, 4))
-def test_no_word_of_any_text_is_lost(parallel, tmp_path_factory, pairs, threshold):
+def test_rare_words_restore_any_text(parallel, tmp_path_factory, pairs, threshold):
     table = "".join(f"{source}x\t{target}x\n" for source, target in pairs)  # x, so that no CR stands before the end
     folder = tmp_path_factory.mktemp("any")
     prepared, _ = parallel.prepare(folder, table, TokenizerSettings("word", threshold=threshold), table)
@@ -55,7 +55,7 @@ def test_no_word_of_any_text_is_lost(parallel, tmp_path_factory, pairs, threshol
     assert texts(prepared, "valid", "source") == list(prepared.texts("valid", "source"))
 
 
-def test_the_word_unk_has_no_spelling(parallel, tmp_path):
+def test_the_word_unk_has_no_characters(parallel, tmp_path):
     prepared, _ = parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
     rare = prepared.pairs("train").rare[0]
     assert prepared.pairs("train").source[2].tolist() == [UNK, UNK]
@@ -63,7 +63,7 @@ def test_the_word_unk_has_no_spelling(parallel, tmp_path):
     assert [rare.words[n - 1] for _, n in rare.positions(2)] == ["ein"]
 
 
-def test_batches_say_how_unknown_words_are_spelt(parallel, tmp_path):
+def test_batches_have_the_characters_of_unknown_words(parallel, tmp_path):
     prepared, _ = parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
     batch, speller = make_pair_batch(prepared.pairs("train"), [1, 2, 1]), prepared.sides.source.character_tokenizer
     assert batch.unknown_source_words.index.tolist() == [[0, 0, 1, 0], [2, 0, 0, 0], [0, 0, 1, 0]]
@@ -80,7 +80,7 @@ def test_characters_are_those_of_the_training_text(parallel, tmp_path):
 
 
 @pytest.mark.parametrize("level", ["bpe", "character", "byte"])
-def test_other_symbols_have_none(parallel, tmp_path, level):
+def test_other_levels_have_no_rare_words(parallel, tmp_path, level):
     prepared, _ = parallel.prepare(tmp_path, TEXT, TokenizerSettings(level, size=20), HELD_OUT)
     assert prepared.pairs("train").rare is None
     assert not list((tmp_path / "folder").rglob("*rare*"))
@@ -97,7 +97,7 @@ def test_other_symbols_have_none(parallel, tmp_path, level):
         ("train/source/rare.bin", np.array([1, 2, -1], "<i4").tobytes(), "refers to words -1 to 2"),
     ],
 )
-def test_damage_is_noticed_at_once(parallel, tmp_path, name, content, reason):
+def test_damage_is_detected_on_opening(parallel, tmp_path, name, content, reason):
     parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
     path = tmp_path / "folder" / name
     path.write_bytes(content)
@@ -108,7 +108,7 @@ def test_damage_is_noticed_at_once(parallel, tmp_path, name, content, reason):
         open_prepared(tmp_path / "folder")
 
 
-def test_a_folder_of_an_earlier_release_opens_without_spellings(parallel, tmp_path):
+def test_a_folder_without_characters_opens_without_rare_words(parallel, tmp_path):
     parallel.prepare(tmp_path, TEXT, RARE, HELD_OUT)
     folder = tmp_path / "folder"
     header = json.loads((folder / "header.json").read_text())

@@ -47,7 +47,7 @@ def test_news_tests_cut_to_150_characters(year):
 
 
 @needs(EUROPARL)
-def test_europarl_comes_back(tmp_path):
+def test_europarl_round_trip(tmp_path):
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     splits = {name: [EUROPARL / f"{name}.{side}" for side in ("de", "en")] for name in ("train", "valid")}
     tokenizer, filters = TokenizerSettings("bpe", size=4000), Filters(150, 4.0, full_stops=True)
@@ -63,7 +63,7 @@ def test_europarl_comes_back(tmp_path):
 
 
 @needs(RIGHTS)
-def test_human_rights_in_41_languages_come_back():
+def test_human_rights_in_41_languages_round_trip():
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     texts = sorted(RIGHTS.glob("*.txt"))
     lines = [PLAIN(line) for path in texts for line in path.read_text("utf-8").split("\n")[:25]]

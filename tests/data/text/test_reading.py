@@ -1,4 +1,4 @@
-"""Strict reading: line feeds alone end lines, and what is not text is refused with its place."""
+"""Strict reading: only line feeds end lines, and invalid text is refused with its position."""
 
 import gzip
 import io
@@ -37,7 +37,7 @@ def test_lines_are_numbered_from_one(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", BOM])
-def test_no_bytes_are_no_lines(tmp_path, content):
+def test_an_empty_file_has_no_lines(tmp_path, content):
     assert read(tmp_path / "a.txt", content) == []
 
 
@@ -48,20 +48,20 @@ def test_only_line_feeds_end_lines(tmp_path, separator):
     assert read(tmp_path / "a.txt", f"{line}\n{line}".encode()) == [line, line]
 
 
-def test_byte_order_mark_is_dropped_and_said_once(tmp_path):
+def test_byte_order_mark_is_dropped_with_one_notice(tmp_path):
     notices = Notices()
     assert read(tmp_path / "a.txt", BOM + b"a\n" + BOM + b"b\n", notices) == ["a", "\ufeffb"]
     read(tmp_path / "a.txt", BOM + b"a\n", notices)
     assert notices.messages == (f"{tmp_path / 'a.txt'}: the byte-order mark at the start is dropped",)
 
 
-def test_carriage_returns_before_line_feeds_are_dropped_and_said_once(tmp_path):
+def test_carriage_returns_before_line_feeds_are_dropped_with_one_notice(tmp_path):
     notices = Notices()
     assert read(tmp_path / "a.txt", b"a\r\n\r\nb\rc\r\r\nd\r", notices) == ["a", "", "b\rc\r", "d\r"]
     assert notices.messages == (f"{tmp_path / 'a.txt'}: lines end in CRLF; the CR is dropped",)
 
 
-def test_ordinary_text_says_nothing(tmp_path):
+def test_ordinary_text_gives_no_notice(tmp_path):
     notices = Notices()
     read(tmp_path / "a.txt", "a\rb\u2028\né\n".encode(), notices)
     assert notices.messages == ()
@@ -86,7 +86,7 @@ def test_notices_are_logged(tmp_path, caplog):
         ("a\n".encode("utf-16"), 1, 1, "looks like UTF-16"),
     ],
 )
-def test_what_is_not_text_is_refused_with_its_place(tmp_path, content, line, column, reason):
+def test_invalid_text_is_refused_with_its_position(tmp_path, content, line, column, reason):
     path = tmp_path / "a.txt"
     error = refusal(path, content)
     assert (error.path, error.line, error.column) == (path, line, column)
@@ -103,14 +103,14 @@ def test_what_is_not_text_is_refused_with_its_place(tmp_path, content, line, col
         (os.mkfifo, "not a regular file"),
     ],
 )
-def test_what_is_not_a_file_is_refused(tmp_path, make, reason):
+def test_other_than_regular_files_are_refused(tmp_path, make, reason):
     path = tmp_path / "a.txt"
     make(path)
     with pytest.raises(DataError, match=reason):
         list(read_lines(path, Notices()))
 
 
-def test_a_failing_disk_is_refused_with_the_place(tmp_path, monkeypatch):
+def test_a_read_error_is_reported_with_its_position(tmp_path, monkeypatch):
     class Failing(io.BytesIO):
         def read1(self, size=-1):
             if self.tell() >= 6:
@@ -147,7 +147,7 @@ def test_damaged_gzip_is_refused(tmp_path, content):
     assert "not gzip, or damaged" in refusal(tmp_path / "a.txt.gz", content).reason
 
 
-def test_every_damaged_byte_of_gzip_data_is_noticed(tmp_path):
+def test_every_damaged_byte_of_gzip_data_is_detected(tmp_path):
     whole = gzip.compress(b"some words\nand some more\n", mtime=0)
     for place in range(10, len(whole)):  # the ten bytes of the header say nothing about the text
         damaged = whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]
@@ -155,7 +155,7 @@ def test_every_damaged_byte_of_gzip_data_is_noticed(tmp_path):
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"))), st.integers(1, 9))
-def test_lines_survive_any_cutting_into_chunks(lines, chunk):
+def test_lines_do_not_depend_on_chunks(lines, chunk):
     content = "".join(f"{line}\n" for line in lines).encode()
     expected = [line.removesuffix("\r") for line in lines]
     if content.startswith(BOM):

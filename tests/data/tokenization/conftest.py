@@ -1,4 +1,4 @@
-"""Byte-pair encoding once more, as slowly and plainly as it can be said."""
+"""An independent, slow implementation of byte-pair encoding."""
 
 from collections import Counter
 from itertools import pairwise

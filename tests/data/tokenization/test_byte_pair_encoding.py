@@ -1,4 +1,4 @@
-"""Byte pairs: the lecture's example, the definition written twice, dropout, and what may come out."""
+"""Byte-pair encoding: the lecture's example, an independent definition, dropout and restrictions."""
 
 from collections import Counter
 
@@ -49,13 +49,13 @@ def test_with_an_end_of_word_symbol_the_third_merge_is_another():
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.integers(0, 12))
-def test_learning_is_the_definition(definition, words, count):
+def test_training_equals_the_definition(definition, words, count):
     assert list(train_bpe(words, count, "none").merges) == definition.learn(words, count)
 
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.text("abcde ", max_size=20))
-def test_applying_is_the_definition(definition, words, unit):
+def test_segmentation_equals_the_definition(definition, words, unit):
     merged = train_bpe(words, 12, "none")
     assert merged.segment(unit) == definition.apply(list(merged.merges), unit)
 
@@ -67,7 +67,7 @@ def test_a_pair_that_overlaps_itself_is_joined_from_the_left(text, pieces):
 
 @settings(max_examples=150, deadline=None)
 @given(LINES, st.sampled_from(["end", "start", "continuation"]), st.integers(0, 40), st.integers(0, 3))
-def test_lines_come_back(line, marker, size, threshold):
+def test_lines_round_trip(line, marker, size, threshold):
     tokenizer = coded([line, CHARACTERS], size, marker, threshold)
     ids = tokenizer.encode(line)
     assert UNK not in ids
@@ -76,14 +76,14 @@ def test_lines_come_back(line, marker, size, threshold):
 
 @settings(max_examples=40, deadline=None)
 @given(LINES)
-def test_without_a_marker_all_but_the_spaces_comes_back(line):
+def test_without_a_marker_decoding_loses_only_the_spaces(line):
     tokenizer = coded([line], marker="none")
     assert tokenizer.decode(tokenizer.encode(line)) == line.replace(" ", "")
 
 
 @settings(max_examples=60, deadline=None)
 @given(LINES, st.sampled_from(["end", "start", "continuation"]), st.floats(0, 1), st.integers(0, 2**32))
-def test_dropout_keeps_the_line_and_repeats_itself(line, marker, rate, seed):
+def test_dropout_preserves_the_line_and_is_reproducible(line, marker, rate, seed):
     tokenizer = coded([line, CHARACTERS], marker=marker)
     ids = tokenizer.encode(line)
     first, second = (tokenizer.resegment(ids, rate, np.random.default_rng(seed)).tolist() for _ in range(2))
@@ -92,7 +92,7 @@ def test_dropout_keeps_the_line_and_repeats_itself(line, marker, rate, seed):
     assert UNK not in first
 
 
-def test_the_ends_of_dropout():
+def test_dropout_at_rates_0_and_1():
     tokenizer = coded(["lowest lower newest"], 50)
     ids = tokenizer.encode("lowest lower")
     assert tokenizer.resegment(ids, 0.0, np.random.default_rng(0)).tolist() == ids
@@ -100,7 +100,7 @@ def test_the_ends_of_dropout():
     assert tokenizer.vocabulary.symbols_of(letters) == list("lowest lower ")
 
 
-def test_each_possible_merge_is_left_out_with_the_rate():
+def test_each_possible_merge_is_dropped_with_the_rate():
     merged, draws = BytePairEncoding((("a", "b"),), "none"), iter(np.random.default_rng(1).random(10**6).tolist())
     joined = sum(merged.segment("ab", draws, 0.3) == ["ab"] for _ in range(20_000)) / 20_000
     assert abs(joined - 0.7) < 0.015  # more than four standard deviations
@@ -109,7 +109,7 @@ def test_each_possible_merge_is_left_out_with_the_rate():
     assert abs(whole - (0.7**2 + 2 * 0.7 * 0.3 * 0.7)) < 0.015
 
 
-def test_dropout_leaves_the_unknown_alone():
+def test_dropout_preserves_unk():
     tokenizer = coded(["ab ab"], 5)
     ids = tokenizer.encode("aqb ab")
     assert tokenizer.decode(ids) == "a<unk>b ab"
@@ -123,7 +123,7 @@ def test_dropout_without_a_marker_is_refused():
         tokenizer.resegment([4], 0.5, np.random.default_rng(0))
 
 
-def test_rare_pieces_are_parted_by_undoing_their_merges():
+def test_rare_pieces_are_split_by_undoing_their_merges():
     merged = train_bpe({**LECTURE, "estate": 1}, 6, "none")
     assert merged.segment("lowest") != ("est", "low")
     common = merged.restrict({"es", "lo"})
@@ -132,7 +132,7 @@ def test_rare_pieces_are_parted_by_undoing_their_merges():
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-def test_only_common_pieces_and_characters_come_out(marker):
+def test_only_frequent_pieces_and_characters_are_used(marker):
     lines = ["the lowest of the low"] * 3 + ["the newest"] * 2 + ["widest"]
     free, tokenizer = coded(lines, 60, marker), coded(lines, 60, marker, threshold=3)
     counts = Counter(piece for line in lines for piece in free.vocabulary.symbols_of(free.encode(line)))
@@ -143,7 +143,7 @@ def test_only_common_pieces_and_characters_come_out(marker):
     assert all(tokenizer.decode(tokenizer.encode(line)) == free.decode(free.encode(line)) for line in lines)
 
 
-def test_sides_have_their_own_thresholds_in_one_numbering():
+def test_sides_apply_the_threshold_separately_to_one_vocabulary():
     units = Counter({"low ": 9, "lower ": 1}), Counter({"low ": 1, "lower ": 9})
     source, target = build_subword_tokenizers(train_bpe(units[0] + units[1], 20, "end"), units, 5)
     assert source.vocabulary is target.vocabulary
@@ -162,7 +162,7 @@ def test_names_of_special_symbols_are_ordinary_text():
         assert tokenizer.decode(ids) == line
 
 
-def test_a_very_long_word_is_cut_and_comes_back():
+def test_a_very_long_word_round_trips():
     word = "ab" * 50_000
     tokenizer = coded([word, "cd"], 40)
     assert len(BytePairEncoding(()).pretokenize(word)) == -(-len(word) // MAX_PRETOKEN_LENGTH)
@@ -174,7 +174,7 @@ def test_an_unknown_marker_is_refused():
         BytePairEncoding((), "@@")
 
 
-def test_learning_without_the_library_says_what_to_install(monkeypatch):
+def test_training_without_the_library_is_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(UsageError, match=r"tokenizers, which is not installed .* pip install 'structattn\[mt\]'"):
         train_bpe(LECTURE, 3)

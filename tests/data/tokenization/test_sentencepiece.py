@@ -1,4 +1,4 @@
-"""SentencePiece: lines come back, its own restriction of vocabularies, and a missing library."""
+"""SentencePiece: round trip, restricted vocabularies, and a missing library."""
 
 import sys
 import tempfile
@@ -32,7 +32,7 @@ def coded(algorithm, threshold=0, lines=LINES, size=60):
 
 @pytest.mark.parametrize("threshold", [0, 2])
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_lines_come_back(algorithm, threshold):
+def test_lines_round_trip(algorithm, threshold):
     tokenizer = coded(algorithm, threshold)
     alphabet = sorted({character for line in LINES for character in line})
 
@@ -47,7 +47,7 @@ def test_lines_come_back(algorithm, threshold):
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_only_common_pieces_and_characters_come_out(algorithm):
+def test_only_frequent_pieces_and_characters_are_used(algorithm):
     free, tokenizer = coded(algorithm), coded(algorithm, 2)
     counts = Counter(piece for line in LINES for piece in free.vocabulary.symbols_of(free.encode(line)))
     seen = {piece for line in LINES for piece in tokenizer.vocabulary.symbols_of(tokenizer.encode(line))}
@@ -57,7 +57,7 @@ def test_only_common_pieces_and_characters_come_out(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_learning_twice_gives_the_same_bytes(algorithm):
+def test_training_twice_gives_the_same_bytes(algorithm):
     first, second = (coded(algorithm).model.model for _ in range(2))
     assert first == second
     assert tempfile.gettempdir().encode() not in first
@@ -68,7 +68,7 @@ def test_keeping_all_changes_nothing():
     assert disable_pieces(tokenizer.model.model, set(tokenizer.model.pieces)) == tokenizer.model.model
 
 
-def test_an_unused_piece_of_bpe_is_parted_by_undoing_its_merge():
+def test_a_disabled_piece_of_bpe_is_split_by_undoing_its_merge():
     learnt = train_sentencepiece({"low": 9, "lot": 5, "lo": 3}, 40, "bpe")
     assert learnt.segment("low") == ["▁low"]
     kept = set(learnt.pieces) - {"▁low"}
@@ -77,7 +77,7 @@ def test_an_unused_piece_of_bpe_is_parted_by_undoing_its_merge():
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a", b"\x0a\x05ab", b"\x08\x01", b"\x0a\x80"])
-def test_a_damaged_model_is_no_model(damaged):
+def test_a_damaged_model_is_refused(damaged):
     with pytest.raises(ValueError, match="byte"):
         disable_pieces(damaged, set())
 
@@ -87,7 +87,7 @@ def test_an_unknown_character_is_unknown():
     assert tokenizer.decode(tokenizer.encode("the ☃ low")) == "the <unk> low"
 
 
-def test_its_own_mark_is_read_as_a_space():
+def test_the_space_mark_is_read_as_a_space():
     assert coded("bpe").decode(coded("bpe").encode("the▁low")) == "the low"
 
 
@@ -101,7 +101,7 @@ def test_an_impossible_size_is_refused():
         coded("unigram", size=3)
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch):
+def test_a_missing_library_is_reported(monkeypatch):
     model = coded("bpe").model.model
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     for act in (lambda: coded("bpe"), lambda: SentencePieceModel(model).segment("low")):

@@ -1,4 +1,4 @@
-"""Lines to ids and back: what parts words, who gets ``<unk>``, and control symbols that no text can spell."""
+"""Tokenizers of words, characters and bytes: separators, ``<unk>`` and control symbols."""
 
 import pytest
 from hypothesis import given
@@ -10,24 +10,24 @@ from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"))
 
 
-def test_words_stand_between_spaces_and_tabs():
+def test_words_are_separated_by_spaces_and_tabs():
     tokenizer = build_tokenizer("word", [" the  dog\tbarks "])
     assert sorted(tokenizer.vocabulary.symbols[3:]) == ["barks", "dog", "the"]
     assert tokenizer.decode(tokenizer.encode("\tthe dog  ")) == "the dog"
 
 
 @pytest.mark.parametrize("character", ["\u00a0", "\u0085", "\u2028", "\u3000", "\x0b", "\x1c", "\r", "\ufeff"])
-def test_nothing_else_parts_words(character):
+def test_no_other_character_separates_words(character):
     word = f"a{character}b"
     tokenizer = build_tokenizer("word", [f"{word} {character}"])
     assert set(tokenizer.vocabulary.symbols[3:]) == {word, character}
 
 
-def test_symbols_come_by_falling_count_then_code_point():
+def test_symbols_are_ordered_by_count_then_code_point():
     assert build_tokenizer("word", ["b c a c", "b c d"]).vocabulary.symbols[3:] == ("c", "b", "a", "d")
 
 
-def test_characters_are_code_points_spaces_included():
+def test_characters_are_code_points_including_spaces():
     tokenizer = build_tokenizer("character", ["ab a\u0301"])
     assert tokenizer.decode(tokenizer.encode("a b\u0301")) == "a b\u0301"
     assert len(tokenizer.encode("a b\u0301")) == 4
@@ -35,7 +35,7 @@ def test_characters_are_code_points_spaces_included():
 
 @pytest.mark.parametrize("level", LEVELS)
 @given(line=LINES)
-def test_a_line_comes_back(level, line):
+def test_a_line_round_trips(level, line):
     if any(control in line for control in ("<pad>", "<bos>", "<eos>", "<unk>")):
         return
     tokenizer = build_tokenizer(level, [line])
@@ -66,7 +66,7 @@ def test_bytes_that_are_not_utf8_become_replacement_characters():
 
 
 @pytest.mark.parametrize("level", ["character", "byte"])
-def test_special_names_are_ordinary_below_words(level):
+def test_names_of_special_symbols_are_ordinary_characters_and_bytes(level):
     line = "<eos><unk> <pad>"
     tokenizer = build_tokenizer(level, [line])
     ids = tokenizer.encode(line)
@@ -76,7 +76,7 @@ def test_special_names_are_ordinary_below_words(level):
 
 
 @pytest.mark.parametrize("control", ["<pad>", "<bos>", "<eos>"])
-def test_a_word_spelt_like_a_control_symbol_is_refused(control):
+def test_the_name_of_a_control_symbol_is_refused(control):
     with pytest.raises(TextError, match=control) as caught:
         build_tokenizer("word", ["ä  b", f"ä  {control} b {control}"])
     assert caught.value.column == 5  # ä takes two bytes
@@ -91,7 +91,7 @@ def test_parts_of_words_may_look_like_control_symbols():
     assert tokenizer.decode(tokenizer.encode("x<pad> <eos>.")) == "x<pad> <eos>."
 
 
-def test_unknown_only_where_it_is_needed():
+def test_unk_exists_only_if_needed():
     assert not build_tokenizer("word", ["a b"], held_out=["b a"]).vocabulary.has_unknown
     assert build_tokenizer("word", ["a b"], held_out=["c"]).vocabulary.has_unknown
     assert build_tokenizer("word", ["a a b"], min_count=2).vocabulary.symbols[3:] == ("<unk>", "a")

@@ -1,4 +1,4 @@
-"""The numbering of symbols: fixed special ids, refusals, and a file that gives back what was written."""
+"""Vocabularies: special ids, refusals, and the file format."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_ids_are_positions():
         (("<pad>", "<bos>", "<eos>", "a", ""), "symbol 4 is empty"),
     ],
 )
-def test_refusals(symbols, reason):
+def test_invalid_vocabularies_are_refused(symbols, reason):
     with pytest.raises(ValueError, match=reason):
         Vocabulary(symbols)
 

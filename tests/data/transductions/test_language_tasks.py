@@ -1,4 +1,4 @@
-"""Formal languages posed as transductions."""
+"""Formal languages as transductions."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_answers_are_right_and_both_occur(name, edits):
     assert 15 <= inside.sum() <= 45
 
 
-def test_others_are_as_near_as_was_asked():
+def test_negatives_have_the_requested_edit_distance():
     task = transduction("recognise:marked-copy:2")
     x, y = task.sample(9, 200, numpy_generator(2))
     for string in x[y[:, 0] == 0]:
@@ -46,7 +46,7 @@ def test_the_rest_completes_the_string(name):
             assert answers.setdefault(tuple(row[:length]), tuple(row[length:])) == tuple(row[length:])
 
 
-def test_lengths_without_strings_are_passed_over():
+def test_lengths_without_strings_are_skipped():
     assert transduction("recognise:marked-copy:1").valid_lengths(1, 6) == [1, 3, 5]
     with pytest.raises(ValueError, match="recognise:marked-copy:1: 1 strings of length 4"):
         transduction("recognise:marked-copy:1").sample(4, 1, numpy_generator(1))
@@ -61,7 +61,7 @@ def test_lengths_without_strings_are_passed_over():
         ("complete:dyck", "dyck is not determined by the first word"),
     ],
 )
-def test_what_cannot_be_posed_is_refused(name, message):
+def test_invalid_names_of_language_tasks_are_refused(name, message):
     with pytest.raises(UsageError, match=message):
         transduction(name)
 

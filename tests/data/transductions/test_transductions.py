@@ -1,4 +1,4 @@
-"""Every transduction against a definition that shares nothing with it, and the laws that its strings are drawn from."""
+"""Every transduction against an independent definition, and the distributions of its strings."""
 
 import math
 import re
@@ -100,7 +100,7 @@ def test_outputs_are_those_of_the_definition(name):
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_the_same_seed_draws_the_same(name):
+def test_the_same_seed_gives_the_same_pairs(name):
     task = transduction(name)
     first, again, other = (task.sample(20, 50, numpy_generator(seed)) for seed in (1, 1, 2))
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
@@ -109,7 +109,7 @@ def test_the_same_seed_draws_the_same(name):
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_strings_that_cannot_be_are_refused(name):
+def test_impossible_lengths_are_refused(name):
     task = transduction(name)
     with pytest.raises(ValueError, match=f"{name}: 1 strings of length {task.min_length - 1};"):
         task.sample(task.min_length - 1, 1, numpy_generator(1))
@@ -120,7 +120,7 @@ def chi_square(counts, probabilities):
     return float(((np.asarray(counts) - expected) ** 2 / expected).sum())
 
 
-def test_first_stacks_have_uniform_heights():
+def test_initial_stacks_have_uniform_heights():
     x, _ = transduction("stack-manipulation").sample(7, 12000, numpy_generator(1))
     heights = (np.cumsum(x >= 2, axis=1) == 0).sum(axis=1)
     assert chi_square(np.bincount(heights, minlength=7)[1:], [1 / 6] * 6) < 25  # 5 degrees: p < 2e-4
@@ -128,7 +128,7 @@ def test_first_stacks_have_uniform_heights():
     assert chi_square(np.bincount(actions, minlength=5)[2:], [1 / 3] * 3) < 18
 
 
-def test_expressions_are_cut_uniformly():
+def test_expressions_are_split_uniformly():
     x, _ = transduction("modular-arithmetic").sample(9, 12000, numpy_generator(2))
     texts = ["".join("01234+-*()"[i] for i in row) for row in x]
     lefts = [left_length(text) for text in texts]
@@ -154,7 +154,7 @@ def test_only_the_stack_and_its_end_count():
     assert transduction("reverse-string").counted(y).all()
 
 
-def test_always_answering_zero_is_right_as_often_as_known():
+def test_the_accuracy_of_always_answering_zero_is_known():
     """The majority baseline of modular arithmetic with products is about 0.29 to 0.3, of equations 0.2."""
     rates = {}
     for name in ("modular-arithmetic", "solve-equation"):

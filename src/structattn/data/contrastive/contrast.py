@@ -1,4 +1,4 @@
-"""One contrastive pair, and where it stands."""
+"""A contrastive pair of translations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,16 +6,16 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Contrast:
-    """A source with two translations, of which the model should find the first one more likely.
+    """A source with a correct and an incorrect translation, of which a model should prefer the correct one.
 
     Args:
-        source: the line in the source language.
+        source: the source line.
         reference: its translation.
         contrastive: the same with an error.
         kind: the type of the error.
-        distance: how many words lie between the two that must agree, where that is told.
+        distance: the number of words between the two that must agree, if stated.
         path: the file.
-        line: the line in it, from 1, at which the pair begins.
+        line: the line at which the pair begins, counted from 1.
     """
 
     source: str

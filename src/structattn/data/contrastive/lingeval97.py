@@ -1,11 +1,13 @@
-"""LingEval97's JSON (Sennrich 2017): a list of ``{source, reference, errors: [{type, contrastive, distance?}]}``.
+"""Reading of LingEval97's JSON (Sennrich 2017).
+
+The file is a list of ``{source, reference, errors: [{type, contrastive, distance?}]}``.
 
 | input                                                | outcome                                    |
 |------------------------------------------------------|--------------------------------------------|
-| what ``text.py`` refuses; what is no JSON            | refused: file, line, byte column           |
-| something else than a list, or an empty one          | refused                                    |
-| an entry, or an error of one, without what it needs  | refused: file, the line of the entry       |
-| ``origin``, ``frequency``, other fields              | passed over                                |
+| what ``data.text.reading`` refuses; invalid JSON     | refused with file, line and byte column    |
+| anything other than a list, or an empty one          | refused                                    |
+| an entry, or an error of one, without a needed field | refused with file and line of the entry    |
+| ``origin``, ``frequency``, other fields              | ignored                                    |
 """
 
 import json
@@ -23,72 +25,74 @@ _DECODER = json.JSONDecoder()
 
 
 def read_lingeval97(path: Path, notices: Notices) -> list[Contrast]:
-    """Read all pairs: of each entry its errors, in file order.
+    """Read one pair for each error of each entry, in file order.
 
-    Cost: memory for the whole file.
+    Cost: memory of the whole file.
 
     Raises:
         DataError: see the table above.
     """
     text = "\n".join(line.text for line in read_lines(path, notices))
-    found = [contrast for line, entry in _entries(path, text) for contrast in _contrasts(path, line, entry)]
+    found = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
     if not found:
         raise DataError(path, "holds no contrastive translations")
     return found
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """The members of a list, each with the line at which it begins; decoded one by one, which JSON alone hides."""
-    place = _after_blanks(text, 0)
-    _expect(path, text, place, "[")
-    place, line, counted = _after_blanks(text, place + 1), 1, 0
-    while not text.startswith("]", place):
-        line, counted = line + text.count("\n", counted, place), place
+    """Yield the members of a list with the lines at which they begin; ``json.loads`` would not give the lines."""
+    position = _skip_blanks(text, 0)
+    _expect(path, text, position, "[")
+    position, line, counted = _skip_blanks(text, position + 1), 1, 0
+    while not text.startswith("]", position):
+        line, counted = line + text.count("\n", counted, position), position
         try:
-            entry, place = _DECODER.raw_decode(text, place)
-        except ValueError as error:  # a number of too many digits has no place
+            entry, position = _DECODER.raw_decode(text, position)
+        except ValueError as error:  # an error about a number with too many digits has no position
             reason = f"not JSON: {getattr(error, 'msg', error)}"
-            raise _refused(path, text, getattr(error, "pos", place), reason) from None
+            raise _error_at(path, text, getattr(error, "pos", position), reason) from None
         except RecursionError:
             raise DataError(path, "nested too deeply", line) from None
         yield line, entry
-        place = _after_blanks(text, place)
-        if not text.startswith("]", place):
-            _expect(path, text, place, ",")
-            place = _after_blanks(text, place + 1)
-    end = _after_blanks(text, place + 1)
+        position = _skip_blanks(text, position)
+        if not text.startswith("]", position):
+            _expect(path, text, position, ",")
+            position = _skip_blanks(text, position + 1)
+    end = _skip_blanks(text, position + 1)
     if end < len(text):
-        raise _refused(path, text, end, "something follows the list")
+        raise _error_at(path, text, end, "unexpected text after the list")
 
 
-def _after_blanks(text: str, place: int) -> int:
-    found = _BLANK.match(text, place)
-    return place if found is None else found.end()
+def _skip_blanks(text: str, position: int) -> int:
+    found = _BLANK.match(text, position)
+    return position if found is None else found.end()
 
 
-def _expect(path: Path, text: str, place: int, what: str) -> None:
-    if not text.startswith(what, place):
-        found = repr(text[place]) if place < len(text) else "the end"
-        raise _refused(path, text, place, f"not a JSON list of entries: expected {what!r}, found {found}")
+def _expect(path: Path, text: str, position: int, what: str) -> None:
+    if not text.startswith(what, position):
+        found = repr(text[position]) if position < len(text) else "the end"
+        raise _error_at(path, text, position, f"not a JSON list of entries: expected {what!r}, found {found}")
 
 
-def _refused(path: Path, text: str, place: int, reason: str) -> DataError:
-    start = text.rfind("\n", 0, place) + 1
-    return DataError(path, reason, text.count("\n", 0, place) + 1, len(text[start:place].encode()) + 1)
+def _error_at(path: Path, text: str, position: int, reason: str) -> DataError:
+    start = text.rfind("\n", 0, position) + 1
+    return DataError(path, reason, text.count("\n", 0, position) + 1, len(text[start:position].encode()) + 1)
 
 
-def _contrasts(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
-    source, reference = (_text(path, line, entry, field) for field in ("source", "reference"))
+def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
+    source, reference = (_get_text(path, line, entry, field) for field in ("source", "reference"))
     errors = entry.get("errors")
     if not isinstance(errors, list):
         raise DataError(path, f"errors is {errors!r}; expected a list", line)
     for error in errors:
-        kind, contrastive = (_text(path, line, error, field) for field in ("type", "contrastive"))
-        yield Contrast(source, reference, contrastive, kind, _distance(path, line, error.get("distance")), path, line)
+        kind, contrastive = (_get_text(path, line, error, field) for field in ("type", "contrastive"))
+        yield Contrast(
+            source, reference, contrastive, kind, _check_distance(path, line, error.get("distance")), path, line
+        )
 
 
-def _distance(path: Path, line: int, distance: Any) -> int | None:
-    """A number, which its own scorer takes as digits, too."""
+def _check_distance(path: Path, line: int, distance: Any) -> int | None:
+    """Check a distance, which LingEval97's own scorer also accepts as a string of digits."""
     if isinstance(distance, str) and distance.isascii() and distance.isdigit():
         return int(distance)
     if distance is not None and (type(distance) is not int or distance < 0):
@@ -96,7 +100,7 @@ def _distance(path: Path, line: int, distance: Any) -> int | None:
     return distance
 
 
-def _text(path: Path, line: int, tree: Any, field: str) -> str:
+def _get_text(path: Path, line: int, tree: Any, field: str) -> str:
     if not isinstance(tree, dict):
         raise DataError(path, f"found {tree!r:.60}; expected a JSON object", line)
     text = tree.get(field)
