@@ -52,7 +52,7 @@ def main() -> None:
         rows.append({"batches": name, "different": len(gaps), "greatest gap of scores": max(gaps, default=0.0)})
     Console().print(rows)
     if arguments.output:
-        about = {"sentences": len(lines), "beam": translator.search.beam}
+        about = {"sentences": len(lines), "beam": translator.search.beam_size}
         arguments.output.write_text(
             json.dumps(about | {"against batches of 1": rows}, indent=1) + "\n", encoding="utf-8"
         )

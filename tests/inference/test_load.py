@@ -18,6 +18,7 @@ from structattn.training.train import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 ENCODER_DECODER = {"kind": "encoder_decoder", "encoder": {"layers": 1}, "decoder": {"layers": 1}, **SIZES}
+LEARNED = {"positions": {"kind": "learned", "max_positions": 12}}
 PAIRS, TOKEN_MEAN = {"batches": {"kind": "pairs", "max_tokens": 100}}, {"loss": "token_mean"}
 STREAM = {"batches": {"kind": "stream", "sequence_length": 4, "batch_size": 2}}
 SIZED = {"batches": {"batch_size": 4}, **TOKEN_MEAN}
@@ -27,13 +28,13 @@ RUNS = {
     "formal language": ("formal_language", "dyck", {"layers": "nondeterministic-1-2-3.stack_pointer", **SIZES}, {}),
     "two streams": ("formal_language", "dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, {}),
     "recurrent": ("formal_language", "dyck", {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-1-2-3"}, {}),
-    "masked": ("masked_transduction", "reversal", {"kind": "masked", "layers": 2, **SIZES}, SIZED),
+    "masked": ("masked_transduction", "reversal", {"kind": "masked", "layers": 2, **SIZES, **LEARNED}, SIZED),
     "autoregressive": ("autoregressive_transduction", "reversal", {"layers": 1, **SIZES}, SIZED),
     "recurrent autoregressive": ("autoregressive_transduction", "reversal", {"kind": "lstm", "hidden_size": 6,
                                  "stack": "superposition-4"}, SIZED),
     "translation": ("translation", "parallel", ENCODER_DECODER, PAIRS),
-    "two-stream translation": ("translation", "parallel",
-                               {"kind": "two_stream_encoder_decoder", "num_layers": 1, **SIZES}, PAIRS),
+    "two-stream translation": (
+        "translation", "parallel", {"kind": "two_stream_encoder_decoder", "num_layers": 1, **SIZES}, PAIRS),
 }  # fmt: skip
 TEXTS = {
          "sentences": "a b", "stream": "a b\nb", "masked": "a b b", "autoregressive": "a b b",
@@ -141,6 +142,12 @@ def test_texts_do_not_influence_each_other(run_dir):
         ("sentences", {"texts": ["a"], "targets": ["b"]}, UsageError, "the task 'language_modeling' has no targets"),
         ("translation", {"texts": ["eins"], "targets": []}, UsageError, "0 targets for 1 texts"),
         ("translation", {"texts": ["eins", "<bos>"]}, DataError, "texts:2: '<bos>'"),
+        (
+            "masked",
+            {"texts": ["a", "a b a b a a"]},
+            DataError,
+            "texts:2: the inputs have 13 tokens; .* 12 positions",
+        ),
         ("autoregressive", {"texts": [""]}, DataError, "0 symbols: 'reverse-string' has no inputs of that length"),
     ],
 )

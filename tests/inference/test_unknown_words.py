@@ -152,7 +152,7 @@ def test_the_spelling_unk_itself_is_never_chosen():
     class Model:
         spelling = Typist(speller)
 
-        def vectors(self, source, inputs, lengths, target_lengths, rare):
+        def hidden_states(self, source, inputs, lengths, target_lengths, rare):
             return torch.zeros(*inputs.shape, 2).as_subclass(Rows)
 
     sources = EncodedSources(((torch.tensor([[4, 2]]), None),), torch.tensor([2]), [["x"]])

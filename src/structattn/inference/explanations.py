@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structattn.attention import Explanation
@@ -20,6 +19,7 @@ from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
+from structattn.settings.positions import most_tokens
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError, UsageError
@@ -65,11 +65,8 @@ def explain_texts(
         return [sequence_records(model, prepared.vocabulary, symbols(*pair, number)) for number, pair in numbered]
     if targets is not None:
         raise UsageError(f"the task {settings.task!r} has no targets")
-    is_stream = isinstance(settings.training.batches, StreamBatches)
-    return [
-        sequence_records(model, prepared.vocabulary, _text_inputs(prepared.tokenizer, text, number, is_stream))
-        for number, text in enumerate(texts, start=1)
-    ]
+    inputs = (_text_inputs(prepared.tokenizer, settings, text, number) for number, text in enumerate(texts, start=1))
+    return [sequence_records(model, prepared.vocabulary, of_text) for of_text in inputs]
 
 
 @torch.no_grad()
@@ -126,12 +123,13 @@ def _explain_pair(
     return records_of_pair(model, sides, encoder.batch([pair]))
 
 
-def _text_inputs(tokenizer: Tokenizer, text: str, number: int, is_stream: bool) -> Int[Tensor, "1 time"]:
+def _text_inputs(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Int[Tensor, "1 time"]:
     """Return the inputs of a language model: ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream."""
-    if not is_stream:
-        return torch.tensor([[BOS, *_encoded(tokenizer, text, TEXTS, number)]])
-    lines = [[EOS, *_encoded(tokenizer, line, TEXTS, number)] for line in text.split("\n")]
-    return torch.tensor([[token for line in lines for token in line]])
+    is_stream = isinstance(settings.training.batches, StreamBatches)
+    first, lines = (EOS, text.split("\n")) if is_stream else (BOS, [text])
+    ids = [token for line in lines for token in (first, *_encoded(tokenizer, line, TEXTS, number))]
+    _require_positions(len(ids), settings, number)
+    return torch.tensor([ids])
 
 
 class _TransductionInputs:
@@ -149,16 +147,21 @@ class _TransductionInputs:
         prepared: PreparedFolder,
         settings: RunSettings,
     ) -> None:
-        self.model, self.tokenizer = model, prepared.tokenizer
+        self.model, self.tokenizer, self.settings = model, prepared.tokenizer, settings
         self.data, self.form = transduction_data(prepared, settings.seed), FORMS[settings.task]
 
     def __call__(self, text: str, target: str | None, number: int) -> Int[Tensor, "1 time"]:
         """Return the inputs for a text, with its answer as far as the model is given it."""
         x = np.array([_encoded(self.tokenizer, text, TEXTS, number)], dtype=np.int64)
-        if target is not None:
-            y = np.array([_encoded(self.tokenizer, target, TARGETS, number)], dtype=np.int64)
+        if target is None:
+            y = np.full((1, self._answer_length(x.shape[1], number)), EOS, dtype=np.int64)
         else:
-            y = self._answer(x, self._answer_length(x.shape[1], number))
+            y = np.array([_encoded(self.tokenizer, target, TARGETS, number)], dtype=np.int64)
+        _require_positions(1 + x.shape[1] + y.shape[1], self.settings, number)
+        if target is None and self.form == "autoregressive" and not isinstance(self.model, MaskedLanguageModel):
+            prompt = batch_of(x, y[:, :1], self.data.vocabulary, self.form).inputs.to(_device(self.model))
+            (found,) = greedy_search(self.model, start_continuation(self.model, prompt), y.shape[1])
+            y = np.array([found.tokens], dtype=np.int64)
         return batch_of(x, y, self.data.vocabulary, self.form).inputs
 
     def _answer_length(self, length: int, number: int) -> int:
@@ -169,14 +172,11 @@ class _TransductionInputs:
             raise DataError(TEXTS, f"{length} symbols: {name!r} has no inputs of that length", number) from None
         return int(y.shape[1])
 
-    def _answer(self, x: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """Return the answers of greedy search; for a masked model, whose inputs do not hold them, any ids."""
-        y = np.full((1, length), EOS, dtype=np.int64)
-        if self.form == "masked" or isinstance(self.model, MaskedLanguageModel):
-            return y
-        prompt = batch_of(x, y[:, :1], self.data.vocabulary, self.form).inputs.to(_device(self.model))
-        (found,) = greedy_search(self.model, start_continuation(self.model, prompt), length)
-        return np.array([found.tokens], dtype=np.int64)
+
+def _require_positions(length: int, settings: RunSettings, number: int) -> None:
+    maximum = most_tokens(settings.model)
+    if maximum is not None and length > maximum:
+        raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
 
 
 def _encoded(tokenizer: Tokenizer, text: str, path: Path, number: int) -> list[int]:
