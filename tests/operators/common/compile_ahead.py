@@ -1,13 +1,15 @@
 """Compile all GPU kernels, exactly as the operators would launch them, for a GPU that need not be there.
 
-    python compile_ahead.py
+    python compile_ahead.py [all]    # one set of sizes for each operator, or all
 
 Runs the operators on CPU tensors with a launcher that compiles instead of starting. Prints one line for each kernel and
 set of constants: operator and name, the constants, how many barriers there are, and how many bytes of machine code. It
 must be a process of its own: Triton decides at import whether kernels are interpreted or compiled.
 """
 
+import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import torch
 import triton
@@ -42,7 +44,7 @@ def superposition_stack() -> Iterator[Callable[[], object]]:
     """With and without an initial row, narrow and wide."""
     from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
-    for width, full, dtype in ((64, False, torch.float32), (64, True, torch.float32), (1, True, torch.float64)):
+    for width, full, dtype in ((64, True, torch.float32), (64, False, torch.float32), (1, True, torch.float64)):
         actions, values = torch.rand(2, 65, 3, dtype=dtype), torch.rand(2, 65, width, dtype=dtype)
         leaves = [x.requires_grad_() for x in (actions, values)]
         initial = values[:, 0] if full else None
@@ -54,19 +56,19 @@ def stack_pointer() -> Iterator[Callable[[], object]]:
     """Short and long."""
     from structattn.operators.stack_pointer.gpu import stack_pointer_gpu_map
 
-    for time, dtype in ((1, torch.float32), (100, torch.float32), (100, torch.float64)):
+    for time, dtype in ((100, torch.float32), (1, torch.float32), (100, torch.float64)):
         actions = torch.rand(2, time, 3, dtype=dtype, requires_grad=True)
         lengths = torch.tensor([time, 1])
         yield lambda a=actions, n=lengths: stack_pointer_gpu_map(a, n).sum()
 
 
 def nondeterministic_stack() -> Iterator[Callable[[], object]]:
-    """The smallest sizes, the paper's, and odd ones, for these with the weights over positions."""
+    """The paper's sizes, the smallest, and odd ones, for these with the weights over positions."""
     from structattn.operators.nondeterministic_stack.gpu import nondeterministic_stack_gpu
 
     for states, symbols, time, dtype in (
-        (1, 1, 1, torch.float32),
         (2, 3, 40, torch.float32),
+        (1, 1, 1, torch.float32),
         (3, 3, 40, torch.float64),
     ):
         shape = 2, time, states, symbols, states, symbols
@@ -79,7 +81,7 @@ def nondeterministic_stack() -> Iterator[Callable[[], object]]:
 if __name__ == "__main__":
     JITFunction.run = compile_instead
     for operator in (superposition_stack, stack_pointer, nondeterministic_stack):
-        for outcome in operator():
+        for outcome in islice(operator(), None if "all" in sys.argv else 1):
             outcome().backward()
     for (name, constants), (barriers, size) in compiled.items():
         print(name, constants, barriers, "barriers", size, "bytes")

@@ -37,8 +37,9 @@ def test_interpreted_kernels_equal_the_definition(selection):
     assert "skipped" not in output
 
 
-def test_kernels_compile_for_a_gpu(tmp_path):
-    output = run("-W", "error", str(HERE / "compile_ahead.py"), TRITON_CACHE_DIR=str(tmp_path))
+@pytest.mark.parametrize("sizes", ["one", pytest.param("all", marks=pytest.mark.slow)])
+def test_kernels_compile_for_a_gpu(tmp_path, sizes):
+    output = run("-W", "error", str(HERE / "compile_ahead.py"), sizes, TRITON_CACHE_DIR=str(tmp_path))
     kernels = output.splitlines()
     expected = {(operator, direction) for operator in OPERATORS for direction in ("forward", "backward")}
     assert {tuple(line.split()[:2]) for line in kernels} == expected

@@ -52,7 +52,7 @@ def assert_agree(inputs, tolerance, *, single=None, window=None, wide=False):
             assert error(x, r, size) < limit
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("states", "symbols"), SMALL)
 @pytest.mark.parametrize("scale", [0.1, 1, 3, 10, 30])
 def test_kernel_equals_definition(random_inputs, states, symbols, scale):
