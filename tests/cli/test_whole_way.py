@@ -157,7 +157,7 @@ def test_other_data_and_missing_checkpoints_are_refused(place, tmp_path):
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     (fresh / "settings.yaml").write_bytes((place / "run" / "settings.yaml").read_bytes())
-    for which, message in (("best", "not been validated"), ("last", "no checkpoint")):
+    for which, message in (("best", "not been validated"), ("last", "last needs 1 checkpoints; there are 0")):
         with pytest.raises(CheckpointError, match=message):
             open_run(fresh, which)
 
