@@ -12,7 +12,7 @@ OFFSETS = {"gpt2": (-1, 0), "roberta": (-1, 1), "llama": (-1, 0)}
 
 @pytest.fixture
 def hf(transformers):
-    from structattn.models import huggingface
+    from structattn import huggingface
 
     huggingface.register_attention()
     return huggingface

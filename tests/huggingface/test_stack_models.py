@@ -21,7 +21,7 @@ STACKS = {
 
 @pytest.fixture
 def hf(transformers):
-    from structattn.models import huggingface
+    from structattn import huggingface
 
     return huggingface
 

@@ -28,9 +28,7 @@ class Explanation:
         layer: the index of the block, from 0, set by the model.
     """
 
-    mechanism: Literal[
-        "gaussian", "hard", "softmax", "superposition", "nondeterministic", "stack_pointer", "stratified"
-    ]
+    mechanism: str
     weights: Float[Tensor, "batch heads time source"]
     first_source: Literal[0, 1] = 0
     details: dict[str, Tensor] = field(default_factory=dict)

@@ -1,16 +1,13 @@
 """Recurrent models from their settings."""
 
-from typing import assert_never
-
 from torch import nn
 
+from structattn.building.builders import build_recurrent_stack
 from structattn.building.words import Words, spelled_embedding
 from structattn.models import Embedding, SpelledEmbedding
 from structattn.models.recurrent import OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
-from structattn.operators import RecurrentStack
 from structattn.settings.embeddings import TableEmbedding
-from structattn.settings.mechanisms import Nondeterministic, Stratified, Superposition
-from structattn.settings.recurrent import ElmanSettings, LstmSettings, RecurrentStackSettings
+from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.support.special_tokens import CLASS_OFFSET
 
 
@@ -27,7 +24,7 @@ def build_recurrent(settings: LstmSettings | ElmanSettings, words: Words) -> Rec
             words.size - 3 if size is None else size,
             settings.hidden_size,
             "lstm" if isinstance(settings, LstmSettings) else settings.activation,
-            None if settings.stack is None else _stack(settings.stack),
+            None if settings.stack is None else build_recurrent_stack(settings.stack),
         ),
         nn.Linear(settings.hidden_size, words.size - CLASS_OFFSET),
     )
@@ -40,21 +37,3 @@ def _embedding(settings: LstmSettings | ElmanSettings, size: int, words: Words) 
     if isinstance(kind, TableEmbedding):
         return Embedding(words.size, size)
     return spelled_embedding(kind, words, size, "model.embedding")
-
-
-def _stack(stack: RecurrentStackSettings) -> RecurrentStack:
-    match stack:
-        case Superposition():
-            return RecurrentStack("superposition", stack.stack_embedding_size, pushed=stack.pushed_activation)
-        case Stratified():
-            return RecurrentStack("stratified", stack.stack_embedding_size, pushed=stack.pushed_activation)
-        case Nondeterministic():
-            return RecurrentStack(
-                "nondeterministic",
-                stack.stack_embedding_size,
-                stack.num_states,
-                stack.stack_alphabet_size,
-                stack.pushed_activation,
-                stack.window,
-            )
-    assert_never(stack)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from structattn.attention import CrossTwoStreamAttention, TwoStreamAttention
-from structattn.building.layers import build_embedding, build_output, dropout_rate, score_positions
+from structattn.building.common import dropout_rate, score_positions
+from structattn.building.layers import build_embedding, build_output
 from structattn.models import (
     Block,
     EachStream,

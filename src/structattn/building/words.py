@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from structattn.building.layers import added_positions, build_embedding, dropout_rate
+from structattn.building.common import added_positions, dropout_rate
+from structattn.building.layers import build_embedding
 from structattn.models import (
     BidirectionalComposition,
     Composition,

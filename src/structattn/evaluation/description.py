@@ -7,15 +7,8 @@ from typing import Any, assert_never
 from structattn.data.folders import PreparedFolder
 from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.settings.layers import AddedStack, Cross, Layer
-from structattn.settings.mechanisms import (
-    Gaussian,
-    Nondeterministic,
-    Nothing,
-    StackPointer,
-    Stratified,
-    Superposition,
-)
+from structattn.settings.layers import Layer
+from structattn.settings.mechanisms import describe_mechanism
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
@@ -43,7 +36,7 @@ def describe_model(settings: ModelSettings) -> str:
 
 def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
     name = "LSTM" if isinstance(settings, LstmSettings) else f"{settings.activation} RNN"
-    stack = "" if settings.stack is None else f": {_mechanism_in_words(settings.stack)}"
+    stack = "" if settings.stack is None else f": {describe_mechanism(settings.stack)}"
     return f"{_embedding_in_words(settings.embedding)}{name} {settings.hidden_size}{stack}"
 
 
@@ -53,7 +46,7 @@ def _sides_in_words(settings: EncoderDecoderSettings) -> str:
         for side in (settings.encoder, settings.decoder)
     )
     cross = settings.decoder.cross_attention
-    across = "" if cross is None else f"; across {_in_runs(_mechanism_in_words(each) for each in cross)}"
+    across = "" if cross is None else f"; across {_in_runs(describe_mechanism(each) for each in cross)}"
     spelling = "" if settings.decoder.spelling is None else "; <unk> spelt"
     return f"encoder {encoder}; decoder {decoder}{across}{spelling}"
 
@@ -78,25 +71,8 @@ def _in_runs(words: Iterable[str]) -> str:
 
 
 def _layer_in_words(layer: Layer) -> str:
-    added = "" if layer.stack is None else f" + {_mechanism_in_words(layer.stack)}"
-    return _mechanism_in_words(layer) + added + ("" if layer.feedforward else " without feed-forward")
-
-
-def _mechanism_in_words(mechanism: Layer | Cross | AddedStack | Stratified) -> str:
-    match mechanism:
-        case Superposition() | Stratified():
-            return f"{mechanism.attention} {mechanism.stack_embedding_size}"
-        case Nondeterministic():
-            sizes = mechanism.num_states, mechanism.stack_alphabet_size, mechanism.stack_embedding_size
-            return f"nondeterministic {'-'.join(map(str, sizes))}"
-        case StackPointer():
-            return "stack pointer"
-        case Nothing():
-            return "no attention"
-    name = mechanism.attention if mechanism.num_heads is None else f"{mechanism.attention}-{mechanism.num_heads}"
-    if isinstance(mechanism, Gaussian) and mechanism.offsets is not None:
-        return f"{name} ({', '.join(f'{offset:g}' for offset in mechanism.offsets)})"
-    return name
+    added = "" if layer.stack is None else f" + {describe_mechanism(layer.stack)}"
+    return describe_mechanism(layer) + added + ("" if layer.feedforward else " without feed-forward")
 
 
 def describe_data(prepared: PreparedFolder) -> dict[str, Any]:

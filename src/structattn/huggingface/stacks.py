@@ -4,14 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, TypeAdapter
 
-from structattn.attention import (
-    AttentionLayer,
-    NondeterministicStackAttention,
-    StackPointerAttention,
-    SuperpositionStackAttention,
-)
 from structattn.settings.base import Settings, discriminated_by
-from structattn.settings.layers import NondeterministicLayer, SuperpositionLayer
+from structattn.settings.mechanisms import Nondeterministic, StackPointer, Superposition
 
 
 class StackPlacement(Settings):
@@ -25,22 +19,19 @@ class StackPlacement(Settings):
     )
 
 
-class PointerStack(StackPlacement):
+class PointerStack(StackPlacement, StackPointer):
     """Stack pointer attention, with the hidden states as values (Li et al. 2024, section 3)."""
 
     attention: Literal["stack_pointer"] = "stack_pointer"
-    bottom: Literal["bos", "first_token"] = Field(
-        default="bos", description="the empty stack: a learned vector, or, as in the paper's code, the first position"
-    )
 
 
-class SuperpositionStack(StackPlacement, SuperpositionLayer):
+class SuperpositionStack(StackPlacement, Superposition):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"] = "superposition"
 
 
-class NondeterministicStack(StackPlacement, NondeterministicLayer):
+class NondeterministicStack(StackPlacement, Nondeterministic):
     """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["nondeterministic"] = "nondeterministic"
@@ -81,19 +72,3 @@ def stack_layers(stack: Stack, count: int) -> set[int]:
     if len(chosen) < len(stack.layers):
         raise ValueError(f"stack.layers={stack.layers} names a layer twice")
     return chosen
-
-
-def build_stack(stack: Stack, d_model: int) -> AttentionLayer:
-    """The attention layer that ``stack`` describes, for hidden states of size ``d_model``."""
-    if isinstance(stack, SuperpositionStack):
-        return SuperpositionStackAttention(d_model, stack.stack_embedding_size, stack.pushed_activation)
-    if isinstance(stack, NondeterministicStack):
-        return NondeterministicStackAttention(
-            d_model,
-            stack.num_states,
-            stack.stack_alphabet_size,
-            stack.stack_embedding_size,
-            stack.pushed_activation,
-            stack.window,
-        )
-    return StackPointerAttention(d_model, stack.bottom)

@@ -6,10 +6,11 @@ from torch import Tensor, nn
 from transformers import initialization
 
 from structattn.attention import AttentionLayer
+from structattn.building.builders import build_stack
 from structattn.huggingface.cache import StackCacheLayer
 from structattn.huggingface.history import begin, read_on, read_whole
 from structattn.huggingface.padding import Padding
-from structattn.huggingface.stacks import Stack, build_stack
+from structattn.huggingface.stacks import Stack
 
 
 class StackSublayer(nn.Module):
@@ -24,7 +25,7 @@ class StackSublayer(nn.Module):
 
     def __init__(self, stack: Stack, d_model: int) -> None:
         super().__init__()
-        self.attention = build_stack(stack, d_model)
+        self.attention = build_stack(d_model, stack)
         self.gate = nn.Parameter(torch.zeros(1)) if stack.gate else None
 
     def forward(

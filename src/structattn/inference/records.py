@@ -11,16 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention.explanation import Explanation
+from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.files import write_atomically
 
 FORMAT_VERSION = 1
 BOTTOM = "(bottom)"
-ACTION_NAMES = {
-    "superposition": ("push", "no-op", "pop"),
-    "nondeterministic": ("push", "replace", "pop"),
-    "stack_pointer": ("push", "no-op", "pop"),
-    "stratified": ("push", "pop"),
-}
+ACTION_NAMES = {name: entry.actions for name, entry in MECHANISMS.items() if entry.actions}
 _DECIMALS = 6  # of a weight
 
 Side = Literal["encoder", "decoder"]

@@ -1,6 +1,9 @@
-"""What can attend: within a sequence, across to another one, or as a stack that is added to a layer."""
+"""Attention mechanisms and stacks: their settings, and one entry for each with its short form and its labels."""
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -118,3 +121,83 @@ class Nothing(Settings):
     """No such sublayer, nor its residual connection and norm."""
 
     attention: Literal["none"]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the short form, tables, records and figures need to know of a mechanism.
+
+    The builder of its layer is in ``building/builders.py``, under the same settings class.
+
+    Args:
+        settings: the settings class.
+        sizes: fields given by the numbers of the short form, in this order; descriptions show them.
+        optional_size: field that one further number of the short form sets.
+        label: name in descriptions of models; the name in the settings where it is empty.
+        actions: names of the actions in the records of ``explain``; empty for mechanisms without actions.
+        caption: text of the figure that shows such a record.
+    """
+
+    settings: type[Settings]
+    sizes: tuple[str, ...] = ()
+    optional_size: str | None = None
+    label: str = ""
+    actions: tuple[str, ...] = ()
+    caption: str = ""
+
+    @property
+    def name(self) -> str:
+        """The value of ``attention`` in the settings."""
+        return str(get_args(self.settings.model_fields["attention"].annotation)[0])
+
+
+_ENTRIES = (
+    Mechanism(Softmax, optional_size="num_heads"),
+    Mechanism(Hard, optional_size="num_heads"),
+    Mechanism(Gaussian, optional_size="num_heads"),
+    Mechanism(
+        Superposition,
+        sizes=("stack_embedding_size",),
+        actions=("push", "no-op", "pop"),
+        caption="Superposition stack: above, the probability of each action at every position; below, the weights "
+        "with which each position's reading mixes the vectors pushed at other positions.",
+    ),
+    Mechanism(
+        Nondeterministic,
+        sizes=("num_states", "stack_alphabet_size", "stack_embedding_size"),
+        optional_size="window",
+        actions=("push", "replace", "pop"),
+        caption="Nondeterministic stack: above, the posterior probability of each action at every position, dots for "
+        "the most probable run; below, the weights with which each position's reading mixes the vectors pushed at "
+        "other positions.",
+    ),
+    Mechanism(
+        Stratified,
+        sizes=("stack_embedding_size",),
+        actions=("push", "pop"),
+        caption="Stratified stack: above, the strength of each push and pop; below, how much of each position's "
+        "vector is within one unit from the top.",
+    ),
+    Mechanism(
+        StackPointer,
+        label="stack pointer",
+        actions=("push", "no-op", "pop"),
+        caption="Stack pointer: above, the probability of each action at every position; below, the probability that "
+        "each position is on top of the stack.",
+    ),
+    Mechanism(Nothing, label="no attention"),
+)
+MECHANISMS: Mapping[str, Mechanism] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+
+
+def describe_mechanism(settings: Settings) -> str:
+    """Return a mechanism in a few words: ``nondeterministic 2-3-5``, ``softmax-8``, ``gaussian (-1, 1)``."""
+    entry = next(entry for entry in MECHANISMS.values() if isinstance(settings, entry.settings))
+    text = entry.label or entry.name
+    if entry.sizes:
+        text += " " + "-".join(str(getattr(settings, field)) for field in entry.sizes)
+    if isinstance(settings, WithHeads) and settings.num_heads is not None:
+        text += f"-{settings.num_heads}"
+    if isinstance(settings, Gaussian) and settings.offsets is not None:
+        text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
+    return text

@@ -5,27 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-# The sizes that may follow each name after hyphens, by letter.
-_SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
-    {
-        "softmax": ((), ("h",)),
-        "hard": ((), ("h",)),
-        "gaussian": ((), ("h",)),
-        "superposition": (("m",),),
-        "stratified": (("m",),),
-        "nondeterministic": (("Q", "S", "m"), ("Q", "S", "m", "window")),
-        "stack_pointer": ((),),
-        "none": ((),),
-    }
-)
-_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "h": "num_heads",
-        "m": "stack_embedding_size",
-        "Q": "num_states",
-        "S": "stack_alphabet_size",
-        "window": "window",
-    }
+from structattn.settings.mechanisms import MECHANISMS, Mechanism
+
+_LETTERS: Mapping[str, str] = MappingProxyType(
+    {"num_heads": "h", "stack_embedding_size": "m", "num_states": "Q", "stack_alphabet_size": "S"}
 )
 _NUMBER = "[0-9]+"
 
@@ -73,11 +56,17 @@ def _layers_of_part(part: str, text: str) -> list[dict[str, Any]]:
 
 def _mechanism(part: str, text: str) -> dict[str, Any]:
     name, *sizes = part.split("-")
-    choices = _SIZES.get(name)
-    if choices is None:
-        raise ValueError(f"{part!r} in {text!r} is neither a number of softmax layers nor one of {sorted(_SIZES)}")
-    letters = next((choice for choice in choices if len(choice) == len(sizes)), None)
-    if letters is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
-        forms = " or ".join("-".join([name, *choice]) for choice in choices)
+    entry = MECHANISMS.get(name)
+    if entry is None:
+        raise ValueError(f"{part!r} in {text!r} is neither a number of softmax layers nor one of {sorted(MECHANISMS)}")
+    choices = _sizes(entry)
+    fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
+    if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
+        forms = " or ".join("-".join([name, *(_LETTERS.get(each, each) for each in choice)]) for choice in choices)
         raise ValueError(f"{part!r} in {text!r} should read {forms}, with numbers")
-    return {"attention": name, **{_FIELDS[letter]: int(size) for letter, size in zip(letters, sizes, strict=True)}}
+    return {"attention": name, **{field: int(size) for field, size in zip(fields, sizes, strict=True)}}
+
+
+def _sizes(entry: Mechanism) -> list[tuple[str, ...]]:
+    longer = [] if entry.optional_size is None else [(*entry.sizes, entry.optional_size)]
+    return [entry.sizes, *longer]

@@ -12,20 +12,9 @@ from structattn.reporting.labels import visible
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
+from structattn.settings.mechanisms import MECHANISMS
 
 Record = Mapping[str, Any]
-
-_MEANING = {
-    "superposition": "Superposition stack: above, the probability of each action at every position; below, the weights "
-    "with which each position's reading mixes the vectors pushed at other positions.",
-    "nondeterministic": "Nondeterministic stack: above, the posterior probability of each action at every position, "
-    "dots for the most probable run; below, the weights with which each position's reading mixes the vectors pushed "
-    "at other positions.",
-    "stratified": "Stratified stack: above, the strength of each push and pop; below, how much of each position's "
-    "vector is within one unit from the top.",
-    "stack_pointer": "Stack pointer: above, the probability of each action at every position; below, the probability "
-    "that each position is on top of the stack.",
-}
 
 _WITHIN_PAIRS = {
     "encoder": "within the source",
@@ -33,6 +22,11 @@ _WITHIN_PAIRS = {
     "cross": "from the target (teacher forcing) to the source",
 }
 _AXES = "Horizontal: query position; vertical: key position."
+
+
+def _caption(mechanism: str) -> str:
+    entry = MECHANISMS.get(mechanism)
+    return entry.caption if entry is not None and entry.caption else mechanism
 
 
 def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
@@ -47,7 +41,7 @@ def _examples(run: Run) -> dict[tuple[str, ...], list[Record]]:
 def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
     layer, side = int(record["layer"]), record.get("side", "")
     place = f"{side} layer {layer + 1}".lstrip()
-    caption = f"{run.name}, {place}. {_MEANING.get(record['mechanism'], record['mechanism'])}"
+    caption = f"{run.name}, {place}. {_caption(record['mechanism'])}"
     name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.get("sublayer") == "stack" else ""))
     return figure_element(stack_plot(record, name, caption), folder)
 
