@@ -269,7 +269,7 @@ def test_survives_compilation_and_low_precision():
         (lambda w, c: receptive_field([w[:, :, :, :3]]), "weights has shape"),
         (lambda w, c: receptive_field([w], union="or"), "union='or'; expected one of"),
         (lambda w, c: receptive_field([w], lengths=torch.tensor([5, 4])), "lengths range from 4 to 5"),
-        (lambda w, c: decoder_receptive_fields([(None, None)], w[:, 0]), "layers hold no attention"),
+        (lambda w, c: decoder_receptive_fields([(None, None)], w[:, 0]), "layers contain no attention"),
         (lambda w, c: decoder_receptive_fields([(w, None)], w[:, 0, :3]), "encoder_field has shape"),
         (lambda w, c: receptive_field_size(w), "field has shape"),
         (lambda w, c: receptive_field_size(w[:, 0], form="sum"), "form='sum'"),

@@ -174,7 +174,7 @@ def test_survives_compilation(random_network, implementation, name):
     ("change", "message"),
     [
         ({0: (2, 3)}, "inputs has shape"),
-        ({0: (2, 3, 9)}, "inputs give 9 gates; expected 4 for each of 2 units"),
+        ({0: (2, 3, 9)}, "inputs has 9 gates; expected 4 for each of 2 hidden units"),
         ({1: (8, 4)}, "recurrent has shape"),
         ({2: (5, 2)}, "heads has shape"),
         ({3: (5,)}, "bias has shape"),

@@ -54,7 +54,7 @@ def checked_two_lengths(
         if queries != keys:
             raise ValueError(
                 f"lengths without memory_lengths apply to queries and keys, but there are {queries} queries and {keys} "
-                "keys; pass memory_lengths too"
+                "keys; give memory_lengths too"
             )
         memory_lengths = lengths
     return checked_lengths(lengths, batch, queries, device), checked_lengths(memory_lengths, batch, keys, device)

@@ -78,7 +78,7 @@ def gaussian_attention(
 
     Raises:
         ValueError: shapes, dtypes, lengths or numbers do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     heads = Gaussians(tuple(offsets), ratio, floor, sigma, kernel, window, causal, normalize)
     require_shape(

@@ -40,7 +40,7 @@ _NAME = "nondeterministic_stack"
 
 
 class BestRun(NamedTuple):
-    """The heaviest run of each sequence; zeros past its length, and where no run exists."""
+    """The run of highest weight of each sequence; zeros past its length, and where no run exists."""
 
     actions: Int[Tensor, "batch time"]
     states: Int[Tensor, "batch time"]
@@ -59,7 +59,7 @@ def nondeterministic_stack(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol vector"]:
-    """The expected top vector of a weighted pushdown automaton, for each state and top symbol.
+    """Expected top vector of a weighted pushdown automaton, for each state and top symbol.
 
     reading_t[r, y] = Σ over runs that end at t in state r with y on top of ψ(run) · top vector / Σ over all runs of
     ψ(run),
@@ -73,16 +73,15 @@ def nondeterministic_stack(
             r, y.
         replace: log-weights of ``q, x -> r, y``: the top symbol changes, its vector stays.
         pop: log-weights of ``q, x -> r``: the top is removed; what lay below is the new top.
-        values: the vector that a push puts down at each step.
+        values: the vector pushed at each step.
         bottom: the vector of the bottom item.
-        lengths: how many steps of each sequence count; all where None.
-        window: D, where pops may reach back only so far: a pop at step t removes nothing that was pushed before step
-            t - D. An item that has been on the stack for longer can still be replaced and pushed on, like the bottom.
-            None: no limit, as in the paper.
+        lengths: number of steps of each sequence; all T where None.
+        window: D; a pop at step t cannot remove an item pushed before step t - D. Older items can still be replaced and
+            pushed on, like the bottom. None: no limit, as in the paper.
         implementation: "auto", "reference" (the published recurrences), "cpu" (the compiled kernel) or "gpu" (the
             Triton kernel).
 
-    Any real logit is allowed; -inf forbids a transition. A step at which nothing is allowed gives zeros from there on.
+    Any real logit is allowed; -inf forbids a transition. After a step at which nothing is allowed, readings are zero.
     NaN or +inf in a step's logits gives NaN from that step on, in its own sequence. float16 and bfloat16 are computed
     in float32; the kernel's tables are float64 in any case.
 
@@ -91,12 +90,12 @@ def nondeterministic_stack(
 
     Raises:
         ValueError: shapes, dtypes or lengths do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
 
     Cost:
         n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; with a window D, no
-        more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. Exact: where doubles do not reach, a
-        sequence is computed again with an unlimited exponent, much slower (DERIVATION.md, "Range"). On a GPU, S times
+        more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. Exact: a sequence beyond the range of
+        doubles is recomputed with an unlimited exponent, much more slowly (DERIVATION.md, "Range"). On a GPU, S times
         the multiply-adds and n² · (Q²S² + 2Q²S) numbers, whatever the window (DERIVATION.md, "On a GPU").
     """
     return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
@@ -111,7 +110,7 @@ def nondeterministic_stack_weights(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time state symbol source"]:
-    """The reading as attention over positions: reading_t[r, y] = Σ_j weights_t[r, y, j] · v_j.
+    """Return the readings as attention weights: reading_t[r, y] = Σ_j weights_t[r, y, j] · v_j.
 
     Column 0 belongs to the bottom vector, column j to the vector pushed at step j (counted from 1). For each t the
     weights sum to 1 over r, y and j. Arguments, rules and errors as in `nondeterministic_stack`.
@@ -130,7 +129,7 @@ def nondeterministic_stack_log_weight(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time"]:
-    """The logarithm of the total weight of all runs of the steps up to and including each one.
+    """Return the log of the total weight of all runs up to and including each step.
 
     -inf from the first step at which nothing is allowed; zeros past the length. Its gradient at the last step is the
     posterior of each transition (`nondeterministic_stack_posteriors`). Arguments and errors as in
@@ -149,9 +148,9 @@ def nondeterministic_stack_posteriors(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> tuple[Push, Push, Pop]:
-    """The probability of each transition at each step among the whole runs of a sequence, weighted by ψ.
+    """Return the posterior probability of each transition at each step, over complete runs weighted by ψ.
 
-    Shaped like the logits. At each step they sum to 1 over all transitions; all are zero where no whole run exists. Not
+    Shaped like the logits. At each step they sum to 1 over all transitions; all are zero if no complete run exists. Not
     differentiable. Arguments and errors as in `nondeterministic_stack`.
     """
     logits = [x.detach().requires_grad_() for x in (push, replace, pop)]
@@ -179,10 +178,10 @@ def nondeterministic_stack_best_run(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> BestRun:
-    """The heaviest single run of each sequence (the recurrences with max for sum).
+    """Return the run of highest weight of each sequence (the recurrences with max in place of the sum).
 
-    ``states`` and ``symbols`` are those after each step; ``actions`` are numbered by `StackAction`. Among equally heavy
-    runs the kernel takes push before replace before pop, then the lowest index. Not differentiable.
+    ``states`` and ``symbols`` are those after each step; ``actions`` are numbered by `StackAction`. Among runs of
+    equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
 
     Returns:
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no

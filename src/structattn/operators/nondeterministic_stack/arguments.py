@@ -1,4 +1,4 @@
-"""The arguments of the nondeterministic stack, checked and brought to one dtype."""
+"""Arguments of the nondeterministic stack, checked and converted to one dtype."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Arguments(NamedTuple):
-    """Contiguous tensors of float32 or float64; without values the weights over positions are meant."""
+    """Contiguous tensors of float32 or float64; without values, the weights over positions are computed."""
 
     push: Tensor  # (B, T, Q, S, Q, S)
     replace: Tensor  # (B, T, Q, S, Q, S)
@@ -34,7 +34,7 @@ def checked_arguments(
     """Check shapes, dtypes, lengths and window; half precisions become float32.
 
     Raises:
-        ValueError: something does not fit; the message names it.
+        ValueError: shapes, dtypes, lengths or the window do not fit.
     """
     given = {"push": push, "replace": replace, "pop": pop}
     if values is not None and bottom is not None:
@@ -53,7 +53,7 @@ def checked_arguments(
 
 
 def checked_window(window: int | None) -> int | None:
-    """The window itself.
+    """Return the window.
 
     Raises:
         ValueError: it is less than 1.

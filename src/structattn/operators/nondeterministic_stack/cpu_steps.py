@@ -1,12 +1,12 @@
-"""The nondeterministic stack step by step in the compiled kernel.
+"""The nondeterministic stack step by step, by the compiled CPU kernel.
 
-All steps of a sequence share one record, which each of them lengthens by a column. A state is a record and a number of
-steps. Where a state is not the newest of its record, because it has been stepped before, its part of the record is
-copied first.
+All steps of a sequence share one record, to which each step appends a column. A state is a record and a number of
+steps. If a state is not the newest of its record, because it has been stepped before, its part of the record is copied
+first.
 
-Gradients flow through a stand-in for the record: a tensor without memory of its own that has the shape of the record's
-adjoint. What autograd hands back for it is the adjoint, which each step back changes in place. It has one owner at a
-time: autograd adds up the adjoints of several futures, and keeps none.
+Gradients flow through a placeholder for the record: an expanded tensor with the shape of the record's adjoint. Its
+gradient in autograd is the adjoint, which the backward pass of each step updates in place. That is safe, because
+autograd sums the adjoints of several successors and keeps none of them.
 """
 
 import functools
@@ -35,8 +35,8 @@ def _kernel(name: str, dtype: torch.dtype | None = None) -> Callable[..., Any]:
 class Records:
     """The records of a batch, with room for ``capacity`` steps.
 
-    ``newest`` holds one number, that of the steps so far, but for while a step is being added: whoever takes it out
-    may write the next column.
+    ``newest`` contains one number, that of the steps so far, except while a step is being added: the caller that
+    removes it may write the next column.
     """
 
     __slots__ = ("adjoint_size", "mirror_size", "mirrors", "newest", "numbers", "shape")
@@ -49,29 +49,29 @@ class Records:
         self.newest: set[int] = set()
 
     def may_write_after(self, steps: int) -> bool:
-        """Whether the caller, and nobody else, may write the column after so many steps."""
+        """Whether the caller, exclusively, may write the column after this number of steps."""
         try:
             self.newest.remove(steps)  # at once, so that only one of several threads can have it
         except KeyError:
             return False
         return True
 
-    def stand_in(self) -> Tensor:
-        """For the adjoint of these records, in autograd's eyes."""
+    def placeholder(self) -> Tensor:
+        """Return a placeholder for the adjoint of these records in the autograd graph."""
         return self.numbers.new_zeros(1, 1).expand(self.shape[0], self.adjoint_size)
 
     def empty_adjoint(self) -> Tensor:
-        """Nothing asked of these records yet."""
+        """Return an adjoint of zeros."""
         return self.numbers.new_zeros(self.shape[0], self.adjoint_size)
 
     def mirror(self) -> Tensor:
-        """Room for the transposed tables that the way back needs; the kernel fills it as far as it needs it."""
+        """Return memory for the transposed tables of the backward pass, which the kernel fills as needed."""
         if self.mirrors is None:
             self.mirrors = self.numbers.new_zeros(self.shape[0], self.mirror_size)
         return self.mirrors
 
     def copied(self, steps: int, chosen: Tensor, capacity: int) -> "Records":
-        """The first steps of some members of the batch."""
+        """Copy the first steps of some members of the batch."""
         copy = Records(len(chosen), capacity, *self.shape[2:])
         addresses = self.numbers.data_ptr(), self.shape[1], copy.numbers.data_ptr(), capacity, chosen.data_ptr()
         _kernel("copy")(*addresses, steps, len(chosen), *self.shape[2:])
@@ -80,14 +80,14 @@ class Records:
 
 
 class _Start(torch.autograd.Function):
-    """Records of no steps, from the bottom vector."""
+    """Initialise records from the bottom vector."""
 
     @staticmethod
     def forward(ctx: Any, bottom: Tensor, records: Records) -> Tensor:
         ctx.records, ctx.dtype = records, bottom.dtype
         _kernel("start", bottom.dtype)(records.numbers.data_ptr(), bottom.data_ptr(), *records.shape)
         records.newest.add(0)
-        return records.stand_in()
+        return records.placeholder()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -98,12 +98,12 @@ class _Start(torch.autograd.Function):
 
 
 class _Copy(torch.autograd.Function):
-    """The first steps of records as records of their own."""
+    """Copy the first steps of records."""
 
     @staticmethod
-    def forward(ctx: Any, stand_in: Tensor, records: Records, copy: Records, steps: int, chosen: Tensor) -> Tensor:
+    def forward(ctx: Any, placeholder: Tensor, records: Records, copy: Records, steps: int, chosen: Tensor) -> Tensor:
         ctx.records, ctx.copy, ctx.steps, ctx.chosen = records, copy, steps, chosen
-        return copy.stand_in()
+        return copy.placeholder()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -116,7 +116,7 @@ class _Copy(torch.autograd.Function):
 
 
 def _in_rows(x: Tensor) -> Tensor:
-    """Logits (B, Q, S, ...) such that each configuration's lie side by side, and configurations at equal distances."""
+    """Return logits (B, Q, S, ...) whose axes after S are contiguous, with one stride for Q and S, copied if needed."""
     inner = 1
     for size, stride in zip(x.shape[:2:-1], x.stride()[:2:-1], strict=True):
         if stride != inner and size > 1:
@@ -125,32 +125,32 @@ def _in_rows(x: Tensor) -> Tensor:
     return x if x.stride(1) == x.shape[2] * x.stride(2) else x.contiguous()
 
 
-def _places(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
-    """Of each, its address and how far apart members of the batch and configurations are."""
+def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:
+    """Return the address, batch stride and configuration stride of each tensor."""
     return tuple(number for x in (push, replace, pop) for number in (x.data_ptr(), x.stride(0), x.stride(2)))
 
 
 def _reading(records: Records, step: int, value: Tensor, logits: tuple[Tensor, ...]) -> Tensor:
     batch, _, states, symbols, vector, _ = records.shape
     reading = torch.empty(batch, states, symbols, vector, dtype=value.dtype)
-    places = *_places(*logits), value.data_ptr(), reading.data_ptr()
+    arguments = *_addresses_and_strides(*logits), value.data_ptr(), reading.data_ptr()
     kernel = _kernel("step", value.dtype)
-    kernel(records.numbers.data_ptr(), *places, step, *records.shape, torch.get_num_threads())
+    kernel(records.numbers.data_ptr(), *arguments, step, *records.shape, torch.get_num_threads())
     records.newest.add(step)
     return reading
 
 
 class _Step(torch.autograd.Function):
-    """The reading of one step, and the records after it."""
+    """Take one step; return its reading and the placeholder of the records."""
 
     @staticmethod
     def forward(
-        ctx: Any, records: Records, step: int, stand_in: Tensor, value: Tensor, *logits: Tensor
+        ctx: Any, records: Records, step: int, placeholder: Tensor, value: Tensor, *logits: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.records, ctx.step, ctx.dtype = records, step, value.dtype
         ctx.shapes = [x.shape for x in logits]
         ctx.set_materialize_grads(False)
-        return _reading(records, step, value, logits), stand_in
+        return _reading(records, step, value, logits), placeholder
 
     @staticmethod
     def backward(ctx: Any, reading_: Tensor | None, adjoint: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -161,7 +161,7 @@ class _Step(torch.autograd.Function):
         value_ = torch.empty(records.shape[0], records.shape[4], dtype=dtype)
         _kernel("step_backward", dtype)(
             *(records.numbers.data_ptr(), adjoint.data_ptr(), records.mirror().data_ptr()),
-            *(0 if reading_ is None else reading_.data_ptr(), *_places(*logits_), value_.data_ptr()),
+            *(0 if reading_ is None else reading_.data_ptr(), *_addresses_and_strides(*logits_), value_.data_ptr()),
             *(ctx.step, *records.shape, torch.get_num_threads()),
         )
         gradients = adjoint, value_, *logits_
@@ -171,7 +171,7 @@ class _Step(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """Gradients that can't be differentiated again."""
+    """Identity that refuses double backward."""
 
     @staticmethod
     def forward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
@@ -181,15 +181,15 @@ class _Once(torch.autograd.Function):
 
 
 class KernelState(NondeterministicStackState):
-    """The first ``steps`` steps of ``records``; ``stand_in`` carries their gradients."""
+    """The first ``steps`` steps of ``records``; ``placeholder`` carries their gradients."""
 
-    def __init__(self, reading: Tensor, records: Records, steps: int, stand_in: Tensor) -> None:
+    def __init__(self, reading: Tensor, records: Records, steps: int, placeholder: Tensor) -> None:
         super().__init__(reading)
-        self._records, self._steps, self._stand_in = records, steps, stand_in
+        self._records, self._steps, self._placeholder = records, steps, placeholder
 
     @staticmethod
     def initial(bottom: Tensor, batch: int, states: int, symbols: int, window: int | None) -> "KernelState":
-        """No steps yet."""
+        """Return the state before the first step."""
         bottom = bottom.contiguous()
         records = Records(batch, _FIRST_ROOM, states, symbols, len(bottom), kernel_window(window))
         others = states * symbols - 1
@@ -197,33 +197,33 @@ class KernelState(NondeterministicStackState):
         return KernelState(reading, records, 0, _Start.apply(bottom, records))  # type: ignore[no-untyped-call]
 
     def select(self, indices: Tensor) -> "KernelState":
-        """Some members of the batch, copied."""
-        records, stand_in = self._copied(indices, self._records.shape[1])
-        return KernelState(self.reading.index_select(0, indices), records, self._steps, stand_in)
+        """Copy some members of the batch."""
+        records, placeholder = self._copied(indices, self._records.shape[1])
+        return KernelState(self.reading.index_select(0, indices), records, self._steps, placeholder)
 
     def detach(self) -> "KernelState":
-        """The same records, without a way back."""
-        return KernelState(self.reading.detach(), self._records, self._steps, self._stand_in.detach())
+        """Return the same records without gradient history."""
+        return KernelState(self.reading.detach(), self._records, self._steps, self._placeholder.detach())
 
     def after(self, logits: tuple[Tensor, ...], value: Tensor) -> "KernelState":
-        """One more step, in a new column of the records or of a copy of them."""
+        """Take one step, in a new column of the records or of a copy of them."""
         logits, value = tuple(_in_rows(x) for x in logits), value.contiguous()
-        records, stand_in = self._records_to_write()
+        records, placeholder = self._records_to_write()
         step = self._steps + 1
         if torch.is_grad_enabled():
-            reading, stand_in = _Step.apply(records, step, stand_in, value, *logits)  # type: ignore[no-untyped-call]
+            reading, placeholder = _Step.apply(records, step, placeholder, value, *logits)  # type: ignore[no-untyped-call]
         else:
             reading = _reading(records, step, value, logits)
-        return KernelState(reading, records, step, stand_in)
+        return KernelState(reading, records, step, placeholder)
 
     def _records_to_write(self) -> tuple[Records, Tensor]:
         batch, room, *_ = self._records.shape
         if self._steps < room and self._records.may_write_after(self._steps):
-            return self._records, self._stand_in
-        records, stand_in = self._copied(torch.arange(batch), max(room, 2 * self._steps))
+            return self._records, self._placeholder
+        records, placeholder = self._copied(torch.arange(batch), max(room, 2 * self._steps))
         records.may_write_after(self._steps)
-        return records, stand_in
+        return records, placeholder
 
     def _copied(self, chosen: Tensor, capacity: int) -> tuple[Records, Tensor]:
         copy = self._records.copied(self._steps, chosen, capacity)
-        return copy, _Copy.apply(self._stand_in, self._records, copy, self._steps, chosen)  # type: ignore[no-untyped-call]
+        return copy, _Copy.apply(self._placeholder, self._records, copy, self._steps, chosen)  # type: ignore[no-untyped-call]

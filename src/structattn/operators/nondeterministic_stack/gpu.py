@@ -19,7 +19,7 @@ Readings = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _sizes(push: Tensor, columns: int) -> tuple[int, int]:
-    """Doubles that the tables of one sequence take, and the adjoints besides; see gpu_kernel.py."""
+    """Return the number of doubles of one sequence's tables and of its adjoints; see gpu_kernel.py."""
     _, time, Q, S = push.shape[:4]
     C, times = Q * S, time + 1
     tables = times * C * (2 + 2 * C + columns) + times * times * C * (2 * Q + C)
@@ -32,7 +32,7 @@ def _columns(push: Tensor, values: Tensor | None) -> int:
 
 
 def _constants(push: Tensor, columns: int) -> dict[str, int]:
-    """Lanes and tiles: 2048 numbers in a tile of three axes, less for short sequences."""
+    """Return compile-time sizes: tiles of three axes with 2048 numbers, fewer for short sequences."""
     _, time, Q, S = push.shape[:4]
     QP, CP, K = power_of_two(Q), power_of_two(Q * S), power_of_two(time, 16)
     J, MB = power_of_two(time, max(128 // QP, 1)), power_of_two(columns, 32)
@@ -40,7 +40,7 @@ def _constants(push: Tensor, columns: int) -> dict[str, int]:
 
 
 def _vectors(push: Tensor, values: Tensor | None, bottom: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What is pushed, and the bottom vector; unit vectors where the weights over positions are wanted."""
+    """Return pushed vectors and bottom vector; unit vectors if the weights over positions are computed."""
     if values is not None and bottom is not None:
         return values.contiguous(), bottom.contiguous()
     batch, time = push.shape[:2]
@@ -53,7 +53,7 @@ def _clipped_window(push: Tensor, window: int | None) -> int:
 
 
 def _unusable(logits: tuple[Tensor, ...], lengths: Tensor) -> Tensor:
-    """Sequences with NaN or +inf among their logits, (B,)."""
+    """Return which sequences have NaN or +inf among their logits, (B,)."""
     here = inside(lengths, logits[0].shape[1])
     bad = [~(x.flatten(2) < torch.inf).all(-1) & here for x in logits]
     return torch.stack(bad).any(0).any(-1)
@@ -145,8 +145,8 @@ def nondeterministic_stack_gpu(
     """Readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) are not in them.
 
     Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
-    weights over positions, and m = T + 1. Sequences that doubles may not do justice to are computed again, one by one,
-    in numbers of unlimited range: where the compiled extension is installed on the CPU, otherwise by the definition.
+    weights over positions, and m = T + 1. Sequences that may exceed the range of doubles are recomputed one
+    by one with unlimited range: on the CPU if the compiled extension is installed, otherwise by the definition.
     """
     require_addressable("nondeterministic_stack", max(_sizes(push, _columns(push, values))))
     outputs = _empty_readings(push, replace, pop, values, bottom, lengths, window)

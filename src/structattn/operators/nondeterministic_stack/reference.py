@@ -1,4 +1,4 @@
-"""The definition: the recurrences of DuSell & Chiang (2024), Appendix B, in log space, one step of time after another.
+"""The definition: the recurrences of DuSell & Chiang (2024), Appendix B, in log space, step by step.
 
 Legend: B batch, n length, Q states, S stack symbols, m the size of a vector. ``gamma[i -> t][q, x -> r, y]`` is the
     weight of going from state q with x on top at time i to state r with y on top at time t, where x stays untouched and
@@ -35,7 +35,7 @@ class StackAction(IntEnum):
 
 
 def log_sum(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Log Σ exp over ``dims``; a sum whose terms are all -inf is -inf and has gradient zero."""
+    """Return log Σ exp over ``dims``; a sum whose terms are all -inf is -inf and has gradient zero."""
     top = x.detach().amax(dims, keepdim=True)
     top = torch.where(top.isfinite(), top, torch.zeros_like(top))
     total = (x - top).exp().sum(dims, keepdim=True)
@@ -45,25 +45,25 @@ def log_sum(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def largest(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The sum of the (max, +) semiring: the largest over ``dims``; its gradient goes to one of the largest alone."""
+    """Return the maximum over ``dims``, the sum of the (max, +) semiring; one maximal element gets the gradient."""
     kept = [d for d in range(x.dim()) if d not in dims]
     return x.permute(*kept, *dims).flatten(len(kept)).max(-1).values
 
 
 def lengthened(x: Tensor, dim: int, size: int) -> Tensor:
-    """``x`` with -inf behind it, up to ``size`` along ``dim``."""
+    """Return ``x`` padded with -inf to ``size`` along ``dim``."""
     shape = list(x.shape)
     shape[dim] = size - shape[dim]
     return torch.cat([x, x.new_full(shape, -torch.inf)], dim)
 
 
 def side_by_side(columns: Sequence[Tensor], rows: int) -> Tensor:
-    """Columns of times k as (B, i, k, Q, S, Q, S, 1+m), for as many i = -3 .. as wanted; -inf from i = k on."""
+    """Stack columns of times k to (B, i, k, Q, S, Q, S, 1+m), with ``rows`` of i = -3 ..; -inf from i = k on."""
     return torch.stack([lengthened(column, 1, rows) for column in columns], 2)
 
 
 def first_columns(bottom: Tensor, states: int, symbols: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The columns of times -2 .. 0, and alpha[-3 .. 0], each (B, Q, S); ``bottom`` (B, 1+m) is a logarithm."""
+    """Return the columns of times -2 .. 0, and alpha[-3 .. 0], each (B, Q, S); ``bottom`` (B, 1+m) is a logarithm."""
     nothing = bottom.new_full((bottom.shape[0], states, symbols), -torch.inf)
     start = nothing.clone()
     start[:, 0, 0] = 0.0
@@ -74,7 +74,7 @@ def first_columns(bottom: Tensor, states: int, symbols: int) -> tuple[list[Tenso
 
 
 def reached_by_pop(sum_: Sum, past: Tensor, last: Tensor, pop: Tensor, window: int | None) -> Tensor:
-    """The third term of (24) and (26), with (25); over i = -3 .. t-2, shape (B, t+2, Q, S, Q, S, 1+m).
+    """Return the third term of (24) and (26), with (25); over i = -3 .. t-2, shape (B, t+2, Q, S, Q, S, 1+m).
 
     ``past`` holds the columns of times k = -2 .. t-2 side by side, ``last`` is that of t-1. The top of time k was left
     when time k+1 pushed on it, and a pop at t undoes that push where t - (k+1) <= ``window``. The bottom, pushed at
@@ -93,7 +93,7 @@ def reached_by_pop(sum_: Sum, past: Tensor, last: Tensor, pop: Tensor, window: i
 
 
 def next_column(sum_: Sum, last: Tensor, popped: Tensor, push: Tensor, replace: Tensor, value: Tensor) -> Tensor:
-    """(24) and (26) for one t, ``popped`` being their third term: over i = -3 .. t-1, (B, t+3, Q, S, Q, S, 1+m)."""
+    """Compute (24) and (26) at t, with third term ``popped``; over i = -3 .. t-1, (B, t+3, Q, S, Q, S, 1+m)."""
     # (b i q x s z 1 1 m) + (b 1 1 1 s z r y 1)
     replaced = sum_(last[..., None, None, :] + replace[:, None, None, None, ..., None], (4, 5))
     pushed = push[..., None] + value[:, None, None, None, None]
@@ -101,14 +101,14 @@ def next_column(sum_: Sum, last: Tensor, popped: Tensor, push: Tensor, replace: 
 
 
 def prefixes(sum_: Sum, alphas: Tensor, column: Tensor) -> Tensor:
-    """(27) and (28): alpha and eta at time t, (B, Q, S, 1+m), from alpha at times -3 .. t-1 and the column of t."""
+    """Compute (27) and (28): alpha and eta at time t, (B, Q, S, 1+m), from alpha[-3 .. t-1] and column t."""
     return sum_(alphas[..., None, None, None] + column, (1, 2, 3))
 
 
 def _all_prefixes(
     sum_: Sum, push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor, window: int | None
 ) -> Tensor:
-    """Alpha and eta at times 1 .. n, shape (B, n, Q, S, 1+m); ``values``, ``bottom`` are logarithms."""
+    """Return alpha and eta at times 1 .. n, shape (B, n, Q, S, 1+m); ``values``, ``bottom`` are logarithms."""
     one = values.new_zeros(*values.shape[:2], 1)
     values, bottom = torch.cat([one, values], -1), torch.cat([one[:, 0], bottom], -1)
     columns, alphas = first_columns(bottom, *push.shape[2:4])
@@ -119,7 +119,7 @@ def _all_prefixes(
 
     totals = []
     for t in range(push.shape[1]):
-        # The terms of this sum fill most of the memory; they are computed again on the way back.
+        # The terms of this sum fill most of the memory; they are recomputed in the backward pass.
         popped: Tensor = checkpoint(third_term, pop[:, t], *columns, use_reentrant=False)
         columns.append(next_column(sum_, columns[-1], popped, push[:, t], replace[:, t], values[:, t]))
         totals.append(prefixes(sum_, torch.stack(alphas, 1), columns[-1]))
@@ -128,7 +128,7 @@ def _all_prefixes(
 
 
 def share_of_all(totals: Tensor) -> tuple[Tensor, Tensor]:
-    """The quotient (29) of alpha and eta, (..., Q, S, 1+m), by the weight of all runs; and that weight's logarithm.
+    """Divide alpha and eta, (..., Q, S, 1+m), by the weight of all runs (29); also return that weight's logarithm.
 
     Zeros where there is no run.
     """
@@ -141,10 +141,10 @@ def share_of_all(totals: Tensor) -> tuple[Tensor, Tensor]:
 def readings_and_log_weight(
     push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor, window: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The readings (29), (B,n,Q,S,m), and the log-weight of all runs up to each step, (B,n).
+    """Return the readings (29), (B,n,Q,S,m), and the log-weight of all runs up to each step, (B,n).
 
-    The published semiring knows positive vectors only. A reading is linear in the vectors, and for vectors that are 1
-    it is alpha's share, so negative ones are moved up by a constant, and its share taken off again.
+    The published semiring needs positive vectors. A reading is linear in the vectors, and for vectors of ones it is the
+    share of alpha, so a constant is added to all vectors, and its share subtracted from the reading.
 
     Cost: n³·Q³S²·(1+m) in time, n²·Q²S²·(1+m) in memory.
     """
@@ -157,13 +157,13 @@ def readings_and_log_weight(
 
 
 def best_log_weight(push: Tensor, replace: Tensor, pop: Tensor, window: int | None = None) -> Tensor:
-    """The log-weight of the heaviest run up to each step, (B,n); its gradient marks the run's transitions."""
+    """Return the log-weight of the best run up to each step, (B,n); its gradient marks the run's transitions."""
     nothing = push.new_zeros(*push.shape[:2], 0)
     return _all_prefixes(largest, push, replace, pop, nothing, nothing[:, 0], window)[..., 0].flatten(2).max(-1).values
 
 
 def reference_readings(arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """Readings and log-weights of a padded batch, by the definition; zeros past the ends."""
+    """Return readings and log-weights of a padded batch, by the definition; zeros past the lengths."""
     push, replace, pop, values, bottom, lengths, window = arguments
     B, T, Q, S = push.shape[:4]
     if values is None or bottom is None:
@@ -185,7 +185,7 @@ def reference_readings(arguments: Arguments) -> tuple[Tensor, Tensor]:
 
 
 def reference_best_run(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Reads the run off the gradient of its log-weight, which is 1 at its transitions and 0 elsewhere."""
+    """Derive the run from the gradient of its log-weight, which is 1 at its transitions and 0 elsewhere."""
     lengths = arguments.lengths
     B, T, _, S = arguments.push.shape[:4]
     actions, states, symbols = (torch.zeros(B, T, dtype=torch.int64, device=lengths.device) for _ in range(3))
@@ -209,7 +209,7 @@ def reference_best_run(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 def _followed(actions: Tensor, moved: Tensor, popped_to: Tensor, symbols: int) -> tuple[Tensor, Tensor]:
-    """States and top symbols of one run, by doing what its actions say to a stack of symbols."""
+    """Return states and top symbols of one run, by applying its actions to a stack of symbols."""
     stack, states, tops = [0], [], []
     for action, configuration, state in zip(actions.tolist(), moved.tolist(), popped_to.tolist(), strict=True):
         if action == StackAction.POP:

@@ -21,7 +21,7 @@ def nondeterministic_stack_initial_state(
     window: int | None = None,
     implementation: Implementation = "auto",
 ) -> NondeterministicStackState:
-    """The stack before the first step: state 0, and the item of symbol 0 and vector ``bottom``.
+    """Return the stack before the first step: state 0, and an item of symbol 0 and vector ``bottom``.
 
     Args:
         bottom: the vector of the bottom item; its dtype (half precisions become float32) and device are the state's.
@@ -30,11 +30,11 @@ def nondeterministic_stack_initial_state(
         symbols: S.
         window: as for `nondeterministic_stack`.
         implementation: "reference" is the definition in torch alone, the only one that can be traced (`torch.compile`,
-            `torch.export`) and differentiated twice; "cpu" the compiled kernel; "auto" takes the kernel where it can.
+            `torch.export`) and differentiated twice; "cpu" the compiled kernel; "auto" takes the kernel if it can run.
 
     Raises:
         ValueError: a shape, size or window does not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     require_shape("bottom", bottom, (None,), "(m,)")
     require_alike(bottom=bottom)
@@ -54,23 +54,23 @@ def nondeterministic_stack_step(
     value_t: Float[Tensor, "batch vector"],
     state: NondeterministicStackState,
 ) -> tuple[Float[Tensor, "batch state symbol vector"], NondeterministicStackState]:
-    """One more step of `nondeterministic_stack`: its reading, and the state after it.
+    """Take one step of `nondeterministic_stack`; return its reading and the state after it.
 
-    Steps give the readings and the gradients that the whole sequence gives. ``state`` is a value: it can be stepped
-    again, with other inputs, before or after its successors, and gradients of all that came of it add up.
+    Steps give the same readings and gradients as the whole sequence. ``state`` is immutable: it can be stepped again,
+    with other inputs, before or after its successors, and the gradients of all successors add up.
 
     Args:
         push_t: log-weights of this step's transitions, as `nondeterministic_stack` has them for all steps.
         replace_t: as push_t.
         pop_t: as push_t.
-        value_t: the vector that a push puts down.
+        value_t: the vector pushed.
         state: from `nondeterministic_stack_initial_state`, or from another step.
 
     Returns:
         The reading, in the dtype of the logits (float32 under autocast), and the state after the step.
 
     Raises:
-        ValueError: shapes or dtypes do not fit, or not to the state's.
+        ValueError: shapes or dtypes do not fit, or differ from the state's.
 
     Cost:
         t²/2 · Q³S multiply-adds for step t, or D²/2 · Q³S with a window D; twice that backwards. A state that is

@@ -1,4 +1,4 @@
-"""Some sequences of a batch on a GPU, computed again where the range of numbers has no limit.
+"""Recomputation, with an unlimited range of numbers, of sequences of a GPU batch that exceed the range of doubles.
 
 On the CPU by the compiled kernel's wide numbers; where the extension is not installed, by the definition in float64, in
 log space.
@@ -43,18 +43,18 @@ class Logits(NamedTuple):
         window: int | None,
         sequences: Tensor,
     ) -> "Logits":
-        """The sequences of the given numbers, where they are to be computed."""
-        place = torch.device("cpu") if compiled_kernels() else push.device
+        """Copy the sequences of the given indices to the device that computes them."""
+        device = torch.device("cpu") if compiled_kernels() else push.device
 
         def copied(x: Tensor) -> Tensor:
-            return x[sequences].to(place)
+            return x[sequences].to(device)
 
-        vectors = None if values is None else copied(values), None if bottom is None else bottom.to(place)
+        vectors = None if values is None else copied(values), None if bottom is None else bottom.to(device)
         return cls(copied(push), copied(replace), copied(pop), *vectors, copied(lengths), window)
 
 
 def unlimited_readings(logits: Logits) -> tuple[Tensor, Tensor]:
-    """Readings and log-weights, wherever and in whatever precision they were computed."""
+    """Return readings and log-weights; their device and dtype may differ from the batch's."""
     if compiled_kernels():
         readings, log_weight, _ = nondeterministic_stack_cpu(*logits, True)
         return readings, log_weight
@@ -62,12 +62,12 @@ def unlimited_readings(logits: Logits) -> tuple[Tensor, Tensor]:
 
 
 def unlimited_gradients(logits: Logits, grad_readings: Tensor, grad_log_weight: Tensor) -> list[Tensor]:
-    """Of push, replace, pop, and where there are values, of these and of the bottom for each sequence."""
+    """Return the gradients of push, replace, pop and, if given, of values and of the bottom for each sequence."""
     if compiled_kernels():
         tables = nondeterministic_stack_cpu(*logits, True)[2]
         cotangents = grad_readings.to(tables.device), grad_log_weight.to(tables.device)
         return list(nondeterministic_stack_backward(*logits, tables, *cotangents))
-    # The body of an operator is run below autograd; a thread of its own begins above it.
+    # An operator's kernel runs below autograd; autograd works in a new thread.
     with ThreadPoolExecutor(1) as above:
         given = repeat(logits), range(len(logits.push)), repeat(grad_readings), repeat(grad_log_weight)
         sequences = list(above.map(_gradients_by_definition, *given))
@@ -81,7 +81,7 @@ def _doubled(logits: Logits) -> Arguments:
 
 
 def _gradients_by_definition(logits: Logits, b: int, grad_readings: Tensor, grad_log_weight: Tensor) -> list[Tensor]:
-    """Of one sequence, because the gradient of the bottom is wanted for each."""
+    """Return the gradients of one sequence, because that of the bottom is needed for each."""
     *tensors, lengths, window = _doubled(logits)
     *by_sequence, bottom = tensors
     one = [x if x is None else x[b : b + 1].detach().requires_grad_() for x in by_sequence]

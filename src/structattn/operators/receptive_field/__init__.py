@@ -1,4 +1,4 @@
-"""Which inputs a position depends on after layers of attention: exact for choices, relaxed for weights."""
+"""Receptive fields: the inputs on which each position depends, exact for hard attention, relaxed for weights."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, get_args
@@ -17,7 +17,7 @@ Layer = tuple[Tensor | None, Tensor | None]
 
 
 class DecoderReceptiveFields(NamedTuple):
-    """What the positions of a decoder depend on: target inputs (B, T, T) and source inputs (B, T, S)."""
+    """Receptive fields of a decoder's positions: target inputs (B, T, T) and source inputs (B, T, S)."""
 
     target: Tensor
     source: Tensor
@@ -26,7 +26,7 @@ class DecoderReceptiveFields(NamedTuple):
 def receptive_field(
     attentions: Sequence[Tensor], *, lengths: Int[Tensor, " batch"] | None = None, union: Union = "clamp"
 ) -> Tensor:
-    """Which inputs each position depends on after layers of attention (the Discrete Transformer paper, section 5).
+    """Compute on which inputs each position depends after several layers (the Discrete Transformer paper, section 5).
 
     r(i, 0) = {i}; r(i, l) = r(i, l - 1) and r(z_i, l - 1) of every head's choice z_i. Given choices, that is computed
     as it stands. Given weights, it is relaxed to numbers between 0 and 1 through which gradients flow (equation 1):
@@ -41,9 +41,9 @@ def receptive_field(
         attentions: for each layer, the lowest first, choices (B, H, T) as ``hard_attention`` gives them (-1: none), or
             weights (B, H, T, T), drawn, one-hot or soft.
         lengths: the number of positions of each sequence; later ones depend on nothing and nothing depends on them,
-            whatever the attentions hold there.
+            whatever the attentions contain there.
         union: for weights only: "clamp", as above, or "probabilistic", 1 - (1 - s_ij) prod_h (1 - sum_k z_ik s_kj),
-            ours, which never quite saturates.
+            not in the paper, which never quite saturates.
 
     Returns:
         (B, T, T), row i the inputs that position i depends on: booleans for choices, numbers in float32 or better for
@@ -70,7 +70,7 @@ def decoder_receptive_fields(
     memory_lengths: Int[Tensor, " batch"] | None = None,
     union: Union = "clamp",
 ) -> DecoderReceptiveFields:
-    """Which target and source inputs each position of a decoder depends on; see ``receptive_field``.
+    """Compute on which target and source inputs each position of a decoder depends; see ``receptive_field``.
 
     Two matrices go through the layers: self-attention widens both, and cross attention widens the one of the source by
     the encoder's fields, min(S + (sum_h Z^h) S_encoder, 1).
@@ -88,7 +88,7 @@ def decoder_receptive_fields(
     """
     first = next((attention for layer in layers for attention in layer if attention is not None), None)
     if first is None:
-        raise ValueError("layers hold no attention; expected at least one")
+        raise ValueError("layers contain no attention; expected at least one")
     batch, time, sources = first.shape[0], first.shape[2], encoder_field.shape[-1]
     require_shape("encoder_field", encoder_field, (batch, sources, sources), "(B, S, S)")
     here = _here(lengths, batch, time, first.device)
@@ -110,7 +110,7 @@ def _here(lengths: Tensor | None, batch: int, time: int, device: torch.device) -
 
 
 def _identity(attention: Tensor, here: Tensor) -> Tensor:
-    """S^0 (B, T, T): booleans for choices, numbers for weights; zeros past the length."""
+    """Return S^0 (B, T, T): booleans for choices, numbers for weights; zeros past the length."""
     unit = torch.eye(here.shape[1], dtype=torch.bool, device=here.device) & here[..., None]
     return unit.to(torch.promote_types(attention.dtype, torch.float32)) if attention.is_floating_point() else unit
 
@@ -118,7 +118,7 @@ def _identity(attention: Tensor, here: Tensor) -> Tensor:
 def _attended(
     field: Tensor, attention: Tensor, attended: Tensor, here: Tensor, attended_here: Tensor, union: Union
 ) -> Tensor:
-    """The field after one more attention, whose choices or weights past the lengths are taken out before."""
+    """Return the field after one more attention, with choices or weights past the lengths masked."""
     if union not in get_args(Union):
         raise ValueError(f"union={union!r}; expected one of {get_args(Union)}")
     batch, time, _ = field.shape

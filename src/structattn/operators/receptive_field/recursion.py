@@ -1,4 +1,4 @@
-"""One step of the recursion: what a position depends on after it has attended.
+"""One step of the recursion over layers.
 
 Legend: s_ij whether position i depends on input j; z_ik whether it attends to k. Shapes: B batch, H heads, T positions,
 K positions attended to, N inputs.
@@ -14,7 +14,7 @@ Union = Literal["clamp", "probabilistic"]
 
 
 def below_one(total: Tensor) -> Tensor:
-    """min(total, 1), with gradient zero wherever 1 is reached."""
+    """Return min(total, 1), with gradient zero wherever 1 is reached."""
     return torch.where(total < 1, total, 1)
 
 

@@ -1,4 +1,4 @@
-"""How large receptive fields are: the regulariser of the Discrete Transformer paper, section 5.1."""
+"""Size of receptive fields: the regulariser of the Discrete Transformer paper, section 5.1."""
 
 from typing import Literal
 
@@ -20,12 +20,12 @@ def receptive_field_size(
     own_position: bool = True,
     lengths: Int[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, ""]:
-    """R = (1 / T) sum_i sum_j s_ij: how many inputs a position depends on, on average over the batch's positions.
+    """Return R = (1 / T) sum_i sum_j s_ij, the mean number of inputs on which a position depends.
 
     What the paper prints, sum_i min(sum_j s_ij, 1), is ``form="printed"``: the constant T, with zero gradient, because
-    s_ii = 1 never falls. It regularises nothing, and is here to be looked at. ``form="union"`` is the size of the union
-    of the fields that the text means, sum_j min(sum_i s_ij, 1): the same constant where all positions are counted, but
-    of use where few are, as in classification. Cost: O(B * T * N).
+    s_ii = 1 never falls. It does not regularise and is kept for comparison. ``form="union"`` is the size of the
+    union of the fields that the text means, sum_j min(sum_i s_ij, 1): the same constant where all positions are
+    counted, but useful where few are, as in classification. Cost: O(B * T * N).
 
     Args:
         field: s, (B, T, N), from ``receptive_field``; one of booleans counts as zeros and ones.

@@ -115,7 +115,7 @@ def softmax_attention(
 
     Raises:
         ValueError: shapes, dtypes, lengths or rates do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     _check(query, key, value, mask, dropout)
     choice = _choice(implementation, query.device)

@@ -1,4 +1,4 @@
-"""Stack pointer attention: which position is on top of a stack that each position pushes, pops or leaves alone."""
+"""Stack pointer attention: the distribution over the position on top of a stack."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -43,16 +43,16 @@ def stack_pointer(
             1, never normalised.
         values: ``values[:, 0]`` is read from the empty stack, ``values[:, t]`` belongs to step t, counted from 1.
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on, and their values,
-            give zeros, forward and backward, whatever the arguments hold there.
-        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernels; "gpu" the Triton kernels; "auto" takes the kernels of the tensors' device where they can run.
+            give zeros, forward and backward, whatever the arguments contain there.
+        implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled
+            kernels; "gpu" the Triton kernels; "auto" takes the kernels of the tensors' device if they can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
 
     Raises:
         ValueError: shapes, dtypes or lengths do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
     batch, time, _ = actions.shape
@@ -75,7 +75,7 @@ def stack_pointer_weights(
     lengths: Int[Tensor, " batch"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time time+1"]:
-    """alpha_1 .. alpha_T (equation 23): row t - 1 holds how much of each value is read after step t.
+    """Return alpha_1 .. alpha_T (equation 23): row t - 1 contains the weights of the values after step t.
 
     Column 0 is the empty stack, column n the value of step n; columns after the row's own step are zero. A row sums to
     1 if its actions and all earlier ones do. Cost: O(B * T^3): T^3 / 6 multiply-adds forward, T^3 / 3 backward.
@@ -99,7 +99,7 @@ def stack_pointer_weights(
 def stack_pointer_step(
     stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
 ) -> Float[Tensor, "batch rows+1 vector"]:
-    """One more step of ``stack_pointer``; the reading is the first row of the result.
+    """Take one step of ``stack_pointer``; the reading is the first row of the result.
 
     The rows are what would be read after 0, 1, 2, .. pops, and the last stands for all further ones: before the first
     step there is one row, the value of the empty stack. Exact for any actions (DERIVATION.md). Cost: O(R * d).

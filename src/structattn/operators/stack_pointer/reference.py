@@ -14,7 +14,7 @@ from structattn.operators.common.checks import inside
 def stack_pointer_weights_reference(
     actions: Float[Tensor, "batch time 3"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time time+1"]:
-    """alpha_1 .. alpha_T, and zeros from each sequence's length on. Cost: O(T^3) in time, O(T^2) in memory."""
+    """Return alpha_1 .. alpha_T, and zeros from each sequence's length on. Cost: O(T^3) in time, O(T^2) in memory."""
     batch, time, _ = actions.shape
     here = inside(lengths, time)[..., None]
     e = torch.eye(time + 1, dtype=actions.dtype, device=actions.device)

@@ -1,4 +1,4 @@
-"""Recurrent networks with stacks: a cell that sees the stack's last reading, and tells the stack what to do next."""
+"""Recurrent networks with stacks: the cell's input includes the last reading, its output controls the stack."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -36,42 +36,42 @@ def stack_rnn(
     lengths: Int[Tensor, " batch"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time units"]:
-    """The hidden vectors of a recurrent network with a stack (DuSell & Chiang 2024, section 6).
+    """Return the hidden states of a recurrent network with a stack (DuSell & Chiang 2024, section 6).
 
-    h_t, c_t = cell(inputs_t + recurrent [h_{t-1}; r_{t-1}], c_{t-1}), where r is what was last read from the stack, and
-    heads h_t + bias tells the stack what to do in step t: first the numbers of its action, then those of the vector to
-    push (``RecurrentStack``). h_0 = c_0 = 0; r_0 is the reading of the stack before the first step.
+    h_t, c_t = cell(inputs_t + recurrent [h_{t-1}; r_{t-1}], c_{t-1}), where r is the last reading of the stack, and
+    heads h_t + bias controls the stack in step t: first the logits of its action, then the vector to push before its
+    activation (``RecurrentStack``). h_0 = c_0 = 0; r_0 is the reading of the stack before the first step.
 
     Cost: B T (G (U + R) + (A + m) U) multiply-adds beside the stack's own, twice that backwards, and as much again for
     the gradients of the maps. Sequences are spread over threads; kept for the gradient are some G + 4 U + R numbers a
     step, and what the stack keeps.
 
     Args:
-        inputs: what the inputs add to the gates, the gates' bias included: G = 4 U for an LSTM in torch's order i, f,
+        inputs: projections of the inputs to the gates, bias included: G = 4 U for an LSTM in torch's order i, f,
             g, o, and U otherwise.
-        recurrent: from hidden vector and reading, U + R numbers, to the gates.
-        heads: from the hidden vector to the stack's action and pushed vector, A + m numbers.
+        recurrent: weights from hidden state and reading, U + R numbers, to the gates.
+        heads: weights from the hidden state to the stack's action and pushed vector, A + m numbers.
         bias: of ``heads``.
-        bottom: the vector at the bottom of a nondeterministic stack, (m,); the others take no notice of it.
+        bottom: the vector at the bottom of a nondeterministic stack, (m,); ignored by the others.
         cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
         stack: the stack.
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros, forward
-            and backward, whatever the inputs hold there.
-        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernel; "auto" takes the kernel where it can run.
+            and backward, whatever the inputs contain there.
+        implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled kernel;
+            "auto" takes the kernel if it can run.
 
     Returns:
-        The hidden vectors, in the dtype of the inputs (float32 where autocast lowered them).
+        The hidden states, in the dtype of the inputs (float32 where autocast lowered them).
 
     Raises:
         ValueError: shapes, dtypes or lengths do not fit, or the cell is unknown.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     require_shape("inputs", inputs, (None, None, None), "(B, T, G)")
     require_shape("heads", heads, (stack.action_size + stack.vector, None), "(A + m, U)")
     (batch, time, gates), units = inputs.shape, heads.shape[1]
     if gates != gate_factor(cell) * units:
-        raise ValueError(f"inputs give {gates} gates; expected {gate_factor(cell)} for each of {units} units")
+        raise ValueError(f"inputs has {gates} gates; expected {gate_factor(cell)} for each of {units} hidden units")
     require_shape("recurrent", recurrent, (gates, units + stack.reading_size), "(G, U + R)")
     require_shape("bias", bias, heads.shape[:1], "(A + m,)")
     require_shape("bottom", bottom, (stack.vector,), "(m,)")

@@ -1,4 +1,4 @@
-"""Cells: how a recurrent network goes on from one step to the next, given what all its maps add up to."""
+"""Recurrent cells: LSTM and Elman."""
 
 from typing import Literal
 
@@ -11,10 +11,10 @@ CELLS: tuple[Cell, ...] = ("lstm", "tanh", "relu")
 
 
 def gate_factor(cell: Cell) -> int:
-    """How many numbers a cell takes for each unit: the gates i, f, g, o of an LSTM, or one.
+    """Return the number of gates per hidden unit: 4 for an LSTM (i, f, g, o), otherwise 1.
 
     Raises:
-        ValueError: there is no such cell.
+        ValueError: the cell is unknown.
     """
     if cell not in CELLS:
         raise ValueError(f"cell={cell!r}; expected one of {CELLS}")
@@ -24,7 +24,7 @@ def gate_factor(cell: Cell) -> int:
 def next_hidden(
     cell: Cell, gates: Float[Tensor, "batch gates"], memory: Float[Tensor, "batch units"]
 ) -> tuple[Float[Tensor, "batch units"], Float[Tensor, "batch units"]]:
-    """The hidden vector and the memory after one step.
+    """Return the hidden state and the cell state after one step.
 
     lstm: c_t = σ(f) c_{t-1} + σ(i) tanh(g), h_t = σ(o) tanh(c_t) (Hochreiter & Schmidhuber 1997, with forget gates;
     torch's order of the gates, i, f, g, o). tanh, relu: h_t = tanh or relu of the numbers (Elman 1990), and the memory

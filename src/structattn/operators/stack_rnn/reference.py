@@ -24,12 +24,12 @@ from structattn.operators.stack_rnn.stacks import RecurrentStack
 
 @dataclass(frozen=True)
 class StackRnnState:
-    """All that a network knows of the steps so far: a value, never mutated, through which gradients flow.
+    """State of the network after some steps: an immutable value, through which gradients flow.
 
     Args:
         hidden: h.
         memory: c of an LSTM; otherwise h.
-        stack: what is on the stack; None where there is none.
+        stack: the state of the stack; None for a network without one.
     """
 
     hidden: Float[Tensor, "batch units"]
@@ -37,7 +37,7 @@ class StackRnnState:
     stack: StackState | None
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "StackRnnState":
-        """The states of some members of the batch, in a new order, repeated at will."""
+        """Select and reorder members of the batch, with repetition."""
         stack = None if self.stack is None else self.stack.select(indices)
         return StackRnnState(self.hidden.index_select(0, indices), self.memory.index_select(0, indices), stack)
 
@@ -49,7 +49,7 @@ def initial_state(
     stack: RecurrentStack | None,
     implementation: Implementation = "auto",
 ) -> StackRnnState:
-    """Zeros, and an empty stack; in the dtype and on the device of ``bottom``."""
+    """Return zeros and an empty stack, in the dtype and on the device of ``bottom``."""
     zeros = bottom.new_zeros(batch_size, units)
     return StackRnnState(
         zeros, zeros, None if stack is None else empty_stack(stack, bottom, batch_size, implementation)
@@ -65,9 +65,9 @@ def step(
     cell: Cell,
     stack: RecurrentStack | None,
 ) -> StackRnnState:
-    """The state after one more step of `stack_rnn`, whose arguments these are; without a stack there are no heads.
+    """Return the state after one step; arguments as for `stack_rnn`, without heads if there is no stack.
 
-    ``state`` stays as it is: it can be stepped again, and gradients of all that came of it add up. Cost: G (U + R) +
+    ``state`` is unchanged: it can be stepped again, and the gradients of all successors add up. Cost: G (U + R) +
     (A + m) U multiply-adds for each sequence, and the stack's step.
     """
     seen = state.hidden if state.stack is None else torch.cat([state.hidden, state.stack.reading()], -1)
@@ -88,7 +88,7 @@ def stack_rnn_reference(
     bias: Float[Tensor, " outputs"],
     bottom: Float[Tensor, " vector"],
 ) -> Float[Tensor, "batch time units"]:
-    """h_t for every step, and zeros from each sequence's length on."""
+    """Return h_t for every step, and zeros from each sequence's length on."""
     here = inside(lengths, inputs.shape[1])[..., None]
     inputs = torch.where(here, inputs, 0)
     state = initial_state(bottom, inputs.shape[0], heads.shape[1], stack, "reference")

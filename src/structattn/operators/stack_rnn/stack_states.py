@@ -1,4 +1,4 @@
-"""What is on the stack of a recurrent network between two steps: values, whatever is done with them later."""
+"""States of the stack of a recurrent network between two steps, as immutable values."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,18 +19,18 @@ from structattn.operators.superposition_stack import superposition_step
 
 
 class StackState(Protocol):
-    """A stack that has been read."""
+    """State of a stack."""
 
     def reading(self) -> Float[Tensor, "batch reading"]:
-        """What stands on top."""
+        """Return the reading of the last step."""
         ...
 
     def after(self, actions: Float[Tensor, "batch action"], value: Float[Tensor, "batch vector"]) -> "StackState":
-        """The stack after one more step; ``actions`` as the network gives them, ``value`` ready to be pushed."""
+        """Return the stack after one step; ``actions`` are the network's logits, ``value`` the vector to push."""
         ...
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "StackState":
-        """The stacks of some members of the batch, in a new order."""
+        """Select and reorder members of the batch."""
         ...
 
 
@@ -41,15 +41,15 @@ class SuperpositionRows:
     rows: Float[Tensor, "batch rows vector"]
 
     def reading(self) -> Tensor:
-        """The first row; zeros where there is none."""
+        """Return the first row, or zeros if there is none."""
         return self.rows[:, 0] if self.rows.shape[1] else self.rows.new_zeros(self.rows.shape[0], self.rows.shape[2])
 
     def after(self, actions: Tensor, value: Tensor) -> "SuperpositionRows":
-        """One row more. Cost: O(t m)."""
+        """Add a row. Cost: O(t m)."""
         return SuperpositionRows(superposition_step(self.rows, torch.softmax(actions, -1), value))
 
     def select(self, indices: Tensor) -> "SuperpositionRows":
-        """Some members of the batch."""
+        """Select members of the batch."""
         return SuperpositionRows(self.rows.index_select(0, indices))
 
 
@@ -61,16 +61,16 @@ class StratifiedItems:
     values: Float[Tensor, "batch items vector"]
 
     def reading(self) -> Tensor:
-        """One unit of strength from the top."""
+        """Read one unit of strength from the top."""
         return (stratified_shares(self.strengths)[:, None] @ self.values)[:, 0]
 
     def after(self, actions: Tensor, value: Tensor) -> "StratifiedItems":
-        """One item more. Cost: O(t m)."""
+        """Add an item. Cost: O(t m)."""
         strengths = stratified_step(self.strengths, torch.sigmoid(actions))
         return StratifiedItems(strengths, torch.cat([self.values, value[:, None]], 1))
 
     def select(self, indices: Tensor) -> "StratifiedItems":
-        """Some members of the batch."""
+        """Select members of the batch."""
         return StratifiedItems(self.strengths.index_select(0, indices), self.values.index_select(0, indices))
 
 
@@ -82,23 +82,23 @@ class NondeterministicRuns:
     state: NondeterministicStackState
 
     def reading(self) -> Tensor:
-        """Expected top vectors, state major, then symbol, then vector."""
+        """Return the expected top vectors, flattened from (state, symbol, vector)."""
         return self.state.reading.flatten(1)
 
     def after(self, actions: Tensor, value: Tensor) -> "NondeterministicRuns":
-        """One step more. Cost: O(t^2 Q^3 S)."""
+        """Take one step. Cost: O(t^2 Q^3 S)."""
         _, state = nondeterministic_stack_step(*self.stack.transitions(actions), value, self.state)
         return NondeterministicRuns(self.stack, state)
 
     def select(self, indices: Tensor) -> "NondeterministicRuns":
-        """Some members of the batch."""
+        """Select members of the batch."""
         return NondeterministicRuns(self.stack, self.state.select(indices))
 
 
 def empty_stack(
     stack: RecurrentStack, bottom: Float[Tensor, " vector"], batch_size: int, implementation: Implementation = "auto"
 ) -> StackState:
-    """The stack before the first step.
+    """Return the stack before the first step.
 
     Args:
         stack: its kind and sizes.

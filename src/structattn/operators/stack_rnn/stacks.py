@@ -1,4 +1,4 @@
-"""Which stack a recurrent network has."""
+"""Configuration of the stack of a recurrent network."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +15,10 @@ PUSHED: tuple[Pushed, ...] = ("sigmoid", "tanh", "exp", "none")
 
 @dataclass(frozen=True)
 class RecurrentStack:
-    """A stack, and how the numbers that a network gives become its actions and its pushed vector.
+    """Kind and sizes of a stack, with the activations of its actions and pushed vector.
 
-    superposition: softmax of three numbers, the probabilities of push, no-op and pop (Joulin & Mikolov 2015).
-    nondeterministic: the numbers are the logarithms of the weights of all transitions, for each state q and top symbol
+    superposition: softmax of three logits, the probabilities of push, no-op and pop (Joulin & Mikolov 2015).
+    nondeterministic: the log-weights of all transitions, for each state q and top symbol
     x in the order push (r, y), replace (r, y), pop (r) (DuSell & Chiang 2022, 2024).
     stratified: the logistic function of two numbers, the strengths of push and pop (Grefenstette et al. 2015).
 
@@ -27,8 +27,8 @@ class RecurrentStack:
         vector: m, the size of a pushed vector.
         states: Q, of the nondeterministic stack.
         symbols: S, of the nondeterministic stack, the bottom symbol included.
-        pushed: what makes a pushed vector of m numbers.
-        window: how many steps after its push an item of the nondeterministic stack can be popped; None: for ever.
+        pushed: activation of the pushed vector.
+        window: how many steps after its push an item of the nondeterministic stack can be popped; None: no limit.
 
     Raises:
         ValueError: a name is unknown or a size less than 1.
@@ -51,18 +51,18 @@ class RecurrentStack:
 
     @property
     def action_size(self) -> int:
-        """A, how many numbers decide on a step."""
+        """Return A, the number of action logits of a step."""
         targets = self.states * self.symbols
         sizes = {"superposition": 3, "stratified": 2, "nondeterministic": targets * (2 * targets + self.states)}
         return sizes[self.name]
 
     @property
     def reading_size(self) -> int:
-        """R, how many numbers a reading has."""
+        """Return R, the size of a reading."""
         return self.states * self.symbols * self.vector if self.name == "nondeterministic" else self.vector
 
     def pushed_vector(self, numbers: Tensor) -> Tensor:
-        """The vector to push."""
+        """Apply the activation of the pushed vector."""
         match self.pushed:
             case "sigmoid":
                 return torch.sigmoid(numbers)
@@ -73,7 +73,7 @@ class RecurrentStack:
         return numbers
 
     def transitions(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Push and replace (..., Q, S, Q, S), pop (..., Q, S, Q) of a nondeterministic stack, from (..., A)."""
+        """Split action logits (..., A) into push and replace (..., Q, S, Q, S) and pop (..., Q, S, Q)."""
         targets, sizes = self.states * self.symbols, (self.states, self.symbols)
         rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.states)
         push, replace, pop = rows.split_with_sizes([targets, targets, self.states], dim=-1)

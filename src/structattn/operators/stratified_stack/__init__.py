@@ -47,16 +47,16 @@ def stratified_stack(
             rule, taken as they are.
         values: the vector that each step pushes.
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros,
-            forward and backward, whatever the arguments hold there.
-        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernel; "auto" takes the kernel where it can run.
+            forward and backward, whatever the arguments contain there.
+        implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled kernel;
+            "auto" takes the kernel if it can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
 
     Raises:
         ValueError: shapes, dtypes or lengths do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     require_shape("actions", actions, (None, None, 2), "(B, T, 2)")
     batch, time, _ = actions.shape

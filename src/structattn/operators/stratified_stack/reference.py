@@ -29,7 +29,7 @@ def _room(first: Tensor | float, strengths: Tensor) -> Tensor:
 def stratified_step(
     strengths: Float[Tensor, "batch items"], action: Float[Tensor, "batch 2"]
 ) -> Float[Tensor, "batch items+1"]:
-    """The strengths after one more step, which pops first and then pushes; equation (2).
+    """Return the strengths after one step, which pops first and then pushes; equation (2).
 
     s_t[i] = max(0, s_{t-1}[i] - max(0, u_t - Σ_{j>i} s_{t-1}[j])) for i < t, and s_t[t] = d_t. Cost: O(I).
 
@@ -42,7 +42,7 @@ def stratified_step(
 
 
 def stratified_shares(strengths: Float[Tensor, "batch items"]) -> Float[Tensor, "batch items"]:
-    """How much of each item is read, min(s_t[i], max(0, 1 - Σ_{j>i} s_t[j])); equation (3).
+    """Return how much of each item is read, min(s_t[i], max(0, 1 - Σ_{j>i} s_t[j])); equation (3).
 
     Where both are equal, the gradient is that of the room that is left. Cost: O(I).
     """
@@ -53,7 +53,7 @@ def stratified_shares(strengths: Float[Tensor, "batch items"]) -> Float[Tensor, 
 def stratified_stack_reference(
     actions: Float[Tensor, "batch time 2"], values: Float[Tensor, "batch time vector"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time vector"]:
-    """r_t = Σ_i share_t[i] v_i for every step, and zeros from each sequence's length on. Cost: O(T^2 * m)."""
+    """Return r_t = Σ_i share_t[i] v_i for every step, and zeros from each sequence's length on. Cost: O(T^2 * m)."""
     here = inside(lengths, values.shape[1])[..., None]
     actions, values = torch.where(here, actions, 0), torch.where(here, values, 0)
     strengths = actions[:, :0, 0]

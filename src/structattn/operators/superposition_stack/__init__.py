@@ -42,16 +42,16 @@ def superposition_stack(
         initial: what every row holds before the first step, V_0[i]; zeros where None. There is no last row: with
             probabilities, the reading is the expected top where an empty stack reads ``initial``.
         lengths: the number of steps of each sequence, 0 to T; all T where None. Steps from there on give zeros,
-            forward and backward, whatever the arguments hold there.
-        implementation: "reference" is the definition, and the only one with a second derivative; "cpu" the compiled
-            kernel; "gpu" the Triton kernel; "auto" takes the kernel of the tensors' device where it can run.
+            forward and backward, whatever the arguments contain there.
+        implementation: "reference" is the definition, which alone supports double backward; "cpu" the compiled kernel;
+            "gpu" the Triton kernel; "auto" takes the kernel of the tensors' device if it can run.
 
     Returns:
         The readings, in the dtype of the arguments (float32 where autocast lowered them).
 
     Raises:
         ValueError: shapes, dtypes or lengths do not fit.
-        ImplementationUnavailableError: the implementation asked for cannot run here.
+        ImplementationUnavailableError: the requested implementation cannot run here.
     """
     require_shape("actions", actions, (None, None, 3), "(B, T, 3)")
     batch, time, _ = actions.shape

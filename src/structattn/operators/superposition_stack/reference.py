@@ -24,7 +24,7 @@ class SuperpositionAction(IntEnum):
 def superposition_step(
     stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
 ) -> Float[Tensor, "batch rows+1 vector"]:
-    """The stack after one more step; equations (5) to (8).
+    """Return the stack after one more step; equations (5) to (8).
 
     V_t[i] = a_push * V_{t-1}[i-1] + a_noop * V_{t-1}[i] + a_pop * V_{t-1}[i+1], where V_{t-1}[0] stands for v_t and
     rows beyond the last are zero. The reading is the first row of the result. Cost: O(R * m).
@@ -62,7 +62,7 @@ def superposition_stack_reference(
     lengths: Int[Tensor, " batch"],
     initial: Float[Tensor, "batch vector"] | None = None,
 ) -> Float[Tensor, "batch time vector"]:
-    """r_t = V_t[1] for every step, and zeros from each sequence's length on. Cost: O(T^2 * m) in time and memory."""
+    """Return r_t = V_t[1] for every step, and zeros from each length on. Cost: O(T^2 * m) in time and memory."""
     here = inside(lengths, values.shape[1])[..., None]
     actions, values = torch.where(here, actions, 0), torch.where(here, values, 0)
     step = superposition_step if initial is None else endless_superposition_step
