@@ -90,7 +90,7 @@ def test_the_new_model_is_like_the_old_one(hf, gpt2):
 
 def test_other_models_are_refused(hf, llama, gpt2):
     for model in (llama(), hf.add_stack_attention(gpt2())):
-        with pytest.raises(ValueError, match="cannot be put into a " + type(model).__name__):
+        with pytest.raises(ValueError, match="cannot be inserted into a " + type(model).__name__):
             hf.add_stack_attention(model)
 
 

@@ -1,6 +1,11 @@
 """Structured attention in models of Hugging Face transformers (5 or newer).
 
-Importing this package also tells AutoConfig and the AutoModels about the classes with stacks.
+- ``add_stack_attention``: insert stacks into an existing GPT-2 or RoBERTa
+- ``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``: settings of these stacks
+- ``StackGPT2...``, ``StackRoberta...``: configurations and models with stacks; importing this package registers them
+  with AutoConfig and the AutoModels
+- ``register_attention``, ``register_gaussian``, ``register_hard``: Gaussian and hard attention as values of
+  ``attn_implementation`` for any model
 """
 
 from structattn.huggingface.requirement import require_transformers

@@ -1,4 +1,4 @@
-"""Stack states that live in a key/value cache, and go with it through reordering, copying and resetting."""
+"""Key/value cache layer that also holds the state of a stack."""
 
 import torch
 from torch import Tensor
@@ -9,10 +9,10 @@ from structattn.huggingface.history import StackHistory
 
 
 class StackCacheLayer(DynamicLayer):
-    """One layer's keys and values, and the history of its stack.
+    """Keys, values and stack history of one layer.
 
-    It does not crop, so that generation with an assistant or by prompt look-up is refused: steps of a stack cannot be
-    taken back.
+    It cannot be cropped, because the steps of a stack cannot be undone. Assisted generation and prompt lookup, which
+    crop, raise an error.
     """
 
     is_croppable = False
@@ -22,34 +22,34 @@ class StackCacheLayer(DynamicLayer):
         self.stack: StackHistory | None = None
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear keys, values and history."""
         super().reset()
         self.stack = None
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refuse to.
+        """Raise an error if there is anything to remove.
 
         Raises:
-            NotImplementedError: there is something to remove.
+            NotImplementedError: ``tokens_to_remove`` is not 0.
         """
         if tokens_to_remove:
             raise NotImplementedError(
-                "a stack cannot take back its steps, so its cache cannot be cropped; generate without an assistant "
-                "model and without prompt look-up"
+                "the cache of a model with stacks cannot be cropped; generate without an assistant model and without "
+                "prompt lookup"
             )
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Sequence i goes on from where sequence ``beam_idx[i]`` was."""
+        """Let sequence i continue from the state of sequence ``beam_idx[i]``."""
         super().reorder_cache(beam_idx)
         self._select(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Each sequence ``repeats`` times, one beside the other."""
+        """Repeat each sequence ``repeats`` times, next to each other."""
         super().batch_repeat_interleave(repeats)
         self._select(self._rows().repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Only some of the sequences; ``indices`` may also be a mask."""
+        """Keep the given sequences; ``indices`` may also be a mask."""
         super().batch_select_indices(indices)
         self._select(self._rows()[indices.cpu()])
 
@@ -61,15 +61,15 @@ class StackCacheLayer(DynamicLayer):
 
 
 def stack_cache_layer(cache: Cache | None, index: int) -> StackCacheLayer | None:
-    """The cache's layer ``index``, which is made to hold a stack's history where it is still empty.
+    """Return layer ``index`` of the cache, after replacing an empty layer by a ``StackCacheLayer``.
 
     Raises:
-        ValueError: the cache is not a dynamic one, or was filled without the stack.
+        ValueError: the cache is not dynamic, or was filled by a model without stacks.
     """
     if cache is None:
         return None
     layers = (cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache).layers
-    while len(layers) <= index:  # a cache that was made without a configuration makes its layers as they come
+    while len(layers) <= index:  # without a configuration, a cache creates its layers lazily
         layers.append(DynamicLayer())
     if type(layers[index]) is DynamicLayer and layers[index].get_seq_length() == 0:
         layers[index] = StackCacheLayer()
@@ -77,6 +77,6 @@ def stack_cache_layer(cache: Cache | None, index: int) -> StackCacheLayer | None
     if not isinstance(layer, StackCacheLayer):
         raise ValueError(
             f"layer {index} of the cache is a {type(layer).__name__} of {layer.get_seq_length()} positions; a model "
-            "with stacks needs a DynamicCache that nothing but itself has filled"
+            "with stacks needs a DynamicCache that only it has filled"
         )
     return layer

@@ -8,22 +8,22 @@ from structattn.huggingface.stacks import Stack, stack_from
 
 
 class WithStack:
-    """A ``stack`` field beside those of a plain configuration.
+    """Adds a ``stack`` field to a configuration.
 
-    It may be set to settings (``PointerStack`` and the others), to a dict of the same content, or to None, which stands
-    for a stack pointer in every layer; it is kept, and written to config.json, as a dict with all values filled in. A
-    plain model's configuration folder is read as well.
+    It can be set to settings (``PointerStack``, ...), to a dict with the same keys, or to None, which means a stack
+    pointer in every layer. It is stored, and written to config.json, as a dict with all values. Configurations of plain
+    models can be loaded, too.
     """
 
     plain_model_type: ClassVar[str]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Fill in what is left out of the stack's settings, and refuse what they do not know."""
+        """Validate the settings of the stack and fill in defaults."""
         super().__setattr__(name, stack_from(value).model_dump(mode="json") if name == "stack" else value)
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As in transformers, but a plain model's configuration counts as one of this kind."""
+        """As in transformers, but also accept the configuration of a plain model."""
         config, rest = super().get_config_dict(*args, **kwargs)
         if config.get("model_type") == cls.plain_model_type:
             config = {**config, "model_type": cls.model_type}  # type: ignore[attr-defined]

@@ -15,13 +15,13 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from structattn.huggingface.cache import stack_cache_layer
 from structattn.huggingface.configuration import StackGPT2Config
-from structattn.huggingface.padding import Padding, padding_given
+from structattn.huggingface.padding import Padding, padding_from_arguments
 from structattn.huggingface.stacks import stack_from, stack_layers
 from structattn.huggingface.sublayer import StackSublayer
 
 
 class StackGPT2Block(GPT2Block):
-    """A GPT-2 block, and a stack that reads its output, which no layer norm has touched."""
+    """A GPT-2 block followed by a stack, whose input is the block's output before any layer norm."""
 
     def __init__(self, config: StackGPT2Config, layer_idx: int, has_stack: bool) -> None:
         super().__init__(config, layer_idx=layer_idx)
@@ -36,7 +36,7 @@ class StackGPT2Block(GPT2Block):
         stack_padding: Padding | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As in transformers; ``stack_padding`` says which of the positions are padding."""
+        """As in transformers, with the padding of the inputs in ``stack_padding``."""
         if self.stack is None:
             return super().forward(hidden_states, past_key_values, *args, **kwargs)
         cache = stack_cache_layer(past_key_values, self.layer_idx)
@@ -47,8 +47,8 @@ class StackGPT2Block(GPT2Block):
 class StackGPT2Model(GPT2Model):
     """``GPT2Model`` with the stacks of its configuration: h <- h + S(h) after each block that has one.
 
-    Li et al. (2024) insert a stack pointer into every layer. Padding, left or right, is what ``attention_mask`` says;
-    stacks go over it. A ``DynamicCache`` holds their states, so that generation costs them one step for each token.
+    Li et al. (2024) insert a stack pointer into every layer. Stacks skip the padding of
+    ``attention_mask``, left or right. A ``DynamicCache`` holds their states: generation takes one step per token.
     """
 
     config_class = StackGPT2Config
@@ -73,7 +73,7 @@ class StackGPT2Model(GPT2Model):
         """As in transformers.
 
         Raises:
-            ValueError: the mask or the cache is none that a stack can use, or rows are packed.
+            ValueError: the mask or cache is not supported, or rows are packed.
         """
         return super().forward(
             input_ids,
@@ -81,7 +81,7 @@ class StackGPT2Model(GPT2Model):
             attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            stack_padding=padding_given(attention_mask, position_ids, input_ids, inputs_embeds),
+            stack_padding=padding_from_arguments(attention_mask, position_ids, input_ids, inputs_embeds),
             **kwargs,
         )
 
@@ -92,7 +92,7 @@ class StackGPT2Model(GPT2Model):
 
 
 class _OnStackGPT2(GPT2PreTrainedModel):
-    """Puts a ``StackGPT2Model`` in the place of the ``GPT2Model`` below a head."""
+    """Replaces the ``GPT2Model`` of a model with a head by a ``StackGPT2Model``."""
 
     config_class = StackGPT2Config
 

@@ -1,4 +1,4 @@
-"""What a stack has seen of a batch whose sequences may have begun at different columns."""
+"""Incremental state of a stack for a batch with padding anywhere."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,48 +14,48 @@ from structattn.huggingface.padding import Padding
 
 
 @dataclass(frozen=True)
-class Group:
-    """The members of a batch that have made the same number of steps, which can share a state.
+class StateGroup:
+    """Members of a batch with the same number of steps so far, which share a state.
 
     Args:
-        members: their rows in the batch.
-        state: the layer's, after all steps but the pending ones.
-        pending: inputs of the last steps, which the state has not seen yet: a whole sequence is read faster without
-            making a state, and often none is needed.
+        members: row indices in the batch.
+        state: the layer's state before the pending steps.
+        pending: inputs of steps that the state does not include yet. They are processed on demand, because whole
+            sequences are faster without a state, which is often never needed.
     """
 
     members: Int[Tensor, " chosen"]
     state: Any
     pending: Float[Tensor, "chosen steps d_model"]
 
-    def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "Group":
-        """Some of the group, in a new order, as these members of another batch."""
-        return Group(members, self.state.select(indices), self.pending.index_select(0, indices))
+    def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "StateGroup":
+        """Return some of the group, in the given order, as ``members`` of another batch."""
+        return StateGroup(members, self.state.select(indices), self.pending.index_select(0, indices))
 
-    def up_to_date(self, layer: AttentionLayer) -> "Group":
-        """With no step pending."""
+    def without_pending(self, layer: AttentionLayer) -> "StateGroup":
+        """Return the group after its pending steps."""
         state = self.state
         for x_t in self.pending.unbind(1):
             _, state = layer.step(x_t, state)
-        return Group(self.members, state, self.pending[:, :0])
+        return StateGroup(self.members, state, self.pending[:, :0])
 
 
 @dataclass(frozen=True)
 class StackHistory:
-    """All that a stack must know of the columns so far: a value, never mutated.
+    """Incremental state of a stack after a number of columns: an immutable value.
 
     Args:
-        columns: how many, padding included.
+        columns: number of columns so far, padding included.
         batch_size: B.
-        groups: they share out the batch among them.
+        groups: a partition of the batch.
     """
 
     columns: int
     batch_size: int
-    groups: tuple[Group, ...]
+    groups: tuple[StateGroup, ...]
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "StackHistory":
-        """The histories of some members of the batch, in a new order, repeated at will."""
+        """Return the histories of some members of the batch, in the given order, with repetitions."""
         groups = []
         for group in self.groups:
             inside = torch.full((self.batch_size,), -1, device=group.members.device)
@@ -67,45 +67,47 @@ class StackHistory:
         return StackHistory(self.columns, len(indices), tuple(groups))
 
 
-def read_whole(
+def process_sequences(
     layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
 ) -> Float[Tensor, "batch time d_model"]:
-    """The layer's outputs for whole sequences, zeros at padding."""
+    """Process whole sequences; outputs at padding are zeros."""
     if padding is None:
         return layer(x)
-    return padding.back(layer(padding.to_front(x), padding.lengths.to(x.device)))
+    return padding.restore(layer(padding.to_front(x), padding.lengths.to(x.device)))
 
 
-def begin(layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None) -> StackHistory:
-    """The history after the whole of ``x``, every step of it pending."""
+def initial_history(
+    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> StackHistory:
+    """Return the history after whole sequences, with all steps pending."""
     everyone = torch.arange(x.shape[0], device=x.device)
     groups = [
-        Group(everyone[chosen], layer.initial_state(len(chosen)), inputs)
-        for chosen, inputs in _by_steps(everyone, x, padding)
+        StateGroup(everyone[chosen], layer.initial_state(len(chosen)), inputs)
+        for chosen, inputs in _grouped_by_steps(everyone, x, padding)
     ]
     return StackHistory(x.shape[1], x.shape[0], tuple(groups))
 
 
-def read_on(
+def process_next(
     layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time d_model"], padding: Padding | None
 ) -> tuple[Float[Tensor, "batch time d_model"], StackHistory]:
-    """The layer's outputs for more columns, step by step, zeros at padding; and the history after them."""
+    """Process more columns step by step; outputs at padding are zeros. Also return the new history."""
     groups, outputs = [], []
     for before in history.groups:
-        group = before.up_to_date(layer)
-        for chosen, inputs in _by_steps(group.members, x, padding):
+        group = before.without_pending(layer)
+        for chosen, inputs in _grouped_by_steps(group.members, x, padding):
             state = group.state if len(chosen) == len(group.members) else group.state.select(chosen)
-            y, state = _steps(layer, inputs, state)
-            groups.append(Group(group.members[chosen], state, inputs[:, :0]))
+            y, state = _run_steps(layer, inputs, state)
+            groups.append(StateGroup(group.members[chosen], state, inputs[:, :0]))
             outputs.append(functional.pad(y, (0, 0, 0, x.shape[1] - y.shape[1])))
     rows = torch.cat([group.members for group in groups]).argsort()
     y = torch.cat(outputs).index_select(0, rows)
     history = StackHistory(history.columns + x.shape[1], history.batch_size, tuple(groups))
-    return y if padding is None else padding.back(y), history
+    return y if padding is None else padding.restore(y), history
 
 
-def _by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Those of ``members`` that make equally many steps in ``x``, as indices, and their inputs for these steps."""
+def _grouped_by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Group ``members`` by their number of steps in ``x``; yield indices into them and their inputs."""
     if padding is None:
         yield torch.arange(len(members), device=members.device), x.index_select(0, members)
         return
@@ -115,7 +117,7 @@ def _by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[t
         yield chosen, x[members[chosen], :length]
 
 
-def _steps(layer: AttentionLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+def _run_steps(layer: AttentionLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
     outputs = []
     for x_t in x.unbind(1):
         y_t, state = layer.step(x_t, state)

@@ -1,4 +1,4 @@
-"""Stacks put into a model that exists already, and the names by which transformers finds the classes."""
+"""Insertion of stacks into existing models, and registration with the Auto classes."""
 
 import copy
 from typing import Any
@@ -33,7 +33,7 @@ CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
 
 
 def register_models() -> None:
-    """Let AutoConfig and the AutoModels find what was saved with stacks; called on import."""
+    """Register configurations and models with stacks with AutoConfig and the AutoModels; called on import."""
     for config in (StackGPT2Config, StackRobertaConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
     for auto, classes in CLASSES.items():
@@ -42,21 +42,21 @@ def register_models() -> None:
 
 
 def add_stack_attention(model: PreTrainedModel, stack: Stack | dict[str, Any] | None = None) -> PreTrainedModel:
-    """A model with stacks, of the class that corresponds to ``model``'s, with a copy of its weights.
+    """Return a copy of a model with stacks inserted.
 
-    What the stacks learn is initialised as transformers initialises such a model; with ``gate=True`` the new model
-    computes what ``model`` does, to the bit, until it is trained.
+    Parameters of the stacks are initialised by the model's own rule. With ``gate=True`` the new model's outputs equal
+    those of ``model`` exactly until it is trained.
 
     Args:
-        model: a GPT-2 or RoBERTa without stacks; it stays as it is.
+        model: a GPT-2 or RoBERTa without stacks; not modified.
         stack: which mechanism, in which layers (``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``, or
-            a dict of the same content); None for the paper's, a stack pointer in every layer.
+            a dict with the same keys); None: a stack pointer in every layer, as in the paper.
 
     Returns:
-        The model, on the same device, in the same dtype and mode.
+        The model, with the same device, dtype and mode.
 
     Raises:
-        ValueError: there is no such class for ``model``, or the stack's settings do not fit.
+        ValueError: ``model`` is of another class, or the settings are invalid.
     """
     stacked_class = _class_for(model)
     settings = {**model.config.to_dict(), "model_type": stacked_class.config_class.model_type, "stack": stack}
@@ -76,4 +76,4 @@ def _class_for(model: PreTrainedModel) -> Any:
         if type(model) in model_class.__bases__:
             return model_class
     expected = ", ".join(model_class.__name__.removeprefix("Stack") for model_class in known)
-    raise ValueError(f"stacks cannot be put into a {type(model).__name__}; expected one of {expected}")
+    raise ValueError(f"stacks cannot be inserted into a {type(model).__name__}; expected one of {expected}")

@@ -1,4 +1,4 @@
-"""Padding that may stand anywhere, for layers that want it at the end."""
+"""Padding at any positions, for layers that need it at the end."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Padding:
-    """Which positions of a batch are real, and how to bring those to the front.
+    """The positions of a batch that are not padding, and the permutation that moves them to the front.
 
     Args:
-        real: (B, T).
-        order: (B, T), for each row first its real positions, then the others, both in their order.
-        lengths: (B,), how many are real.
+        real: (B, T), False for padding.
+        order: (B, T), the real positions of each row, then the others, both in their original order.
+        lengths: (B,), number of real positions.
     """
 
     real: Bool[Tensor, "batch time"]
@@ -22,28 +22,28 @@ class Padding:
     lengths: Int[Tensor, " batch"]
 
     def to_front(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """The real positions first, padding behind them."""
+        """Move the real positions to the front."""
         return x.take_along_dim(self.order[..., None].to(x.device), dim=1)
 
-    def back(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
-        """What ``to_front`` has moved to where it was."""
+    def restore(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch time d_model"]:
+        """Undo ``to_front``."""
         return x.take_along_dim(self.order.argsort(dim=1)[..., None].to(x.device), dim=1)
 
 
 def padding_of(mask: Tensor, time: int) -> Padding | None:
-    """The padding among the last ``time`` positions of an attention mask; None where there is seen to be none.
+    """Return the padding among the last ``time`` positions of an attention mask; None if there is none.
 
     Args:
-        mask: (B, S) with S at least ``time``: not 0 for real positions, as tokenizers make it.
-        time: T, how many positions the model is given, after those in its cache.
+        mask: (B, S) with S at least ``time``, 0 for padding, as tokenizers return it.
+        time: T, number of input positions, after those in the cache.
 
     Raises:
         ValueError: the mask has more than two axes, or too few positions.
     """
     if mask.ndim > 3:
         raise ValueError(
-            f"attention_mask has {mask.ndim} axes; a stack must know which positions are padding, which takes a mask "
-            "(batch, time), and a cache that grows (a static cache makes other masks)"
+            f"attention_mask has {mask.ndim} axes; a model with stacks needs a mask (batch, time) and a dynamic cache "
+            "(a static cache makes other masks)"
         )
     if mask.shape[-1] < time:
         raise ValueError(f"attention_mask has {mask.shape[-1]} positions; expected at least {time}")
@@ -53,29 +53,29 @@ def padding_of(mask: Tensor, time: int) -> Padding | None:
     return Padding(real, torch.argsort(~real, dim=1, stable=True), real.sum(1))
 
 
-def refuse_packed(position_ids: Tensor | None) -> None:
-    """Several sequences in one row share no stack, and nothing here divides them.
+def reject_packed(position_ids: Tensor | None) -> None:
+    """Reject rows that hold several packed sequences, which would need separate stacks.
 
     Raises:
-        ValueError: positions do not go up by one from column to column.
+        ValueError: positions do not increase by one.
     """
     if position_ids is not None and bool((position_ids.diff(dim=-1) != 1).any()):
         raise ValueError(
-            "position_ids do not go up by one, and there is no attention_mask: rows that hold several packed sequences "
-            "are not supported with stacks"
+            "position_ids do not increase by one, and there is no attention_mask: rows of several packed sequences are "
+            "not supported with stacks"
         )
 
 
-def padding_given(
+def padding_from_arguments(
     mask: Tensor | None, position_ids: Tensor | None, input_ids: Tensor | None, inputs_embeds: Tensor | None
 ) -> Padding | None:
-    """The padding of what a model is given, by the arguments of its ``forward``; None where there is none.
+    """Return the padding of the inputs of ``forward``; None if there is none.
 
     Raises:
-        ValueError: the mask is none that a stack can use, or rows are packed.
+        ValueError: the mask is not supported, or rows are packed.
     """
     if mask is None:
-        refuse_packed(position_ids)
+        reject_packed(position_ids)
     elif input_ids is not None:
         return padding_of(mask, input_ids.shape[-1])
     elif inputs_embeds is not None:

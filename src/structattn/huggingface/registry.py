@@ -1,4 +1,4 @@
-"""Our attention under names by which any model of transformers can ask for it."""
+"""Registration of Gaussian and hard attention with transformers, for ``attn_implementation``."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,33 +25,33 @@ def register_gaussian(
     kernel: Kernel = "full",
     window: int = 3,
 ) -> None:
-    """Let models run with ``attn_implementation=name``, by hard-coded Gaussian attention (You et al. 2020).
+    """Register hard-coded Gaussian attention (You et al. 2020) for ``attn_implementation=name``.
 
-    It takes the place of self-attention, causal or not, with or without a cache; cross-attention is refused.
+    It replaces self-attention, causal or not, with or without a cache; cross-attention raises an error.
 
     Args:
-        name: without "/", which transformers keeps for other things.
-        offsets: where the heads look, relative to their query, repeated until there is one for each head; where None,
-            the paper's: -1 and 0 where attention is causal, -1 and 1 elsewhere.
+        name: without "/", which transformers reserves.
+        offsets: centres relative to the query, repeated for all heads; None: the paper's, -1 and 0 for causal
+            attention, -1 and 1 otherwise.
         sigma: the standard deviation, in positions.
         kernel: "full", every key; "window", only the ``window`` keys around the centre; "index", the centre alone, with
             weight 1.
-        window: an odd number of keys; read only with that kernel.
+        window: odd number of keys for the kernel "window".
 
     Raises:
-        ValueError: a number is out of its range, or a word unknown.
+        ValueError: an argument is invalid.
     """
-    Gaussians(tuple(offsets or ()), sigma=sigma, kernel=kernel, window=window)  # refuses what is not allowed
+    Gaussians(tuple(offsets or ()), sigma=sigma, kernel=kernel, window=window)  # validates the arguments
     _register(name, GaussianAttentionFunction(tuple(offsets) if offsets else None, sigma, kernel, window))
 
 
 def register_hard(name: str, *, temperature: float = 1.0, straight_through: bool = False) -> None:
-    """Let models run with ``attn_implementation=name``, by hard attention (the Discrete Transformer paper, section 4).
+    """Register hard attention (the Discrete Transformer paper, section 4) for ``attn_implementation=name``.
 
     Args:
-        name: without "/", which transformers keeps for other things.
-        temperature: of the Gumbel-softmax draw in training, at least 0.
-        straight_through: read one value in training, too, with the gradient of the draw.
+        name: without "/", which transformers reserves.
+        temperature: of the Gumbel-softmax samples in training, at least 0.
+        straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
 
     Raises:
         ValueError: the temperature is out of its range.

@@ -1,4 +1,4 @@
-"""Which transformers these modules are written for."""
+"""The required version of transformers."""
 
 from importlib import metadata
 
@@ -6,7 +6,7 @@ OLDEST = 5
 
 
 def require_transformers() -> None:
-    """Refuse to go on without the library.
+    """Check that a supported version of transformers is installed.
 
     Raises:
         ImportError: transformers is absent, or older than 5.

@@ -16,13 +16,13 @@ from transformers.models.roberta.modeling_roberta import RobertaLayer
 
 from structattn.huggingface.cache import stack_cache_layer
 from structattn.huggingface.configuration import StackRobertaConfig
-from structattn.huggingface.padding import Padding, padding_given
+from structattn.huggingface.padding import Padding, padding_from_arguments
 from structattn.huggingface.stacks import stack_from, stack_layers
 from structattn.huggingface.sublayer import StackSublayer
 
 
 class StackRobertaLayer(RobertaLayer):
-    """A RoBERTa layer, and a stack that reads what its last layer norm gives."""
+    """A RoBERTa layer followed by a stack, whose input is the output of the last layer norm."""
 
     def __init__(self, config: StackRobertaConfig, layer_idx: int, has_stack: bool) -> None:
         super().__init__(config, layer_idx=layer_idx)
@@ -37,7 +37,7 @@ class StackRobertaLayer(RobertaLayer):
         stack_padding: Padding | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As in transformers; ``stack_padding`` says which of the positions are padding."""
+        """As in transformers, with the padding of the inputs in ``stack_padding``."""
         if self.stack is None:
             return super().forward(hidden_states, *args, past_key_values=past_key_values, **kwargs)
         cache = stack_cache_layer(past_key_values, self.layer_idx)
@@ -48,8 +48,8 @@ class StackRobertaLayer(RobertaLayer):
 class StackRobertaModel(RobertaModel):
     """``RobertaModel`` with the stacks of its configuration: h <- h + S(h) after each layer that has one.
 
-    Li et al. (2024) insert a stack pointer into every layer. A stack sees earlier positions only, in an encoder, too.
-    Padding is what ``attention_mask`` says; stacks go over it. In a decoder, a ``DynamicCache`` holds their states.
+    Li et al. (2024) insert a stack pointer into every layer. Stacks are causal, even in an encoder. They skip the
+    padding of ``attention_mask``. In a decoder, a ``DynamicCache`` holds their states.
     """
 
     config_class = StackRobertaConfig
@@ -75,14 +75,14 @@ class StackRobertaModel(RobertaModel):
         """As in transformers.
 
         Raises:
-            ValueError: the mask or the cache is none that a stack can use, or rows are packed.
+            ValueError: the mask or cache is not supported, or rows are packed.
         """
         return super().forward(
             input_ids,
             attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            stack_padding=padding_given(attention_mask, position_ids, input_ids, inputs_embeds),
+            stack_padding=padding_from_arguments(attention_mask, position_ids, input_ids, inputs_embeds),
             **kwargs,
         )
 
@@ -93,7 +93,7 @@ class StackRobertaModel(RobertaModel):
 
 
 class _OnStackRoberta(RobertaPreTrainedModel):
-    """Puts a ``StackRobertaModel`` in the place of the ``RobertaModel`` below a head."""
+    """Replaces the ``RobertaModel`` of a model with a head by a ``StackRobertaModel``."""
 
     config_class = StackRobertaConfig
     roberta: RobertaModel

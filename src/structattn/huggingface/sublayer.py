@@ -1,4 +1,4 @@
-"""A stack as one more residual sublayer."""
+"""Residual sublayer with a stack."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ from transformers import initialization
 from structattn.attention import AttentionLayer
 from structattn.building.builders import build_stack
 from structattn.huggingface.cache import StackCacheLayer
-from structattn.huggingface.history import begin, read_on, read_whole
+from structattn.huggingface.history import initial_history, process_next, process_sequences
 from structattn.huggingface.padding import Padding
 from structattn.huggingface.stacks import Stack
 
@@ -17,7 +17,7 @@ class StackSublayer(nn.Module):
     """h <- h + S(h), or h <- h + g S(h) (Li et al. 2024, section 3.3, equation 26): no layer norm, no dropout.
 
     Args:
-        stack: what S is, and whether there is a gate g.
+        stack: settings of S and of the gate g.
         d_model: the size of h.
     """
 
@@ -31,31 +31,31 @@ class StackSublayer(nn.Module):
     def forward(
         self, h: Float[Tensor, "batch time d_model"], padding: Padding | None, cache: StackCacheLayer | None
     ) -> Float[Tensor, "batch time d_model"]:
-        """The next positions, after those that the cache has seen. Padding stays as it is.
+        """Process the positions after those in the cache; padding is unchanged.
 
         Raises:
-            ValueError: the cache holds keys of positions that the stack has not seen.
+            ValueError: the cache holds positions that the stack has not processed.
         """
-        y = self._read(h, padding, cache)
+        y = self._attend(h, padding, cache)
         return h + (y if self.gate is None else self.gate * y)
 
     def initialize(self) -> None:
-        """Zeros for what is not a map's weight, unless it was loaded: the gate, and what lies below the stack."""
+        """Set the gate and the stack's bottom vector to zero, unless they were loaded."""
         for parameter in [self.gate, getattr(self.attention, "bottom", None)]:
             if parameter is not None:
                 initialization.zeros_(parameter)
 
-    def _read(self, h: Tensor, padding: Padding | None, cache: StackCacheLayer | None) -> Tensor:
+    def _attend(self, h: Tensor, padding: Padding | None, cache: StackCacheLayer | None) -> Tensor:
         if cache is None:
-            return read_whole(self.attention, h, padding)
+            return process_sequences(self.attention, h, padding)
         seen = 0 if cache.stack is None else cache.stack.columns
         if seen + h.shape[1] != cache.get_seq_length():
             raise ValueError(
-                f"the cache holds {cache.get_seq_length()} positions, of which the stack has seen {seen} and is given "
-                f"{h.shape[1]} now"
+                f"the cache holds {cache.get_seq_length()} positions; expected {seen + h.shape[1]}: {seen} that the "
+                f"stack has processed and {h.shape[1]} new ones"
             )
         if cache.stack is None:
-            cache.stack = begin(self.attention, h, padding)
-            return read_whole(self.attention, h, padding)
-        y, cache.stack = read_on(self.attention, cache.stack, h, padding)
+            cache.stack = initial_history(self.attention, h, padding)
+            return process_sequences(self.attention, h, padding)
+        y, cache.stack = process_next(self.attention, cache.stack, h, padding)
         return y

@@ -1,4 +1,4 @@
-"""Which key each query may see, as our attention functions want to know it from transformers."""
+"""Arguments of transformers' attention interface: masks, grouped heads, and options."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from transformers.utils import output_capturing
 def visible_mask(
     *args: Any, allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, **kwargs: Any
 ) -> Tensor:
-    """The mask (B, 1, T, S) that transformers makes for sdpa, true where a query sees a key, and never left out."""
+    """Return the boolean mask (B, 1, T, S) of sdpa, true for visible keys, without its shortcut of None."""
     mask: Tensor = sdpa_mask(*args, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **kwargs)
     return mask
 
@@ -20,12 +20,12 @@ def visible_mask(
 def visible_keys(
     module: nn.Module, mask: Tensor | None, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#batch #heads queries keys"]:
-    """Where a query sees a key, by a mask of either kind that transformers knows.
+    """Return which keys are visible to which queries, from a boolean or an additive mask.
 
     Args:
-        module: the attention module that calls.
-        mask: true where visible, or numbers to be added to scores, of which the lowest hide; (B, 1 or H, T, S or more).
-            Where it is None, the last query sees all keys, and earlier ones fewer if the module is causal.
+        module: the calling attention module.
+        mask: true for visible keys, or added to scores, with very low values for hidden keys; (B, 1 or H, T, S or
+            more). If None, all keys are visible, except later ones if the module is causal.
         queries: T.
         keys: S.
         device: of the result.
@@ -38,12 +38,12 @@ def visible_keys(
 
 
 def is_causal(module: nn.Module) -> bool:
-    """Whether an attention module looks back only; taken for granted where it does not say, as transformers does."""
+    """Return whether an attention module is causal: True by default, as in transformers."""
     return bool(getattr(module, "is_causal", True))
 
 
-def refuse(mechanism: str, arguments: dict[str, Any], *names: str) -> None:
-    """Arguments that change what attention computes cannot be passed over.
+def reject_arguments(mechanism: str, arguments: dict[str, Any], *names: str) -> None:
+    """Reject arguments that would change the result and are not supported.
 
     Raises:
         ValueError: one of ``names`` is given.
@@ -53,14 +53,20 @@ def refuse(mechanism: str, arguments: dict[str, Any], *names: str) -> None:
             raise ValueError(f"{mechanism} attention does not support {name!r}, which this model uses")
 
 
-def weights_are_wanted(arguments: dict[str, Any]) -> bool:
-    """Whether the model was called with ``output_attentions=True``.
+def outputs_attentions(arguments: dict[str, Any]) -> bool:
+    """Return whether the model was called with ``output_attentions=True``.
 
-    Models of today take that argument off before they call their layers and let hooks collect the weights; what they
-    collect is told by a variable of transformers' own. Where that cannot be found, weights are always made.
+    Current models remove that argument before they call their layers, and collect the weights by hooks; a private
+    variable of transformers lists what is collected. If it does not exist, weights are always computed.
     """
     if "output_attentions" in arguments:
         return bool(arguments["output_attentions"])
     collector = getattr(output_capturing, "_active_collector", None)
     collected = None if collector is None else collector.get()
     return collected is None or any("attentions" in key for key in collected)
+
+
+def repeat_kv(shared: Tensor, query: Tensor) -> Tensor:
+    """Repeat grouped keys or values (B, K, S, d) for the query heads (B, H, S, d). K must divide H."""
+    times = query.shape[1] // shared.shape[1]
+    return shared if times == 1 else shared.repeat_interleave(times, dim=1)
