@@ -15,7 +15,7 @@ from structattn.inference.runs import TrainedRun, open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
-from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predictions import predictions
 from structattn.training.train import train
 
@@ -123,10 +123,10 @@ def test_models_of_spelled_words_are_scored_as_in_training(names, tmp_path):
     lines = list(zip(prepared.texts("valid", "source"), prepared.texts("valid", "target"), strict=True))
     contrasts = [contrast(source, target, "one", line=n) for n, (source, target) in enumerate(lines)]
     found = contrastive_negative_log_likelihoods(run, contrasts, batch_tokens=25)
-    examples = pairs_to_score(prepared, "valid", 10_000, "both")
+    examples = scoring_pairs(prepared, "valid", 10_000, "both")
     for row, nats in enumerate(found[:, 0]):
         alone = predictions(run.model, examples.batch(np.array([row])))
-        assert nats == pytest.approx((alone.word_loss() + alone.character_loss()).item(), rel=1e-5)
+        assert nats == pytest.approx(alone.row_losses().sum().item(), rel=1e-5)
     (other,), (same,) = (
         contrastive_negative_log_likelihoods(run, [contrast("xabc", reference, contrastive)])
         for reference, contrastive in (("XABC one", "XABB one"), ("XABC one", " XABC  one"))

@@ -25,8 +25,9 @@ from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
+from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
-from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predictions import predictions, spelt_source
 from structattn.training.train import train
 
@@ -174,9 +175,11 @@ def run(names, tmp_path_factory):
 @torch.no_grad()
 def test_training_lowers_the_loss_of_characters(names, run):
     def nats(model):
-        examples = pairs_to_score(run.prepared, "valid", 500, "both")
+        examples = scoring_pairs(run.prepared, "valid", 500, "both")
         found = [predictions(model, examples.batch(numbers)) for numbers in examples.scoring_order()]
-        return sum(each.character_loss().item() for each in found), sum(each.word_loss().item() for each in found)
+        return sum(each.character_loss().item() for each in found), sum(
+            cross_entropy_sum(each.logits, each.classes).item() for each in found
+        )
 
     torch.manual_seed(1)
     before, after = nats(build_model_for(run.settings.model, run.prepared).eval()), nats(run.model.cpu())

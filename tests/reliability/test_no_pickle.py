@@ -22,8 +22,6 @@ FORBIDDEN_CALLS = {
     "numpy.load",
     "eval",
     "exec",
-    "fabric.load",
-    "fabric.save",
 }
 
 

@@ -46,9 +46,9 @@ def plus(output, value):
 def inject(run, where, value, generator):
     """Make every later step meet the value; return what the message must name, and how to undo it."""
     kinds = (torch.nn.Linear, torch.nn.LayerNorm)
-    names = [name for name, module in run.learner.module.named_modules() if isinstance(module, kinds)]
+    names = [name for name, module in run.learner.model.named_modules() if isinstance(module, kinds)]
     name = generator.choice(names)
-    module = run.learner.module.get_submodule(name)
+    module = run.learner.model.get_submodule(name)
     if where == "output":
         handle = module.register_forward_hook(lambda module, inputs, output: plus(output, value))
         return f"the output of {name} ", handle.remove
@@ -88,7 +88,7 @@ def test_nothing_changes(run, seed, where):
 def test_the_message_names_the_examples(run):
     update(run)
     indices = run.order.next_batches(run.progress.epoch, run.progress.position)
-    run.learner.module.register_forward_hook(lambda module, inputs, output: output * math.nan)
+    run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.nan)
     with pytest.raises(NonFiniteError) as caught:
         update(run)
     named = ", ".join(str(index) for batch in indices for index in batch)
@@ -99,7 +99,7 @@ def test_the_message_names_the_examples(run):
 def test_the_repeated_update_draws_the_same_numbers(run, small_settings, tmp_path):
     """After a refused step, the next attempt is the very step that would have been taken."""
     update(run)
-    handle = run.learner.module.register_forward_hook(lambda module, inputs, output: output * math.inf)
+    handle = run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.inf)
     with pytest.raises(NonFiniteError):
         update(run)
     handle.remove()

@@ -1,6 +1,4 @@
-import inspect
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import pytest
 from structattn.settings.run import RunSettings
 from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError, SettingsError
-from structattn.tasks import task as task_module
 from structattn.tasks.registry import TASKS
 
 VALID = [[3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3]]
@@ -79,11 +76,3 @@ def test_data_without_exact_probabilities_are_refused(prepared):
 def test_an_empty_split_is_refused_by_name(prepared):
     with pytest.raises(DataError, match=r"valid: holds no sequences"):
         build(prepared(valid=[]))
-
-
-def test_every_task_has_the_same_files():
-    folder = Path(task_module.__file__).parent
-    folders = {Path(inspect.getfile(kind.build)).parent for kind in TASKS.values()}
-    assert all(each.parent == folder for each in folders)
-    files = {each.name: sorted(path.name for path in each.glob("*.py")) for each in folders}
-    assert all({"__init__.py", "batches.py", "scores.py", "task.py"} <= set(each) for each in files.values())

@@ -1,5 +1,8 @@
-"""A task trains the kinds of models that it can, and refuses the others before anything is written."""
+"""The registry of tasks, and the models that each of them can train."""
 
+import ast
+import inspect
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,7 +10,8 @@ import pytest
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.tasks import TASK_DESCRIPTIONS
 from structattn.support.errors import SettingsError
-from structattn.tasks.registry import TASKS, require_suited
+from structattn.tasks import registry
+from structattn.tasks.registry import TASKS, require_trainable
 from structattn.training.train import train
 
 
@@ -16,16 +20,27 @@ def test_settings_registry_and_descriptions_have_the_same_tasks():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_other_models_are_refused(task):
+def test_a_model_that_the_task_cannot_train_is_rejected(task):
     first = "encoder_decoder" if task == "translation" else "transformer"
-    require_suited(task, first)
+    require_trainable(task, first)
     with pytest.raises(SettingsError, match=f"model.kind: the task {task!r} trains {first!r}.*, got 'perceptron'"):
-        require_suited(task, "perceptron")
+        require_trainable(task, "perceptron")
 
 
-def test_a_run_is_refused(prepared, tmp_path):
+def test_such_a_run_is_rejected_before_anything_is_written(prepared, tmp_path):
     model = {"kind": "encoder_decoder"}
     settings = resolve_settings({"task": "language_modeling", "data": str(prepared().path), "model": model})
     with pytest.raises(SettingsError, match="got 'encoder_decoder'"):
         train(settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_every_task_has_the_same_files():
+    """Each task's folder has ``task.py``, ``batches.py`` and ``scores.py``, and none of them is hollow."""
+    root = Path(inspect.getfile(registry)).parent
+    folders = {Path(inspect.getfile(kind.build)).parent for kind in TASKS.values()}
+    assert folders == {path.parent for path in root.glob("*/task.py")}
+    for folder in folders:
+        for name in ("task.py", "batches.py", "scores.py"):
+            definitions = ast.parse((folder / name).read_text(encoding="utf-8")).body
+            assert sum(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in definitions) >= 2, (folder, name)

@@ -26,7 +26,7 @@ from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
-from structattn.tasks.transduction.scores import right_when_greedy, tally
+from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
 from structattn.training.train import train
 
 SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)
@@ -119,6 +119,9 @@ class Oracle(nn.Module):
         state = torch.cat([state, tokens[:, None]], dim=1)
         return self._logits(self.answer(state))[:, -1], state
 
+    def explain(self, tokens, lengths=None):
+        return []
+
 
 def test_nats_and_accuracy(folder):
     prepared = open_prepared(folder)
@@ -126,9 +129,9 @@ def test_nats_and_accuracy(folder):
     x = np.array([[vocabulary.id_of[s] for s in ("a", "b", "POP")]] * 2)
     y = np.array([[vocabulary.id_of[s] for s in ("a", "END", "a", "a")]] * 2)
     model = Oracle(vocabulary.size - 2, lambda tokens: torch.full_like(tokens, vocabulary.id_of["a"] - 2))
-    found = tally(model, task, vocabulary, x, y, "masked")
+    found = length_counts(model, task, vocabulary, x, y, "masked")
     assert (found.length, found.num_pairs, found.num_tokens) == (3, 2, 8)
-    assert (found.counted, found.right, found.accuracy) == (4, 2, 0.5)  # "a END" counts, what follows does not
+    assert (found.num_scored, found.num_correct, found.accuracy) == (4, 2, 0.5)  # "a END" counts, what follows does not
     wrong = 0.1 / (vocabulary.size - 3)
     assert found.loss_sum == pytest.approx(-2 * (3 * math.log(0.9) + math.log(wrong)), rel=1e-5)
 
@@ -144,11 +147,12 @@ def test_greedy_answers_read_themselves():
 
     model = Oracle(vocabulary.size - 2, same_as_before)
     x, y = np.array([[a, b, b]]), np.array([[b, b, a]])
-    assert tally(model, task, vocabulary, x, y, "autoregressive").right == 2
-    assert right_when_greedy(model, task, vocabulary, x, y) == 2
+    assert length_counts(model, task, vocabulary, x, y, "autoregressive").num_correct == 2
+    assert num_correct_greedy(model, task, vocabulary, x, y) == 2
     x, y = np.array([[b, b, a]]), np.array([[a, b, b]])
-    assert tally(model, task, vocabulary, x, y, "autoregressive").right == 1  # b is wrong, then a, then b is right
-    assert right_when_greedy(model, task, vocabulary, x, y) == 2  # b is wrong, then b and b are right
+    # b is wrong, then a, then b is right
+    assert length_counts(model, task, vocabulary, x, y, "autoregressive").num_correct == 1
+    assert num_correct_greedy(model, task, vocabulary, x, y) == 2  # b is wrong, then b and b are right
 
 
 def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
@@ -161,7 +165,7 @@ def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
     settings = resolve_settings({"task": "autoregressive_transduction", "data": "x", "model": tree})
     model = build_model(settings.model, vocabulary.size).eval()
     prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs
-    assert torch.equal(scoring._step_by_step(model, prompt, 7), scoring._reading_again(model, prompt, 7))
+    assert torch.equal(scoring._greedy_by_steps(model, prompt, 7), scoring._greedy_by_forward(model, prompt, 7))
 
 
 @pytest.mark.parametrize(

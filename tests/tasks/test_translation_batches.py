@@ -10,7 +10,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import PairBatches
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL
-from structattn.tasks.translation.batches import pairs_to_score, pairs_to_train_on
+from structattn.tasks.translation.batches import scoring_pairs, training_pairs
 from structattn.tasks.translation.task import translation_task
 
 BOTH = PairBatches(kind="pairs", max_tokens=200)
@@ -41,7 +41,7 @@ def rows(batch):
 
 
 def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
-    examples = pairs_to_train_on(folders[0], BOTH, seed=3)
+    examples = training_pairs(folders[0], BOTH, seed=3)
     for epoch in (0, 2):
         numbers = np.concatenate(examples.training_order(epoch))
         assert sorted(numbers.tolist()) == list(range(epoch * 30, epoch * 30 + 30))
@@ -51,7 +51,7 @@ def test_each_epoch_has_each_pair_once_under_its_own_numbers(folders):
 
 def test_rows_are_the_pairs_and_end(folders):
     batches, pairs = PairBatches(kind="pairs", max_tokens=200, max_tokens_of="sum"), folders[0].pairs("train")
-    examples = pairs_to_train_on(folders[0], batches, seed=3)
+    examples = training_pairs(folders[0], batches, seed=3)
     for numbers in examples.training_order(5):
         for index, source, target in rows(examples.batch(numbers)):
             assert source == (*pairs.source[index].tolist(), EOS)
@@ -60,10 +60,10 @@ def test_rows_are_the_pairs_and_end(folders):
 
 def test_dropout_is_a_function_of_the_numbers_alone(folders):
     batches = PairBatches(kind="pairs", max_tokens=200, source_bpe_dropout=0.3, target_bpe_dropout=0.3)
-    examples, sides = pairs_to_train_on(folders[0], batches, 3), folders[0].sides
+    examples, sides = training_pairs(folders[0], batches, 3), folders[0].sides
     plan = examples.training_order(4)
     before = [rows(examples.batch(numbers)) for numbers in plan]
-    fresh = pairs_to_train_on(folders[0], batches, 3)
+    fresh = training_pairs(folders[0], batches, 3)
     assert [rows(fresh.batch(numbers)) for numbers in reversed(plan)] == before[::-1]  # as after a resume
     texts = folders[0].texts("valid", "source")
     seen = {index: source for batch in before for index, source, _ in batch}
@@ -76,7 +76,7 @@ def test_dropout_is_a_function_of_the_numbers_alone(folders):
 def test_dropout_leaves_a_line_whole_that_it_would_cut_too_small(folders):
     pairs, batches = folders[0].pairs("train"), PairBatches(kind="pairs", max_tokens=200, source_bpe_dropout=0.2)
     longest = int(pairs.source.lengths.max())
-    free, bounded = pairs_to_train_on(folders[0], batches, 3), pairs_to_train_on(folders[0], batches, 3, longest)
+    free, bounded = training_pairs(folders[0], batches, 3), training_pairs(folders[0], batches, 3, longest)
     whole = set()
     for numbers in free.training_order(0):
         for (index, anyhow, _), (_, source, _) in zip(
@@ -100,7 +100,7 @@ def test_the_task_bounds_dropout_by_learned_positions(folders):
 
 def test_scoring_takes_every_pair_as_it_stands(folders):
     for prepared in folders:
-        examples = pairs_to_score(prepared, "valid", 100, "target")
+        examples = scoring_pairs(prepared, "valid", 100, "target")
         found = [row for numbers in examples.scoring_order() for row in rows(examples.batch(numbers))]
         assert sorted(index for index, *_ in found) == list(range(30))
         lengths = [len(target) for *_, target in found]
@@ -109,10 +109,10 @@ def test_scoring_takes_every_pair_as_it_stands(folders):
 
 def test_what_cannot_be_is_refused(folders, tmp_path):
     with pytest.raises(UsageError, match="needs level bpe"):
-        pairs_to_train_on(folders[1], PairBatches(kind="pairs", source_bpe_dropout=0.1), 1)
+        training_pairs(folders[1], PairBatches(kind="pairs", source_bpe_dropout=0.1), 1)
     with pytest.raises(DataError, match="has no split 'test'"):
-        pairs_to_score(folders[0], "test", 100, "both")
-    examples = pairs_to_train_on(folders[0], BOTH, 1)
-    with pytest.raises(ValueError, match="examples 29 to 30 are not of one epoch"):
+        scoring_pairs(folders[0], "test", 100, "both")
+    examples = training_pairs(folders[0], BOTH, 1)
+    with pytest.raises(ValueError, match="examples 29 to 30 belong to several epochs"):
         examples.batch(np.array([29, 30]))
     assert examples.batch(np.array([], dtype=np.int64)).examples == ()

@@ -15,7 +15,7 @@ from structattn.runs.events import EventLog
 from structattn.runs.store import CheckpointStore
 from structattn.runs.timing import Timing
 from structattn.settings.training import SequenceBatches, TrainingSettings
-from structattn.tasks.next_token.examples import Examples
+from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.task import NextTokenTask
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder

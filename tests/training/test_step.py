@@ -8,8 +8,7 @@ import torch
 from structattn.building.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import AdamSettings, TrainingSettings
-from structattn.tasks.objective import Objective
-from structattn.tasks.sequence_loss import batch_cross_entropy
+from structattn.tasks.losses import Criterion
 from structattn.training.learner import build_learner
 from structattn.training.step import Update, accumulate_gradients, training_step
 
@@ -34,7 +33,7 @@ def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, co
     task, learner, plain = tiny_task(loss), tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
     batches = [task.batch(indices) for indices in BATCHES]
     accumulate_gradients(learner, task, batches)
-    (sum(batch_cross_entropy(plain.module, batch) for batch in batches) / count).backward()
+    (sum(Criterion()(plain.model, batch) for batch in batches) / count).backward()
     torch.testing.assert_close(gradients(learner), gradients(plain), rtol=1e-5, atol=1e-7)
 
 
@@ -42,19 +41,19 @@ def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, co
 def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, max_grad_norm):
     settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
     task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
-    plain = copy.deepcopy(learner.module)
+    plain = copy.deepcopy(learner.model)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
     for number, indices in enumerate(BATCHES, start=1):
         batch = task.batch(indices)
         nats = training_step(learner, task, Update(number, [batch], 0.01, max_grad_norm))
-        loss = batch_cross_entropy(plain, batch) / len(indices)
+        loss = Criterion()(plain, batch) / len(indices)
         assert nats == pytest.approx(loss.item() * len(indices), rel=1e-6)
         optimizer.zero_grad()
         loss.backward()
         if max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(plain.parameters(), max_grad_norm)
         optimizer.step()
-    for ours, theirs in zip(learner.module.parameters(), plain.parameters(), strict=True):
+    for ours, theirs in zip(learner.model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -62,9 +61,9 @@ def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
     settings = LanguageModelSettings.model_validate({"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": "1"})
     learner = build_learner(build_model(settings, 6), TrainingSettings(precision="bf16"), "cpu")
     seen = set()
-    learner.module.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+    learner.model.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
     for weight in (0.0, 0.1):  # with the regulariser the model's weights are asked for
-        task = dataclasses.replace(tiny_task(), objective=Objective(receptive_field_weight=weight))
+        task = dataclasses.replace(tiny_task(), criterion=Criterion(receptive_field_weight=weight))
         seen.clear()
         accumulate_gradients(learner, task, [task.batch(BATCHES[0])])
         assert seen == {torch.bfloat16}, weight

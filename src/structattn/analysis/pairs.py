@@ -12,7 +12,7 @@ from structattn.inference.runs import TrainedRun, translation_model
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
-from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.batches import scoring_pairs
 
 BATCH_TOKENS = 2048  # a map has this many numbers per head, times the length
 
@@ -35,7 +35,7 @@ def explain_all_pairs(
     Raises:
         DataError: the data are not parallel text, or the split is empty.
     """
-    examples = pairs_to_score(run.prepared, split, batch_tokens, "both")
+    examples = scoring_pairs(run.prepared, split, batch_tokens, "both")
     with progress(f"Explaining {split}", len(examples.pairs), "pairs") as advance:
         for numbers in examples.scoring_order():
             batch = examples.batch(numbers)

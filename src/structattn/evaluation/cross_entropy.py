@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import torch
 from jaxtyping import Float64
-from torch.nn import functional as F
 
 from structattn.data.batching.sequences import (
     Batch,
@@ -19,21 +18,17 @@ from structattn.data.batching.sequences import (
 from structattn.data.folders import Sequences
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
-from structattn.support.special_tokens import PADDING_CLASS, class_of
-from structattn.tasks.sequence_loss import padded_lengths
+from structattn.tasks.losses import model_inputs, token_losses
 
 NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
 
 
 def batch_negative_log_likelihoods(model: torch.nn.Module, batch: Batch) -> NegativeLogLikelihoods:
     """Return -log p of every row of a batch, ``<eos>`` included, with terms in float32 or better summed in float64."""
-    device = next(model.parameters()).device
-    lengths = padded_lengths(batch)
     with torch.no_grad():
-        logits = model(batch.inputs.to(device), lengths=None if lengths is None else lengths.to(device))
-        classes = class_of(batch.targets).to(device)
-        terms = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=PADDING_CLASS, reduction="none")
-    return np.asarray(terms.view_as(classes).double().sum(dim=1).cpu().numpy(), dtype=np.float64)
+        inputs, lengths, classes = model_inputs(model, batch)
+        losses = token_losses(model(inputs, lengths=lengths), classes)
+    return np.asarray(losses.double().sum(dim=1).cpu().numpy(), dtype=np.float64)
 
 
 def _score_batches(

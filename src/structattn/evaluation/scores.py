@@ -13,7 +13,7 @@ from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
-from structattn.tasks.next_token.scores import perplexity
+from structattn.tasks.task import perplexity
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import numpy as np
 from structattn.evaluation.scores import LengthScore, SplitScores
 from structattn.inference.runs import TrainedRun
 from structattn.support.progress import progress
-from structattn.tasks.next_token.scores import perplexity
+from structattn.tasks.task import perplexity
 from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
-from structattn.tasks.transduction.scores import right_when_greedy, tally
+from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
 
 
 def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -52,18 +52,18 @@ def _length_score(
     data = transduction_data(run.prepared, run.settings.seed)
     rows = max(1, batch_tokens // (2 + x.shape[1] + y.shape[1]))
     pieces = [(x[i : i + rows], y[i : i + rows]) for i in range(0, len(x), rows)]
-    tallies = [tally(run.model, data.task, data.vocabulary, *piece, form) for piece in pieces]
-    counted = sum(each.counted for each in tallies)
+    counts = [length_counts(run.model, data.task, data.vocabulary, *piece, form) for piece in pieces]
+    num_scored = sum(each.num_scored for each in counts)
     greedy = None
     if form == "autoregressive":
-        greedy = sum(right_when_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces) / counted
+        greedy = sum(num_correct_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces) / num_scored
     score = LengthScore(
         length=x.shape[1],
         num_sequences=len(x),
-        cross_entropy=sum(each.loss_sum for each in tallies) / y.size,
+        cross_entropy=sum(each.loss_sum for each in counts) / y.size,
         lower_bound=None,
         cross_entropy_difference=None,
-        accuracy=sum(each.right for each in tallies) / counted,
+        accuracy=sum(each.num_correct for each in counts) / num_scored,
         accuracy_greedy=greedy,
     )
     return score, y.size

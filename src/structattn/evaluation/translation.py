@@ -18,7 +18,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 from structattn.support.progress import progress
-from structattn.tasks.translation.batches import pairs_to_score
+from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.scores import pair_scores
 
 
@@ -80,7 +80,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     tokenizer = run.settings.evaluation.bleu_tokenizer
     bleu_metric(tokenizer)  # raise early if a library is missing
     translator, sources, references = make_translator([run]), *_texts(run, split)
-    scores = pair_scores(translation_model(run), pairs_to_score(run.prepared, split, batch_tokens, "both"))
+    scores = pair_scores(translation_model(run), scoring_pairs(run.prepared, split, batch_tokens, "both"))
     hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.run_dir, split)

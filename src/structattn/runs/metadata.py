@@ -13,7 +13,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.version import __version__
 
 FORMAT_VERSION = 1
-PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pydantic")
+PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
 
 
 def run_card(

@@ -100,7 +100,7 @@ Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_typ
 
 
 class LabelSmoothing(Settings):
-    """What targets are mixed with in training; scores are never smoothed. The formulas are in `tasks/smoothing.py`."""
+    """Label smoothing in training; scores are never smoothed. The formulas are in `tasks/label_smoothing.py`."""
 
     epsilon: float = Field(default=0.1, ge=0, lt=1)
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(

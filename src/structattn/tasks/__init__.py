@@ -1,1 +1,29 @@
-"""What training and evaluation need of a task: batches, a loss, scores. A new one is a folder and a registry line."""
+"""Training tasks: each one provides batches, a loss and validation scores to the training loop.
+
+- ``TASKS``: every task by the name it has in settings, with its ``TaskKind``.
+- ``Task``: the protocol that the training loop uses; ``Scores``: the result of a validation.
+- ``require_trainable``: reject a kind of model that a task cannot train.
+
+A new task is one folder with ``task.py``, ``batches.py`` and ``scores.py``, and one entry in ``registry.py``.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.tasks.registry import TASKS, TaskKind, require_trainable
+    from structattn.tasks.task import Scores, Task
+
+__all__ = ["TASKS", "Scores", "Task", "TaskKind", "require_trainable"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "TASKS": "structattn.tasks.registry",
+        "Scores": "structattn.tasks.task",
+        "Task": "structattn.tasks.task",
+        "TaskKind": "structattn.tasks.registry",
+        "require_trainable": "structattn.tasks.registry",
+    },
+)

@@ -1,8 +1,9 @@
-"""What the training loop needs of a task, and nothing more."""
+"""The protocol of a training task, and its validation scores."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -11,21 +12,23 @@ from torch import Tensor
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch, Indices
 
-AnyBatch = TypeVar("AnyBatch", bound=Batch | PairBatch)
+BatchT = TypeVar("BatchT", bound=Batch | PairBatch)
+
+LARGEST_EXPONENT = 709.0  # exp of more overflows a float64
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a model predicts a set of sequences, in nats per symbol, ``<eos>`` counted.
+    """Scores of a model on a set of sequences; cross-entropies are in nats per token, ``<eos>`` included.
 
     Args:
-        num_sequences: the sequences (or stream windows) that were scored.
-        num_tokens: the tokens that were predicted.
+        num_sequences: the number of sequences (or stream windows) scored.
+        num_tokens: the number of tokens predicted.
         cross_entropy: -log p(set) / num_tokens.
         perplexity: exp(cross_entropy).
-        lower_bound: the cross-entropy of the distribution that the set was drawn from, where it is known.
-        accuracy: the part of the answers' symbols that is right, where answers are asked for; the mean over lengths.
-        bleu: of greedy translations, where that is asked for; 0 to 100.
+        lower_bound: the cross-entropy of the distribution that the set was drawn from, if known.
+        accuracy: the fraction of correct answer tokens, averaged over lengths; transduction only.
+        bleu: BLEU of greedy translations, 0 to 100; translation with ``select_by: bleu`` only.
     """
 
     num_sequences: int
@@ -38,27 +41,39 @@ class Scores:
 
     @property
     def cross_entropy_difference(self) -> float | None:
-        """How far the model is from the best possible; 0 is optimal."""
+        """cross_entropy - lower_bound; 0 is optimal."""
         return None if self.lower_bound is None else self.cross_entropy - self.lower_bound
 
 
-class Task(Protocol[AnyBatch]):
-    """A task on one prepared folder. All of it is a pure function of the folder, the settings and the seed."""
+def perplexity(cross_entropy: float) -> float:
+    """Return exp(cross_entropy), or infinity if that overflows a float."""
+    return math.inf if cross_entropy > LARGEST_EXPONENT else math.exp(cross_entropy)
+
+
+class Task(Protocol[BatchT]):
+    """A task on one prepared folder. Every result is a pure function of the folder, the settings and the seed."""
 
     def training_batches(self, epoch: int) -> list[Indices]:
-        """The batches of an epoch in their order, each as the numbers of its examples."""
+        """Return the batches of an epoch in training order, each as the indices of its examples."""
 
-    def batch(self, indices: Indices) -> AnyBatch:
-        """The training examples of these numbers, as tensors."""
+    def batch(self, indices: Indices) -> BatchT:
+        """Return the training examples with these indices as tensors."""
 
-    def loss_sum(self, model: torch.nn.Module, batch: AnyBatch) -> Float[Tensor, ""]:
+    def loss_sum(self, model: torch.nn.Module, batch: BatchT) -> Float[Tensor, ""]:
         """Return the sum of losses of a batch: -log p(batch) plus regularisers. See `loss_denominator`."""
 
-    def loss_denominator(self, batch: AnyBatch) -> int:
-        """Return what an update's sum of losses is divided by, summed over its batches: sequences or tokens."""
+    def loss_denominator(self, batch: BatchT) -> int:
+        """Return the batch's share of the loss denominator: its number of sequences or of tokens.
 
-    def num_tokens(self, batch: AnyBatch) -> int:
+        The loss of an update is Σ loss_sum / Σ loss_denominator over its batches.
+        """
+
+    def num_tokens(self, batch: BatchT) -> int:
         """Return the number of tokens that the batch predicts."""
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
-        """Score the validation split; ``after_batch`` is called often and may raise to end it."""
+        """Score the validation split; ``after_batch`` is called after each batch and may raise to abort."""
+
+
+AnyTask: TypeAlias = Task[Any]
+"""A task whose batch type only the task itself knows."""

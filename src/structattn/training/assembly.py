@@ -20,7 +20,7 @@ from structattn.support.errors import CheckpointError
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for
-from structattn.tasks.registry import TASKS, require_suited
+from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.learner import Learner, build_learner
 from structattn.training.order import DataOrder
@@ -56,7 +56,7 @@ def make_plan(folder: RunFolder, settings: RunSettings) -> Plan:
         DataError: the data cannot be used, or a source has changed since it was prepared.
         SettingsError: the settings do not suit the data, or the model does not suit the task.
     """
-    require_suited(settings.task, settings.model.kind)
+    require_trainable(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)
     require_positions_that_reach(settings, prepared)

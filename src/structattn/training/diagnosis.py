@@ -43,7 +43,7 @@ def _watch(label: str, found: list[str]) -> Callable[..., None]:
     return look
 
 
-def first_not_finite(model: torch.nn.Module, run: Callable[[], None]) -> str:
+def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str:
     """Run a step again and name the first value that is not finite.
 
     Args:

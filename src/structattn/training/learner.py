@@ -1,58 +1,45 @@
-"""What learns: a model, its optimizer, and the device and precision they run in."""
+"""The model in training with its optimizer, on one device and in one precision."""
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor
 
 from structattn.settings.training import AdamSettings, TrainingSettings
 
-_PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed"}
-
-logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every choice that it makes
-
 
 @dataclass(frozen=True)
 class Learner:
-    """A model that is being trained.
+    """A model in training.
 
     Args:
-        fabric: where and in which precision it runs.
-        model: the model as Fabric wraps it; call this one.
-        module: the model itself; its names are those of the checkpoints.
-        parameters: the module's parameters, in its order; to walk through the modules for them takes its time.
-        optimizer: their optimizer.
+        model: the model, on its device, with float32 weights.
+        parameters: the parameters in the order of ``model.parameters()``; walking the modules for them takes time.
+        optimizer: the optimizer of these parameters.
+        device: the device of the model.
+        bf16: whether forward passes run under bfloat16 autocast.
     """
 
-    fabric: Fabric
     model: torch.nn.Module
-    module: torch.nn.Module
     parameters: tuple[Tensor, ...]
     optimizer: torch.optim.Optimizer
+    device: torch.device
+    bf16: bool = False
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the model."""
-        return self.fabric.device
+    def autocast(self) -> torch.autocast:
+        """Return the context of forward passes: bfloat16 autocast if ``bf16`` is set."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
     def gradients(self) -> list[Tensor]:
-        """The gradients that the last backward pass left."""
+        """Return the gradients of the last backward pass."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-
-    def set_learning_rate(self, rate: float) -> None:
-        """The rate of the next update."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
 
 
 def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.AdamW:
-    """Adam as torch defines it, with decoupled weight decay.
+    """Return PyTorch's Adam with decoupled weight decay.
 
-    One fused kernel, element by element, so no sum can depend on the thread count.
+    The fused kernel works element by element, so that no sum depends on the number of threads.
     """
     return torch.optim.AdamW(
         parameters,
@@ -64,26 +51,17 @@ def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.Ad
     )
 
 
-def build_learner(module: torch.nn.Module, settings: TrainingSettings, accelerator: str = "auto") -> Learner:
-    """Put a model on one device, with a fresh optimizer.
+def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: str = "auto") -> Learner:
+    """Move a model to a device and give it a fresh optimizer.
 
     Args:
-        module: a model on the processor.
+        model: a model on the CPU.
         settings: precision and optimizer.
-        accelerator: Fabric's name of the kind of device; ``auto`` prefers a GPU.
+        device: a device of torch; ``auto`` is the first GPU if CUDA is available, the CPU otherwise.
     """
-    fabric = Fabric(
-        accelerator=accelerator,
-        devices=1,
-        precision=_PRECISIONS[settings.precision],  # type: ignore[arg-type]  # Fabric wants a literal
-        plugins=[LightningEnvironment()],  # one process: a cluster's variables are not to be taken for a request
-    )
-    module = module.to(fabric.device)
-    parameters = tuple(module.parameters())
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    model = model.to(device).train()
+    parameters = tuple(model.parameters())
     optimizer = adam(parameters, settings.optimizer)
-    model, _ = fabric.setup(module, optimizer)
-    for method in ("attend", "with_spellings"):  # what else a loss may ask for
-        if hasattr(module, method):
-            model.mark_forward_method(method)
-    model.train()
-    return Learner(fabric, model, module, parameters, optimizer)
+    return Learner(model, parameters, optimizer, torch.device(device), bf16=settings.precision == "bf16")

@@ -68,7 +68,8 @@ def validate(run: Run) -> None:
         StopRequested: a signal arrived; nothing is recorded then.
     """
     began = run.timing.seconds
-    scores = run.task.validate(run.learner.model, run.stop.check)
+    with run.learner.autocast():
+        scores = run.task.validate(run.learner.model, run.stop.check)
     if not math.isfinite(scores.perplexity):
         raise NonFiniteError(
             f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"

@@ -52,7 +52,7 @@ class Run:
 def state_of(run: Run) -> TrainingState:
     """Everything that influences the run's next step. The tensors are the live ones: use them before that step."""
     return TrainingState(
-        weights=snapshot.weights_of(run.learner.module),
+        weights=snapshot.weights_of(run.learner.model),
         optimizer=snapshot.optimizer_tensors_of(run.learner),
         generators=snapshot.generators_to_text(snapshot.generator_states(run.learner.device)),
         progress=run.progress,
@@ -68,7 +68,7 @@ def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) ->
     """
     name = MODEL_NAME
     try:
-        snapshot.put_weights(learner.module, state.weights)
+        snapshot.put_weights(learner.model, state.weights)
         name = OPTIMIZER_NAME
         snapshot.put_optimizer_tensors(learner, state.optimizer)
         name = STATE_NAME

@@ -56,7 +56,7 @@ def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
     """The optimizer's tensors as ``parameter/quantity``."""
     return {
         f"{name}/{quantity}": tensor
-        for name, parameter in learner.module.named_parameters()
+        for name, parameter in learner.model.named_parameters()
         for quantity, tensor in learner.optimizer.state.get(parameter, {}).items()
     }
 
@@ -68,7 +68,7 @@ def put_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> None
         MismatchError: a tensor belongs to no parameter, is missing, or has another shape or dtype.
     """
     unused = set(saved)
-    for name, parameter in learner.module.named_parameters():
+    for name, parameter in learner.model.named_parameters():
         prefix = f"{name}/"
         present = {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
         unused -= {prefix + quantity for quantity in present}

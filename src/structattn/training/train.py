@@ -89,7 +89,7 @@ def _train(plan: Plan, goes_on: bool, stop: StopFlag) -> TrainingSummary:
         check_same_data(folder, plan.identity, settings.data)
         remember_place_of_data(folder, settings)
     learner = initial_learner(plan)
-    parameters = sum(parameter.numel() for parameter in learner.module.parameters())
+    parameters = sum(parameter.numel() for parameter in learner.model.parameters())
     card = run_card(
         settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, parameters, learner.device
     )

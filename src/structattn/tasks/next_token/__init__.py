@@ -1,1 +1,1 @@
-"""Tasks that predict the next token."""
+"""Next-token prediction on text and on formal languages."""

@@ -1,4 +1,4 @@
-"""All tasks that predict the next token: they differ in their examples, and in whether a lower bound is known."""
+"""Next-token prediction; text and formal languages differ in their batches and in whether a lower bound is known."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,52 +9,87 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.data.batching.sequences import Batch, Indices
-from structattn.tasks.next_token.examples import Examples
-from structattn.tasks.next_token.scores import score_batches
-from structattn.tasks.objective import NATS, Objective
-from structattn.tasks.sequence_loss import loss_denominator, num_target_tokens
+from structattn.data.folders import PreparedFolder
+from structattn.settings.run import RunSettings
+from structattn.tasks.losses import CROSS_ENTROPY, Criterion
+from structattn.tasks.next_token.batches import (
+    BatchSettings,
+    Examples,
+    formal_language_batches,
+    split_examples,
+    text_batches,
+)
+from structattn.tasks.next_token.scores import score_batches, split_lower_bound
 from structattn.tasks.task import Scores
 
 
 @dataclass(frozen=True)
 class NextTokenTask:
-    """Predict each symbol, and the end, from what stands before it. See `structattn.tasks.task.Task`.
+    """Predict each token, and the end, from the tokens before it. See `structattn.tasks.task.Task`.
 
     Args:
-        train: what is learnt from.
-        valid: what is scored during training.
-        loss: what the summed nats of an update are divided by: its sequences, or its symbols.
-        lower_bound: the entropy of the validation split's distribution, nats per symbol, where it is known.
-        objective: what training makes small.
+        train: the training examples.
+        valid: the examples scored during training.
+        loss: the denominator of an update's loss: its sequences, as in DuSell & Chiang (2024), or its tokens.
+        lower_bound: the entropy of the validation split's distribution in nats per token, if known.
+        criterion: the training loss.
     """
 
     train: Examples
     valid: Examples
     loss: Literal["sequence_sum", "token_mean"]
     lower_bound: float | None = None
-    objective: Objective = NATS
+    criterion: Criterion = CROSS_ENTROPY
 
     def training_batches(self, epoch: int) -> list[Indices]:
-        """The shuffled batches of an epoch."""
+        """Return the shuffled batches of an epoch."""
         return self.train.training_order(epoch)
 
     def batch(self, indices: Indices) -> Batch:
-        """The training examples of these numbers."""
+        """Return the training examples with these indices."""
         return self.train.batch(indices)
 
     def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
-        """What training makes small: -log p(batch), if nothing else is asked for."""
-        return self.objective(model, batch)
+        """Return the criterion of a batch, by default -log p(batch)."""
+        return self.criterion(model, batch)
 
     def loss_denominator(self, batch: Batch) -> int:
-        """The batch's sequences or symbols."""
-        return loss_denominator(self.loss, batch)
+        """Return the number of sequences or of tokens."""
+        return self.num_tokens(batch) if self.loss == "token_mean" else len(batch.lengths)
 
     def num_tokens(self, batch: Batch) -> int:
-        """The batch's symbols."""
-        return num_target_tokens(batch)
+        """Return the number of targets, ``<eos>`` included and padding excluded."""
+        return int(batch.lengths.sum())
 
     def validate(self, model: torch.nn.Module, after_batch: Callable[[], None]) -> Scores:
         """Score the validation split."""
         batches = (self.valid.batch(indices) for indices in self.valid.scoring_order())
         return replace(score_batches(model, batches, after_batch), lower_bound=self.lower_bound)
+
+
+def language_modeling_task(prepared: PreparedFolder, settings: RunSettings) -> NextTokenTask:
+    """Return the task of predicting the tokens of text, as sentences or as a stream cut into windows.
+
+    Raises:
+        DataError, SettingsError: the folder or the batches do not suit the task.
+    """
+    return _task(prepared, settings, text_batches(prepared, settings.training.batches))
+
+
+def formal_language_task(prepared: PreparedFolder, settings: RunSettings) -> NextTokenTask:
+    """Return the task of predicting the symbols of a formal language (DuSell & Chiang 2024, section 6).
+
+    Raises:
+        DataError, SettingsError: the folder or the batches do not suit the task.
+    """
+    task = _task(prepared, settings, formal_language_batches(prepared, settings.training.batches))
+    return replace(task, lower_bound=split_lower_bound(prepared, "valid"))
+
+
+def _task(prepared: PreparedFolder, settings: RunSettings, batches: BatchSettings) -> NextTokenTask:
+    return NextTokenTask(
+        train=split_examples(prepared, "train", batches, settings.seed),
+        valid=split_examples(prepared, "valid", batches),
+        loss=settings.training.loss,
+        criterion=Criterion.from_settings(settings.training),
+    )

@@ -1,1 +1,1 @@
-"""Turn a string into another: all at once, or symbol by symbol (Delétang et al. 2023; Li et al. 2024, section 4)."""
+"""String transduction: all output symbols at once, or symbol by symbol (Delétang et al. 2023; Li et al. 2024)."""

@@ -1,6 +1,7 @@
-"""The pairs of a transduction, and how they become what a model reads and predicts.
+"""Batches of input and output strings of a transduction.
 
-Training pairs are made on the fly, the others are read from the prepared folder; all of a batch have equal lengths.
+Training pairs are generated on the fly, the others come from the prepared folder. All pairs of a batch have the same
+lengths.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,18 +24,18 @@ from structattn.support.special_tokens import BOS, PAD
 Form = Literal["masked", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)
 FORMS: dict[str, Form] = {"masked_transduction": "masked", "autoregressive_transduction": "autoregressive"}
-"""That of each task."""
+"""The form of each task: all output symbols at once, or symbol by symbol."""
 Layout = Callable[[Ids, Ids, Vocabulary], tuple[Ids, Ids]]
 
 
 def masked(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """``<bos> x <empty> .. <empty>``; each ``<empty>`` is where a symbol of y is predicted, all at once."""
+    """Return inputs ``<bos> x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
     inputs = np.concatenate([_column(x, BOS), x, np.full_like(y, vocabulary.id_of[EMPTY])], axis=1)
     return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
 
 
 def autoregressive(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """``<bos> x <to> y`` without its last symbol: from ``<to>`` on, each position predicts the next symbol of y."""
+    """Return inputs ``<bos> x <to> y`` without the last symbol, and targets that are the next symbol of y."""
     inputs = np.concatenate([_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]], axis=1)
     return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
 
@@ -43,7 +44,7 @@ LAYOUTS: dict[Form, Layout] = {"masked": masked, "autoregressive": autoregressiv
 
 
 def batch_of(x: Ids, y: Ids, vocabulary: Vocabulary, form: Form, first_example: int = 0) -> Batch:
-    """Pairs of token ids as a batch; targets are ``<pad>`` wherever nothing is asked for."""
+    """Return pairs of token ids as a batch; targets are ``<pad>`` where nothing is predicted."""
     inputs, targets = LAYOUTS[form](x, y, vocabulary)
     return Batch(
         inputs=torch.from_numpy(inputs),
@@ -59,13 +60,13 @@ def _column(x: Ids, token: int) -> Ids:
 
 @dataclass(frozen=True)
 class TransductionData:
-    """A transduction with its numbering and its training lengths.
+    """A transduction with its vocabulary and its training lengths.
 
     Args:
-        task: what is asked.
-        vocabulary: of the prepared folder.
-        lengths: least and greatest length of x in training.
-        seed: of the training pairs.
+        task: the transduction.
+        vocabulary: the vocabulary of the prepared folder.
+        lengths: minimum and maximum length of x in training.
+        seed: the seed of the training pairs.
     """
 
     task: Transduction
@@ -74,7 +75,10 @@ class TransductionData:
     seed: int
 
     def training_pairs(self, first: int, count: int) -> tuple[Ids, Ids]:
-        """``count`` pairs of one length, which is uniform over the training lengths: a pure function of the seed."""
+        """Return ``count`` pairs of one length, drawn uniformly from the training lengths.
+
+        The result is a pure function of the seed and of ``first``, the index of the first pair.
+        """
         generator = numpy_generator(self.seed, "transduction", self.task.name, "train", first)
         length = int(generator.choice(self.task.valid_lengths(*self.lengths)))
         x, y = self.task.sample(length, count, generator)
@@ -82,51 +86,51 @@ class TransductionData:
 
 
 def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
-    """What a prepared folder of a transduction says.
+    """Return the transduction of a prepared folder.
 
     Args:
         prepared: the folder.
-        seed: of the run; its training pairs differ from those of another run on the same folder.
+        seed: the seed of the run, which determines the training pairs.
 
     Raises:
-        DataError: it is of another kind, or made for another numbering of the symbols.
+        DataError: the folder is of another kind, or its vocabulary is not that of the transduction.
     """
     if prepared.kind != KIND:
         raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; transduction needs {KIND!r}")
     extra = prepared.header.extra
     task = transduction(extra["transduction"])
     if prepared.vocabulary != Vocabulary.from_symbols(symbols_of(task)):
-        raise DataError(prepared.path, f"its symbols are not those of {task.name!r} in this version")
+        raise DataError(prepared.path, f"its vocabulary is not that of the transduction {task.name!r} in this version")
     low, high = extra["train_lengths"]
     return TransductionData(task, prepared.vocabulary, (low, high), seed)
 
 
 def stored_pairs(prepared: PreparedFolder, split: str) -> Iterator[tuple[int, Ids, Ids]]:
-    """All pairs of a split, those of one length together: the number of the first, x (N, n) and y (N, n')."""
+    """Yield the pairs of a split, grouped by length: the index of the first pair, x (N, n) and y (N, n')."""
     sequences = prepared.split(split)
     sizes = [_input_length(prepared, sequences[i]) for i in range(len(sequences))]
     for first, end in _runs(sizes):
         rows = np.stack([sequences[i] for i in range(first, end)]).astype(np.int64)
-        yield first, *_parted(rows, sizes[first])
+        yield first, *_split_pairs(rows, sizes[first])
 
 
-def stored_pair(prepared: PreparedFolder, split: str, number: int, form: Form) -> Batch:
-    """One pair of a split as a batch, by its place in the file."""
-    row = prepared.split(split)[number].astype(np.int64)
-    return batch_of(*_parted(row[None], _input_length(prepared, row)), prepared.vocabulary, form, number)
+def stored_pair(prepared: PreparedFolder, split: str, index: int, form: Form) -> Batch:
+    """Return one pair of a split as a batch."""
+    row = prepared.split(split)[index].astype(np.int64)
+    return batch_of(*_split_pairs(row[None], _input_length(prepared, row)), prepared.vocabulary, form, index)
 
 
 def _input_length(prepared: PreparedFolder, row: NDArray[Any]) -> int:
-    """How many symbols stand before the separator of a stored pair."""
+    """Return the number of symbols before the separator of a stored pair."""
     return int(np.flatnonzero(row == prepared.vocabulary.id_of[SEPARATOR])[0])
 
 
-def _parted(rows: Ids, length: int) -> tuple[Ids, Ids]:
-    """Stored pairs as x and y; all x are of one length."""
+def _split_pairs(rows: Ids, length: int) -> tuple[Ids, Ids]:
+    """Split stored pairs into x and y; all x have the same length."""
     return rows[:, :length], rows[:, length + 1 :]
 
 
 def _runs(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """First and end of each stretch of equal numbers."""
+    """Yield the start and end of each run of equal sizes."""
     cuts = [i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]]
     yield from zip([0, *cuts], [*cuts, len(sizes)], strict=True) if sizes else ()

@@ -1,7 +1,8 @@
-"""How many symbols of an answer are right."""
+"""Cross-entropy and accuracy of a transduction."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -10,93 +11,131 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions import SinusoidalPositions
+from structattn.data.folders import PreparedFolder
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction
+from structattn.models.mode import evaluating
+from structattn.models.protocols import CausalModel
 from structattn.support.special_tokens import CLASS_OFFSET, class_of, id_of
-from structattn.tasks.transduction.batches import Form, Ids, batch_of
+from structattn.tasks.losses import cross_entropy_sum
+from structattn.tasks.task import Scores, perplexity
+from structattn.tasks.transduction.batches import Form, Ids, TransductionData, batch_of, stored_pairs
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a model reaches on pairs of one length of x.
+class LengthCounts:
+    """Loss and correct predictions on pairs of one length of x.
 
     Args:
-        length: of x.
+        length: the length of x.
         num_pairs: the number of pairs.
         num_tokens: the number of tokens of y, padding included.
-        loss_sum: -log p(y | x), summed over all of them.
-        counted: the symbols that count for accuracy.
-        right: how many of those the model thinks likeliest, given x and, in the autoregressive form, what y has before.
+        loss_sum: -log p(y | x) summed over the pairs.
+        num_scored: the number of tokens that count for accuracy.
+        num_correct: the number of those that have the highest probability given x and, in the autoregressive form, the
+            preceding tokens of y.
     """
 
     length: int
     num_pairs: int
     num_tokens: int
     loss_sum: float
-    counted: int
-    right: int
+    num_scored: int
+    num_correct: int
 
     @property
     def accuracy(self) -> float:
-        """The part that is right."""
-        return self.right / self.counted
+        """The fraction of scored tokens that is correct."""
+        return self.num_correct / self.num_scored
+
+
+def split_counts(
+    model: nn.Module,
+    data: TransductionData,
+    prepared: PreparedFolder,
+    split: str,
+    form: Form,
+    after_batch: Callable[[], None] = lambda: None,
+) -> list[LengthCounts]:
+    """Score a model on each length of a split, in evaluation mode."""
+    counts = []
+    with evaluating(model):
+        for _, x, y in stored_pairs(prepared, split):
+            counts.append(length_counts(model, data.task, data.vocabulary, x, y, form))
+            after_batch()
+    return counts
+
+
+def scores_from_counts(counts: list[LengthCounts]) -> Scores:
+    """Return the cross-entropy over all tokens, and the accuracy averaged over lengths as in the papers."""
+    num_tokens = sum(each.num_tokens for each in counts)
+    cross_entropy = sum(each.loss_sum for each in counts) / num_tokens
+    return Scores(
+        num_sequences=sum(each.num_pairs for each in counts),
+        num_tokens=num_tokens,
+        cross_entropy=cross_entropy,
+        perplexity=perplexity(cross_entropy),
+        accuracy=fmean(each.accuracy for each in counts),
+    )
 
 
 @torch.no_grad()
-def tally(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids, form: Form) -> Tally:
-    """Score pairs of one length; the model's mode is left as it is."""
+def length_counts(
+    model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids, form: Form
+) -> LengthCounts:
+    """Score pairs of one length; the mode of the model is left as it is."""
     batch = batch_of(x, y, vocabulary, form)
     device = next(model.parameters()).device
     logits = model(batch.inputs.to(device))[:, -y.shape[1] :]
     classes = torch.from_numpy(class_of(y)).to(device)
-    loss_sum = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), reduction="sum")
-    counted = torch.from_numpy(counted_positions(task, vocabulary, y)).to(device)
-    right = (logits.argmax(-1) == classes) & counted
-    return Tally(x.shape[1], len(x), y.size, loss_sum.item(), int(counted.sum()), int(right.sum()))
+    scored = torch.from_numpy(scored_positions(task, vocabulary, y)).to(device)
+    correct = (logits.argmax(-1) == classes) & scored
+    loss_sum = cross_entropy_sum(logits, classes).item()
+    return LengthCounts(x.shape[1], len(x), y.size, loss_sum, int(scored.sum()), int(correct.sum()))
 
 
-def counted_positions(task: Transduction, vocabulary: Vocabulary, y: Ids) -> np.ndarray:
-    """Which symbols of y, given as token ids, count for accuracy."""
+def scored_positions(task: Transduction, vocabulary: Vocabulary, y: Ids) -> np.ndarray:
+    """Return which tokens of y, given as ids, count for accuracy."""
     index = {vocabulary.id_of[symbol]: place for place, symbol in enumerate(task.outputs)}
     return task.counted(np.vectorize(index.__getitem__, otypes=[np.int64])(y))
 
 
 @torch.no_grad()
-def right_when_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids) -> int:
-    """How many counted symbols are right if the model reads its own answers, the likeliest at each step, instead of y.
+def num_correct_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids) -> int:
+    """Return the number of scored tokens that greedy decoding, fed with its own outputs, predicts correctly.
 
-    That is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: |y| steps, or, of a
-    model that cannot go step by step, |y| readings of the whole.
+    This is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: |y| steps, or |y|
+    forward passes over the whole sequence for a model without incremental decoding.
     """
     device = next(model.parameters()).device
     prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs.to(device)
-    answer = _step_by_step if _has_steps(model) else _reading_again
-    given = answer(model, prompt, y.shape[1]).cpu().numpy()
-    return int(((given == y) & counted_positions(task, vocabulary, y)).sum())
+    if isinstance(model, CausalModel) and not _counts_backwards(model):
+        found = _greedy_by_steps(model, prompt, y.shape[1])
+    else:
+        found = _greedy_by_forward(model, prompt, y.shape[1])
+    return int(((found.cpu().numpy() == y) & scored_positions(task, vocabulary, y)).sum())
 
 
-def _has_steps(model: nn.Module) -> bool:
-    """Not where positions count backwards from an end that has not come yet."""
-    return not any(
-        isinstance(module, SinusoidalPositions) and module.direction == "backward" for module in model.modules()
-    )
+def _counts_backwards(model: nn.Module) -> bool:
+    """Return whether positions are counted from the end of the sequence, which incremental decoding cannot know."""
+    return any(isinstance(module, SinusoidalPositions) and module.direction == "backward" for module in model.modules())
 
 
-def _step_by_step(model: Any, prompt: Int[Tensor, "pairs prompt"], count: int) -> Int[Tensor, "pairs count"]:
+def _greedy_by_steps(model: CausalModel, prompt: Int[Tensor, "pairs prompt"], count: int) -> Int[Tensor, "pairs count"]:
     state = model.initial_state(len(prompt))
     for tokens in prompt.unbind(1):
         logits, state = model.step(tokens, state)
-    answers = [id_of(logits.argmax(-1))]
+    outputs = [id_of(logits.argmax(-1))]
     for _ in range(count - 1):
-        logits, state = model.step(answers[-1], state)
-        answers.append(id_of(logits.argmax(-1)))
-    return torch.stack(answers, dim=1)
+        logits, state = model.step(outputs[-1], state)
+        outputs.append(id_of(logits.argmax(-1)))
+    return torch.stack(outputs, dim=1)
 
 
-def _reading_again(model: Any, prompt: Int[Tensor, "pairs prompt"], count: int) -> Int[Tensor, "pairs count"]:
-    """The same, of the whole length from the start; what fills the places to come is not seen from those before it."""
+def _greedy_by_forward(model: nn.Module, prompt: Int[Tensor, "pairs prompt"], count: int) -> Int[Tensor, "pairs count"]:
+    """Decode with a whole forward pass per token; causality makes the tokens at later positions irrelevant."""
     length = prompt.shape[1]
     tokens = F.pad(prompt, (0, count), value=CLASS_OFFSET)
-    for place in range(length, length + count):
-        tokens[:, place] = id_of(model(tokens[:, :-1])[:, place - 1].argmax(-1))
+    for position in range(length, length + count):
+        tokens[:, position] = id_of(model(tokens[:, :-1])[:, position - 1].argmax(-1))
     return tokens[:, length:]

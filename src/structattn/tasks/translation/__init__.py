@@ -1,1 +1,1 @@
-"""Translation: one sequence read whole, another predicted token by token."""
+"""Translation: predict a target sentence token by token, given a source sentence."""

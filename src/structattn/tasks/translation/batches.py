@@ -1,4 +1,4 @@
-"""The pairs of a prepared folder, and how they become what an encoder-decoder reads and predicts."""
+"""Batches of sentence pairs for an encoder-decoder."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ from structattn.support.seeds import derived_seed
 
 @dataclass(frozen=True)
 class PairExamples:
-    """The pairs of one split together with the way in which they are cut into batches.
+    """The pairs of one split in batches.
 
-    Examples are numbered through all epochs: in epoch e, pair i of n is example e·n + i. So a batch is a function of
-    its numbers alone even where subwords are drawn anew in each epoch.
+    Examples are numbered through all epochs: in epoch e, pair i of n is example e·n + i. A batch is therefore a
+    function of its example numbers even with BPE-dropout, which resegments each pair in each epoch.
 
     Args:
         pairs: the split.
-        tokens: the largest padded size of a batch.
-        limited: of which side, or of both; see ``pair_token_batches``.
-        seed: decides the order of the batches in training.
-        dropout: cuts subwords anew; for training alone.
+        tokens: the maximum padded size of a batch.
+        limited: the side or sides that the maximum applies to; see ``pair_token_batches``.
+        seed: determines the order of the batches in training.
+        dropout: BPE-dropout; for training only.
     """
 
     pairs: Pairs
@@ -35,22 +35,22 @@ class PairExamples:
     dropout: SubwordDropout | None = None
 
     def training_order(self, epoch: int) -> list[Indices]:
-        """The shuffled batches of an epoch, a pure function of (seed, epoch)."""
+        """Return the shuffled batches of an epoch, a pure function of (seed, epoch)."""
         return [batch + epoch * len(self.pairs) for batch in self._plan(epoch)]
 
     def scoring_order(self) -> list[Indices]:
-        """All pairs in batches by rising length."""
+        """Return all pairs in batches by increasing length."""
         return self._plan(None)
 
     def batch(self, numbers: Indices) -> PairBatch:
-        """The examples of these numbers, all of one epoch, as tensors; ``examples`` of the batch are the pairs.
+        """Return the examples with these numbers as tensors; ``examples`` of the batch are the indices of the pairs.
 
         Raises:
-            ValueError: they are of several epochs.
+            ValueError: the numbers belong to several epochs.
         """
         epochs, indices = np.divmod(numbers, len(self.pairs))
         if len(set(epochs.tolist())) > 1:
-            raise ValueError(f"examples {int(numbers.min())} to {int(numbers.max())} are not of one epoch")
+            raise ValueError(f"examples {int(numbers.min())} to {int(numbers.max())} belong to several epochs")
         return make_pair_batch(self.pairs, indices, self.dropout, int(epochs[0]) if len(epochs) else 0)
 
     def _plan(self, epoch: int | None) -> list[Indices]:
@@ -59,37 +59,37 @@ class PairExamples:
         return pair_token_batches(*lengths, self.tokens, seed, epoch, limited=self.limited)
 
 
-def pairs_to_train_on(
-    prepared: PreparedFolder, batches: PairBatches, seed: int, longest: int | None = None
+def training_pairs(
+    prepared: PreparedFolder, batches: PairBatches, seed: int, max_length: int | None = None
 ) -> PairExamples:
-    """The training pairs of a prepared folder.
+    """Return the training pairs of a prepared folder.
 
     Args:
         prepared: the folder.
-        batches: their size, and the rates at which merges of the source and of the target are left out.
-        seed: decides the order of the batches, and the draws of dropout.
-        longest: tokens of a line, <eos> not counted, that the model can read; None: any number.
+        batches: the batch size, and the rates of BPE-dropout of source and target.
+        seed: determines the order of the batches and the BPE-dropout.
+        max_length: the maximum number of tokens of a line, <eos> excluded; None for no limit.
 
     Raises:
-        DataError: it holds something else, or has no training pairs.
-        UsageError: its symbols allow no dropout.
+        DataError: the folder is of another kind or has no training pairs.
+        UsageError: the tokenizer does not support BPE-dropout.
     """
-    rates, drawn = (batches.source_bpe_dropout, batches.target_bpe_dropout), None
+    rates, dropout = (batches.source_bpe_dropout, batches.target_bpe_dropout), None
     if any(rates):
-        drawn = SubwordDropout(prepared.sides, *rates, derived_seed(seed, "subwords"), longest)
-    return PairExamples(_some_pairs(prepared, "train"), batches.max_tokens, batches.max_tokens_of, seed, drawn)
+        dropout = SubwordDropout(prepared.sides, *rates, derived_seed(seed, "subwords"), max_length)
+    return PairExamples(_nonempty_pairs(prepared, "train"), batches.max_tokens, batches.max_tokens_of, seed, dropout)
 
 
-def pairs_to_score(prepared: PreparedFolder, split: str, tokens: int, limited: LimitedSide) -> PairExamples:
-    """The pairs of any split, as they stand.
+def scoring_pairs(prepared: PreparedFolder, split: str, tokens: int, limited: LimitedSide) -> PairExamples:
+    """Return the pairs of any split without BPE-dropout.
 
     Raises:
-        DataError: the folder holds something else, or there are no such pairs.
+        DataError: the folder is of another kind, or the split is missing or empty.
     """
-    return PairExamples(_some_pairs(prepared, split), tokens, limited)
+    return PairExamples(_nonempty_pairs(prepared, split), tokens, limited)
 
 
-def _some_pairs(prepared: PreparedFolder, split: str) -> Pairs:
+def _nonempty_pairs(prepared: PreparedFolder, split: str) -> Pairs:
     pairs = prepared.pairs(split)
     if not len(pairs):
         raise DataError(prepared.path / split, "holds no pairs")

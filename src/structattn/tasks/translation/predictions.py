@@ -1,7 +1,6 @@
-"""What a model predicts of a batch of pairs: words, and the characters of words that have no number."""
+"""Predictions of a model on a batch of pairs: target tokens, and the characters of out-of-vocabulary words."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -9,22 +8,22 @@ from torch import Tensor
 
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.unknown_words import UnknownWords
-from structattn.models import SpelledEmbedding
+from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
-from structattn.tasks.sequence_loss import cross_entropy_sum, token_losses
+from structattn.tasks.losses import cross_entropy_sum, token_losses
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Logits and what should have been predicted.
+    """Logits and target classes of a batch.
 
     Args:
-        logits: of the target tokens, each given its source and what stands before it.
-        classes: of the target tokens; those of <pad> count nowhere.
-        character_logits: of the spelling of each target word that is <unk>; None where the model does not spell.
-        character_classes: of those characters and the mark after the last.
-        spelt_rows: the row of the batch in which each of these words stands.
+        logits: logits of the target tokens, each given its source and the preceding target tokens.
+        classes: classes of the target tokens; padding is ignored.
+        character_logits: logits of the spelling of each target word that is <unk>; None if the model does not spell.
+        character_classes: classes of those characters and of <eos> after the last.
+        spelt_rows: the row of the batch that each of these words belongs to.
     """
 
     logits: Float[Tensor, "batch time classes"]
@@ -33,47 +32,46 @@ class Predictions:
     character_classes: Int[Tensor, "words characters"] | None = None
     spelt_rows: Int[Tensor, " words"] | None = None
 
-    def word_loss(self) -> Float[Tensor, ""]:
-        """-log p of the words, <unk> being one."""
-        return cross_entropy_sum(self.logits, self.classes)
-
     def character_loss(self) -> Float[Tensor, ""]:
-        """-log p of the spellings of those that are <unk>; 0 where none is spelt."""
+        """Return -log p of the spellings of <unk> tokens; 0 where none is spelt."""
         if self.character_logits is None or self.character_classes is None:
             return self.logits.new_zeros(())
         return cross_entropy_sum(self.character_logits, self.character_classes)
 
     def row_losses(self) -> Float64[Tensor, " batch"]:
-        """-log p of each target, its words and their spellings; terms in the logits' precision, sums in float64."""
-        nats = token_losses(self.logits, self.classes).double().sum(1)
+        """Return -log p of each target including spellings; terms in float32 or better, sums in float64."""
+        losses = token_losses(self.logits, self.classes).double().sum(1)
         if self.character_logits is None or self.character_classes is None or self.spelt_rows is None:
-            return nats
+            return losses
         characters = token_losses(self.character_logits, self.character_classes).double().sum(1)
-        return nats.index_add(0, self.spelt_rows, characters)
+        return losses.index_add(0, self.spelt_rows, characters)
 
 
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
-    """What a model predicts of a batch, which need not be on its device."""
+    """Return the predictions of an ``EncoderDecoder`` on a batch, which is moved to the model's device."""
     batch = batch.to(next(model.parameters()).device)
     source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
     classes, lengths = class_of(batch.targets), (batch.source_lengths, batch.lengths)
-    if getattr(model, "spelling", None) is None:
+    if not isinstance(model, EncoderDecoder) or model.spelling is None:
         return Predictions(model(source, batch.inputs, *lengths, rare), classes)
     words = _required(batch.unknown_target_words)
     spellings = words.characters[words.index[words.index > 0] - 1]
-    spell: Any = model.with_spellings
-    found = spell(source, batch.inputs, words.index > 0, spellings[:, :-1], *lengths, rare)
+    logits, character_logits = model.with_spellings(
+        source, batch.inputs, words.index > 0, spellings[:, :-1], *lengths, rare
+    )
     rows = (words.index > 0).nonzero()[:, 0]
-    return Predictions(found[0], classes, found[1], class_of(spellings[:, 1:]), rows)
+    return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), rows)
 
 
 def spelt_source(
     model: torch.nn.Module, source: Int[Tensor, "batch source"], words: UnknownWords | None
 ) -> tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None]:
-    """The source as a model reads it: a model that spells its source is given ids past the vocabulary for rare words.
+    """Return the source ids as the model's embedding takes them.
+
+    For a model that composes out-of-vocabulary source words from characters, these words get ids past the vocabulary.
 
     Returns:
-        The ids; and the spellings of those that are past the vocabulary, None where nothing is spelt.
+        The ids, and the spellings of the ids past the vocabulary (None if the model has no such embedding).
     """
     embedding = model.source
     if not isinstance(embedding, SpelledEmbedding):
@@ -84,5 +82,5 @@ def spelt_source(
 
 def _required(words: UnknownWords | None) -> UnknownWords:
     if words is None:
-        raise StructattnError("the model spells words, and the pairs have no spellings")
+        raise StructattnError("the model spells words, but the pairs have no spellings")
     return words

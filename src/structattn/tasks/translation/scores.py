@@ -1,32 +1,81 @@
-"""Cross-entropy of translations that are given.
+"""Cross-entropy of reference translations, and BLEU of greedy translations.
 
-Where a model spells, that of a word without a number is that of <unk> and of its spelling: -log p of the text itself.
+Where a model spells, the loss of a word that is out of vocabulary is that of <unk> and of its spelling, so that the
+cross-entropy is that of the text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from structattn.tasks.next_token.scores import perplexity
-from structattn.tasks.task import Scores
+from structattn.data.batching.sequences import Indices
+from structattn.data.folders import PreparedFolder
+from structattn.data.folders.parallel_side import ParallelSides
+from structattn.decoding import greedy_search, max_target_lengths, start_translation
+from structattn.metrics.translation import bleu_metric
+from structattn.models import EncoderDecoder
+from structattn.models.mode import evaluating
+from structattn.settings.evaluation import BleuTokenizer
+from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.translation.batches import PairExamples
-from structattn.tasks.translation.predictions import predictions
+from structattn.tasks.translation.predictions import predictions, spelt_source
 
 
 def pair_scores(
     model: torch.nn.Module, examples: PairExamples, after_batch: Callable[[], None] = lambda: None
 ) -> Scores:
-    """The scores of a model over pairs, dropout off; the model is left in the mode in which it was."""
-    was_training = model.training
-    model.eval()
+    """Score a model on reference translations, in evaluation mode; ``after_batch`` may raise to abort."""
     loss_sum, num_tokens = 0.0, 0
-    try:
-        for numbers in examples.scoring_order():
-            batch = examples.batch(numbers)
+    with evaluating(model):
+        for indices in examples.scoring_order():
+            batch = examples.batch(indices)
             with torch.no_grad():
                 loss_sum += predictions(model, batch).row_losses().sum().item()
             num_tokens += int(batch.lengths.sum())
             after_batch()
-    finally:
-        model.train(was_training)
     return Scores(len(examples.pairs), num_tokens, loss_sum / num_tokens, perplexity(loss_sum / num_tokens))
+
+
+@dataclass(frozen=True)
+class GreedyBleu:
+    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelt.
+
+    Args:
+        examples: the pairs; only their sources are used.
+        sides: the tokenizers, which turn ids into text.
+        references: the target texts, in the order of the pairs.
+        metric: sacrebleu's BLEU.
+    """
+
+    examples: PairExamples
+    sides: ParallelSides
+    references: Sequence[str]
+    metric: Any
+
+    @classmethod
+    def of(cls, prepared: PreparedFolder, split: str, examples: PairExamples, tokenizer: BleuTokenizer) -> "GreedyBleu":
+        """Return the metric of a split.
+
+        Raises:
+            UsageError: sacrebleu is not installed.
+        """
+        return cls(examples, prepared.sides, prepared.texts(split, "target"), bleu_metric(tokenizer))
+
+    def __call__(self, model: EncoderDecoder, after_batch: Callable[[], None] = lambda: None) -> float:
+        """Return BLEU, 0 to 100, in evaluation mode; ``after_batch`` is called after each batch and may raise."""
+        texts = [""] * len(self.references)
+        with evaluating(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            for indices in self.examples.scoring_order():
+                for index, text in zip(indices.tolist(), self._translated(model, indices), strict=True):
+                    texts[index] = text
+                after_batch()
+        return float(self.metric.corpus_score(texts, [list(self.references)]).score)
+
+    def _translated(self, model: EncoderDecoder, indices: Indices) -> list[str]:
+        batch = self.examples.batch(indices).to(next(model.parameters()).device)
+        source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
+        start = start_translation(model, source, batch.source_lengths, rare)
+        limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
+        return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]

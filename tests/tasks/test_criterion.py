@@ -10,8 +10,7 @@ from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import LabelSmoothing
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PAD
-from structattn.tasks.objective import Objective
-from structattn.tasks.sequence_loss import batch_cross_entropy
+from structattn.tasks.losses import Criterion
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 
@@ -40,21 +39,17 @@ def test_the_receptive_fields_are_added_with_their_weight(language_model, batch,
         for weights in language_model.attend(row[None, :length])[1]:
             field = (field + weights[0].sum(0) @ field).clamp(max=1)
         total += field[asked:].sum().item()
-    difference = Objective(receptive_field_weight=0.3)(language_model, batch) - batch_cross_entropy(
-        language_model, batch
-    )
+    difference = Criterion(receptive_field_weight=0.3)(language_model, batch) - Criterion()(language_model, batch)
     assert difference.item() == pytest.approx(0.3 * total, rel=1e-9)
 
 
 def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, batch):
     language_model.train()
     torch.manual_seed(1)
-    plain = torch.autograd.grad(
-        batch_cross_entropy(language_model, batch), [*language_model.parameters()], allow_unused=True
-    )
+    plain = torch.autograd.grad(Criterion()(language_model, batch), [*language_model.parameters()], allow_unused=True)
     torch.manual_seed(1)
     with_fields = torch.autograd.grad(
-        Objective(receptive_field_weight=1.0)(language_model, batch), [*language_model.parameters()], allow_unused=True
+        Criterion(receptive_field_weight=1.0)(language_model, batch), [*language_model.parameters()], allow_unused=True
     )
     moved = {
         name
@@ -71,14 +66,14 @@ def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, bat
 def test_layers_without_weights_are_refused(layers, batch):
     model = build_model(LanguageModelSettings.model_validate({"d_model": 8, "num_heads": 2, "layers": layers}), 6)
     with pytest.raises(
-        SettingsError, match=r"receptive_field_weight: layer 1 hands out no weights; expected .*softmax"
+        SettingsError, match=r"receptive_field_weight: layer 1 returns no attention weights; expected .*softmax"
     ):
-        Objective(receptive_field_weight=0.1)(model, batch)
+        Criterion(receptive_field_weight=0.1)(model, batch)
 
 
 def test_models_without_weights_are_refused(table_model, batch):
-    with pytest.raises(SettingsError, match="this kind of model hands out no weights"):
-        Objective(receptive_field_weight=0.1)(table_model, batch)
+    with pytest.raises(SettingsError, match="this kind of model returns no attention weights"):
+        Criterion(receptive_field_weight=0.1)(table_model, batch)
 
 
 def test_smoothing_moves_mass_from_the_targets(language_model, batch):
@@ -86,5 +81,5 @@ def test_smoothing_moves_mass_from_the_targets(language_model, batch):
     logits = language_model(batch.inputs, batch.lengths).log_softmax(-1)
     real = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
     uniform = -logits.mean(-1)[real].sum()
-    found = Objective(LabelSmoothing(epsilon=0.2))(language_model, batch)
-    torch.testing.assert_close(found, 0.8 * batch_cross_entropy(language_model, batch) + 0.2 * uniform)
+    found = Criterion(LabelSmoothing(epsilon=0.2))(language_model, batch)
+    torch.testing.assert_close(found, 0.8 * Criterion()(language_model, batch) + 0.2 * uniform)

@@ -1,10 +1,17 @@
+"""Losses and scores of next-token prediction."""
+
 import numpy as np
 import pytest
 import torch
 
 from structattn.data.batching.sequences import make_batch
-from structattn.tasks.next_token.scores import perplexity, score_batches
-from structattn.tasks.sequence_loss import batch_cross_entropy, loss_denominator, num_target_tokens
+from structattn.data.folders import Sequences
+from structattn.settings.training import SequenceBatches
+from structattn.tasks.losses import Criterion
+from structattn.tasks.next_token.batches import Examples
+from structattn.tasks.next_token.scores import score_batches
+from structattn.tasks.next_token.task import NextTokenTask
+from structattn.tasks.task import perplexity
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 
@@ -14,26 +21,28 @@ def batch():
     return make_batch([np.array(string, dtype=np.int32) for string in STRINGS], range(4))
 
 
-def test_nats_are_those_added_up_by_hand(table_model, batch):
+def test_cross_entropy_equals_the_sum_by_hand(table_model, batch):
     expected = [table_model.nats(string) for string in STRINGS]
-    assert batch_cross_entropy(table_model, batch).item() == pytest.approx(sum(expected), rel=1e-6)
+    assert Criterion()(table_model, batch).item() == pytest.approx(sum(expected), rel=1e-6)
 
 
 def test_padding_has_no_gradient(table_model, batch):
-    batch_cross_entropy(table_model, batch).backward()
+    Criterion()(table_model, batch).backward()
     assert not table_model.table.grad[0].any()
     assert table_model.table.grad[1].any()
 
 
-def test_what_a_batch_counts(batch):
-    assert num_target_tokens(batch) == 4 + 2 + 1 + 6
-    assert loss_denominator("token_mean", batch) == 13
-    assert loss_denominator("sequence_sum", batch) == 4
+def test_loss_denominators(batch):
+    examples = Examples(Sequences(np.zeros(0, np.int32), np.zeros(1, np.int64)), SequenceBatches())
+    by_token, by_sequence = (NextTokenTask(examples, examples, loss) for loss in ("token_mean", "sequence_sum"))
+    assert by_token.num_tokens(batch) == by_sequence.num_tokens(batch) == 4 + 2 + 1 + 6
+    assert by_token.loss_denominator(batch) == 13
+    assert by_sequence.loss_denominator(batch) == 4
 
 
-def test_lengths_are_given_to_the_model_only_where_a_row_is_padded(table_model, batch):
-    batch_cross_entropy(table_model, batch)
-    batch_cross_entropy(table_model, make_batch([np.array([3, 4]), np.array([5, 5])], [0, 1]))
+def test_the_model_gets_lengths_only_if_a_row_is_padded(table_model, batch):
+    Criterion()(table_model, batch)
+    Criterion()(table_model, make_batch([np.array([3, 4]), np.array([5, 5])], [0, 1]))
     padded, whole = table_model.lengths
     assert torch.equal(padded, batch.lengths)
     assert whole is None
@@ -48,7 +57,7 @@ def test_scores_do_not_depend_on_how_strings_are_batched(table_model, batch):
     assert whole.perplexity == pytest.approx(np.exp(whole.cross_entropy))
 
 
-def test_scoring_can_be_ended_between_batches(table_model, batch):
+def test_scoring_can_be_aborted_between_batches(table_model, batch):
     seen = []
 
     def stop():
@@ -62,7 +71,7 @@ def test_scoring_can_be_ended_between_batches(table_model, batch):
     assert table_model.training
 
 
-def test_perplexity_beyond_a_float_is_infinite():
+def test_perplexity_overflows_to_infinity():
     assert perplexity(709.0) > 1e300
     assert perplexity(800.0) == np.inf
     assert np.isnan(perplexity(np.nan))

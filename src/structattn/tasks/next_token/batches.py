@@ -1,0 +1,112 @@
+"""The examples of a split in batches, and the kinds of batches that suit each kind of data."""
+
+from dataclasses import dataclass
+
+from structattn.data.batching.sequences import (
+    Batch,
+    Indices,
+    make_batch,
+    make_stream_batch,
+    sequence_batches,
+    stream_batches,
+    token_batches,
+)
+from structattn.data.folders import PreparedFolder, Sequences
+from structattn.settings.training import Batches, PairBatches, SequenceBatches, StreamBatches, TokenBatches
+from structattn.support.errors import DataError, SettingsError
+from structattn.support.seeds import derived_seed
+
+BatchSettings = SequenceBatches | TokenBatches | StreamBatches
+
+SCORING_FACTOR = 4  # without gradients, that many times more sequences fit into a batch
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of one split: its sequences, or windows of the stream that they form.
+
+    Args:
+        sequences: the split.
+        batches: the settings of the batches.
+        seed: determines the order of the batches in training.
+    """
+
+    sequences: Sequences
+    batches: BatchSettings
+    seed: int = 0
+
+    def training_order(self, epoch: int) -> list[Indices]:
+        """Return the shuffled batches of an epoch, a pure function of (seed, epoch)."""
+        return self._plan(self.batches, epoch)
+
+    def scoring_order(self) -> list[Indices]:
+        """Return all examples in batches without shuffling, with more sequences per batch than in training."""
+        batches = self.batches
+        if isinstance(batches, SequenceBatches):
+            batches = SequenceBatches(batch_size=batches.batch_size * SCORING_FACTOR)
+        return self._plan(batches, None)
+
+    def batch(self, indices: Indices) -> Batch:
+        """Return the examples with these indices as tensors."""
+        if isinstance(self.batches, StreamBatches):
+            return make_stream_batch(self.sequences, indices, self.batches.sequence_length)
+        return make_batch(self.sequences, indices)
+
+    def _plan(self, batches: BatchSettings, epoch: int | None) -> list[Indices]:
+        seed = derived_seed(self.seed, "batches")
+        if isinstance(batches, StreamBatches):
+            return stream_batches(self.sequences.num_targets, batches.sequence_length, batches.batch_size, seed, epoch)
+        if isinstance(batches, TokenBatches):
+            return token_batches(self.sequences.lengths, batches.max_tokens, seed, epoch)
+        return sequence_batches(self.sequences.lengths, batches.batch_size, seed, epoch)
+
+
+def split_examples(prepared: PreparedFolder, split: str, batches: BatchSettings, seed: int = 0) -> Examples:
+    """Return the examples of a split.
+
+    Raises:
+        DataError: the folder has no such split, or the split is empty.
+    """
+    sequences = prepared.split(split)
+    if not len(sequences):
+        raise DataError(prepared.path / split, "holds no sequences")
+    return Examples(sequences, batches, seed)
+
+
+def text_batches(prepared: PreparedFolder, batches: Batches) -> BatchSettings:
+    """Check that the batches suit the text: sentences in batches of sentences, a stream in windows.
+
+    Raises:
+        DataError: the folder does not hold text.
+        SettingsError: the batches are of the wrong kind.
+    """
+    if prepared.kind not in ("sentences", "stream"):
+        raise DataError(
+            prepared.path,
+            f"holds data of kind {prepared.kind!r}; the task language_modeling needs 'sentences' or 'stream'",
+        )
+    if isinstance(batches, PairBatches) or isinstance(batches, StreamBatches) != (prepared.kind == "stream"):
+        expected = "'stream'" if prepared.kind == "stream" else "'sequences' or 'tokens'"
+        raise SettingsError(
+            f"training.batches.kind: {batches.kind!r} does not suit {prepared.path}, whose kind is {prepared.kind!r}; "
+            f"expected {expected}"
+        )
+    return batches
+
+
+def formal_language_batches(prepared: PreparedFolder, batches: Batches) -> BatchSettings:
+    """Check that the data are a formal language and that each batch consists of whole strings.
+
+    Raises:
+        DataError: the folder does not hold a formal language.
+        SettingsError: the batches are of the wrong kind.
+    """
+    if prepared.kind != "formal_language":
+        raise DataError(
+            prepared.path, f"holds data of kind {prepared.kind!r}; the task formal_language needs 'formal_language'"
+        )
+    if isinstance(batches, StreamBatches):
+        raise SettingsError("training.batches.kind: 'stream' would join strings; expected 'sequences' or 'tokens'")
+    if isinstance(batches, PairBatches):
+        raise SettingsError("training.batches.kind: 'pairs' are for translation; expected 'sequences' or 'tokens'")
+    return batches
