@@ -240,7 +240,7 @@ def test_short_and_empty(layer, cross, sizes):
         assert together(y).isfinite().all()
 
 
-@pytest.mark.covering(1)
+@pytest.mark.quick("rotary")
 def test_survives_compilation(layer, cross):
     x, memory = streams(), streams(time=SOURCE, seed=2)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

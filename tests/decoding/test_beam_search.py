@@ -101,6 +101,7 @@ def test_a_beam_of_one_is_greedy(translator, sources, mechanism, finishing):
     assert set(ends) == {True, False}
 
 
+@pytest.mark.quick("softmax", "nondeterministic", "hard", "two_stream")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_results_do_not_depend_on_the_batch(translator, sources, mechanism):
     source, seen = sources(7, seed=5), set()

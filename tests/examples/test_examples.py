@@ -16,6 +16,7 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_it_runs(path, tmp_path):
     if "import transformers" in (text := path.read_text(encoding="utf-8")) or "from transformers" in text:

@@ -32,6 +32,9 @@ def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
     return hits
 
 
+@pytest.mark.quick(
+    "5-1", "5-nondeterministic-2-2-3.1", "5-{'kind': 'lstm', 'hidden_size': 8, 'stack': 'nondeterministic-2-2-3'}"
+)
 @pytest.mark.parametrize("model", MECHANISMS, ids=str)
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, tmp_path, model, kills):

@@ -118,6 +118,7 @@ def killed_sweep(file, folder, worker_kills, generator):
         assert controller.returncode == -signal.SIGKILL, message
 
 
+@pytest.mark.slow
 def test_killed_workers_and_controllers_change_nothing(tree, tmp_path):
     tree["base"]["training"]["max_updates"] = 120  # long enough to be met at work
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))

@@ -242,6 +242,7 @@ def test_invalid_options_are_refused(make):
         make()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
     monkeypatch.setattr("structattn.data.folders.writing._FLUSH_AT", 1000)  # tokens that wait to be written
     peaks = []  # the first includes what is loaded on first use
