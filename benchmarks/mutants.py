@@ -44,7 +44,8 @@ IN_PROCESSES = {
     "training": ("tests/reliability",),
     "runs": ("tests/reliability",),
 }
-PRELOADED = ("torch", "torch._dynamo", "torch._inductor", "hypothesis", "pydantic", "yaml", "safetensors.torch")
+# No plugin of pytest, which would warn that it cannot rewrite its assertions any more.
+PRELOADED = ("torch", "torch._dynamo", "torch._inductor", "pydantic", "yaml", "safetensors.torch")
 TIME_LIMIT = 300  # seconds for one mutant, beside ten times what its tests take
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
                ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
@@ -165,6 +166,7 @@ class CallRecorder:
         self.source, self.output = str(source) + "/", output.open("a", buffering=1)
         self.names: dict[CodeType, str | None] = {}
         self.calls: list[set[str]] = []
+        self.failed: set[str] = set()
         self.of_fixtures: dict[int, set[str]] = {}
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -206,6 +208,10 @@ class CallRecorder:
                 finally:
                     watch.close()
 
+            def pytest_runtest_logreport(self, report):
+                if report.failed:
+                    recorder.failed.add(report.nodeid)
+
             @pytest.hookimpl(wrapper=True)
             def pytest_runtest_protocol(self, item, nextitem):
                 watch, began = recorder.watched(), time.process_time()
@@ -219,7 +225,8 @@ class CallRecorder:
                             calls |= recorder.of_fixtures.get(id(definition), set())
                     row = {"test": item.nodeid, "slow": item.get_closest_marker("slow") is not None,
                            "seconds": time.process_time() - began, "calls": sorted(calls)}  # fmt: skip
-                    recorder.output.write(json.dumps(row) + "\n")
+                    if item.nodeid not in recorder.failed:  # what fails anyway shows nothing
+                        recorder.output.write(json.dumps(row) + "\n")
 
             def pytest_unconfigure(self):
                 recorder.output.close()
@@ -358,7 +365,10 @@ def outcome(tree: Path, tests: list[str], limit: float, log: Path) -> str:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             _end_group(pid)
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+            code = os.waitstatus_to_exitcode(status)
+            if code not in {0, 1, 2} or (code and killer(log) is None and b"Interrupted" not in log.read_bytes()):
+                raise RuntimeError(f"pytest ended with {code} without the name of a test; see {log}")
+            return "survived" if code == 0 else "killed"
         time.sleep(0.05)
     _end_group(pid)
     os.waitpid(pid, 0)
@@ -394,8 +404,9 @@ def run(folder: Path, count: int, seed: int, suite: str) -> None:
             continue
         tests, began = known.tests_of(mutant, slow=suite == "slow"), time.monotonic()
         found = tried(tree, mutant, tests, known, folder / "last.log") if tests else "not reached"
+        killed_by = killer(folder / "last.log") if found == "killed" else None
         row = {"mutant": mutant.name, "function": mutant.function, "outcome": found, "tests": len(tests),
-               "seconds": round(time.monotonic() - began, 1), "killer": killer(folder / "last.log", found)}  # fmt: skip
+               "seconds": round(time.monotonic() - began, 1), "killer": killed_by}  # fmt: skip
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{found:12s} {row['seconds']:7.1f} s  {mutant.name}", flush=True)
@@ -414,12 +425,10 @@ def tried(tree: Path, mutant: Mutant, tests: list[str], known: Profile, log: Pat
         path.write_text(original, encoding="utf-8")
 
 
-def killer(log: Path, found: str) -> str | None:
-    """The first test that failed."""
-    if found != "killed":
-        return None
+def killer(log: Path) -> str | None:
+    """The first test or file that failed."""
     lines = log.read_text(errors="replace").splitlines()
-    return next((line[:200] for line in lines if line.startswith(("FAILED", "ERROR"))), "no report: see the log")
+    return next((line[:200] for line in lines if line.startswith(("FAILED", "ERROR"))), None)
 
 
 def summary(folder: Path) -> None:

@@ -96,7 +96,7 @@ def test_of_many_simultaneous_starts_exactly_one_runs(starter, small_settings, f
     assert exits == [0] + [1] * 19
     refusals = [line for line in starter.log.read_text().splitlines() if str(folder) in line and "Error" in line]
     assert len(refusals) == 19
-    assert all("already under way in process" in line or "already holds a run" in line for line in refusals)
+    assert all("already running in process" in line or "already holds a run" in line for line in refusals)
     assert outcome(folder) == outcome(finished_run(settings))
 
 
