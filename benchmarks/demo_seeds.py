@@ -14,7 +14,7 @@ from typing import Any
 
 from structattn.cli.demo import MODELS, demo_settings, prepared_data
 from structattn.evaluation.run_evaluation import evaluate
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 
 def difference(data: Path, model: dict[str, Any], seed: int, folder: Path) -> float | None:

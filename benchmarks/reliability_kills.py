@@ -23,7 +23,7 @@ from structattn.runs.folder import RunFolder, settings_digest
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.files import sha256_of_file
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 RESULTS = Path(__file__).with_name("results")
 POLL = 0.01  # seconds between looks at a run's event log

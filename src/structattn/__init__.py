@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from structattn.evaluation.run_evaluation import evaluate
     from structattn.inference.load import load
     from structattn.settings.run import load_settings
-    from structattn.training.train import train
+    from structattn.training.run_training import train
 
 __all__ = ["__version__", "attention", "evaluate", "load", "load_settings", "models", "operators", "train"]
 
@@ -26,7 +26,7 @@ _FUNCTIONS = {
     "evaluate": "structattn.evaluation.run_evaluation",
     "load": "structattn.inference.load",
     "load_settings": "structattn.settings.run",
-    "train": "structattn.training.train",
+    "train": "structattn.training.run_training",
 }
 
 

@@ -17,7 +17,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predictions import predictions
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 PLACE = Path("pairs.json")
 

@@ -14,7 +14,7 @@ from structattn.evaluation.dependencies import dependency_scores, true_dependenc
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.settings.run import resolve_settings
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 SYMBOLS = {symbol: index for index, symbol in enumerate(formal_language("stack-language").alphabet)}
 

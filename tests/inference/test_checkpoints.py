@@ -12,7 +12,7 @@ from structattn.inference.runs import open_run
 from structattn.runs.events import events_of
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, UsageError
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.tasks.model import build_model_for
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 

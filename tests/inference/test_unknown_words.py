@@ -29,7 +29,7 @@ from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predictions import predictions, spelt_source
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]
 

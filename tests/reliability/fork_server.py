@@ -21,7 +21,7 @@ import torch
 
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir"}
 

@@ -13,7 +13,7 @@ import pytest
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 LOADER = Path(__file__).with_name("hostile_loader.py")
 

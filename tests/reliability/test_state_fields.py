@@ -17,8 +17,8 @@ from structattn.training.assembly import assembled, initial_learner, make_plan
 from structattn.training.loop import save, update, validate
 from structattn.training.progress import validation_is_due
 from structattn.training.run import state_of
+from structattn.training.run_training import train
 from structattn.training.signals import StopFlag
-from structattn.training.train import train
 
 
 def other_generator(text):

@@ -11,7 +11,7 @@ from structattn.evaluation.description import describe_model
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 SYSTEMS = {
     "LSTM 20": {"kind": "lstm", "hidden_size": 20},

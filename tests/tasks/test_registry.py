@@ -12,7 +12,7 @@ from structattn.settings.tasks import TASK_DESCRIPTIONS
 from structattn.support.errors import SettingsError
 from structattn.tasks import registry
 from structattn.tasks.registry import TASKS, require_trainable
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 
 def test_settings_registry_and_descriptions_have_the_same_tasks():

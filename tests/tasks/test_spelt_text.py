@@ -12,7 +12,7 @@ from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 from structattn.tasks.model import build_model_for
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 TEXT = "".join(f"{word}{end} {word}\n" for word in ("ab", "ba", "aab", "bba") for end in ("", "s", "ed"))
 

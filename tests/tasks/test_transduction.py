@@ -27,7 +27,7 @@ from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
 from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)
 

@@ -16,7 +16,7 @@ from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 LINES = ["the cat sat", "the dog ran", "a cat ran", "", "the dog sat on a cat", "a dog", "the cat", "dog ran"]
 

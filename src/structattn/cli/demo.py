@@ -31,7 +31,7 @@ def demo(
     from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.inference.runs import open_run
     from structattn.reporting import write_report
-    from structattn.training.train import train
+    from structattn.training.run_training import train
 
     data = prepared_data(output / LANGUAGE, seed, strings)
     results = []

@@ -17,7 +17,7 @@ def train(
 ) -> None:
     """Train a model. An interrupted run continues with --resume and gives identical results."""
     from structattn.settings.run import load_settings
-    from structattn.training.train import train as run_training
+    from structattn.training.run_training import train as run_training
 
     summary = run_training(load_settings(settings, overrides or ()), output, resume=resume)
     verb = "had already ended" if summary.already_finished else "ended"

@@ -1,1 +1,31 @@
-"""A run on disk: its folder, checkpoints, state, event log and run card."""
+"""Runs on disk: run folder, checkpoints, training state, event log and run card.
+
+- ``RunFolder``: the paths of a run folder; ``TrainingSummary``: how a run ended.
+- ``CheckpointStore``: writes, finds and prunes checkpoints; ``TrainingState``: what a checkpoint holds.
+- ``EventLog``, ``events_of``: the event log, JSON lines without a clock.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.runs.events import EventLog, events_of
+    from structattn.runs.folder import RunFolder
+    from structattn.runs.state import TrainingState
+    from structattn.runs.store import CheckpointStore
+    from structattn.runs.summary import TrainingSummary
+
+__all__ = ["CheckpointStore", "EventLog", "RunFolder", "TrainingState", "TrainingSummary", "events_of"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "CheckpointStore": "structattn.runs.store",
+        "EventLog": "structattn.runs.events",
+        "RunFolder": "structattn.runs.folder",
+        "TrainingState": "structattn.runs.state",
+        "TrainingSummary": "structattn.runs.summary",
+        "events_of": "structattn.runs.events",
+    },
+)

@@ -12,7 +12,7 @@ from structattn.support.errors import Interrupted, LockedError, StructattnError,
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
-from structattn.training.train import train
+from structattn.training.run_training import train
 
 MAX_MESSAGE_LENGTH = 20_000  # characters; fits a pipe's buffer, so a worker can exit before its result is read
 

@@ -1,1 +1,30 @@
-"""The training loop: runs any task, and survives being stopped at any moment."""
+"""Training of any task, resumable at any moment with byte-identical results.
+
+- ``train``: train a run to its end, or resume it; returns a ``TrainingSummary``.
+- ``Learner``, ``build_learner``: a model with its optimizer, device and precision.
+- ``Update``, ``training_step``: one update of the parameters.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.runs.summary import TrainingSummary
+    from structattn.training.learner import Learner, build_learner
+    from structattn.training.run_training import train
+    from structattn.training.step import Update, training_step
+
+__all__ = ["Learner", "TrainingSummary", "Update", "build_learner", "train", "training_step"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Learner": "structattn.training.learner",
+        "TrainingSummary": "structattn.runs.summary",
+        "Update": "structattn.training.step",
+        "build_learner": "structattn.training.learner",
+        "train": "structattn.training.run_training",
+        "training_step": "structattn.training.step",
+    },
+)

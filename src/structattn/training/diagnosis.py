@@ -1,4 +1,4 @@
-"""Which module made a step not finite: the step is run again with every module watched."""
+"""Find the first module with a non-finite output or gradient by repeating a step with hooks on every module."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,18 +8,18 @@ from torch import Tensor
 
 
 def is_finite(value: object) -> bool:
-    """Whether a module's output, a tensor or a tuple with tensors in it, holds no NaN and no infinity."""
+    """Return whether a module's output, a tensor or nested tuple of tensors, holds no NaN and no infinity."""
     if isinstance(value, Tensor):
         return not value.is_floating_point() or bool(torch.isfinite(value).all())
     return all(is_finite(part) for part in value) if isinstance(value, tuple | list) else True
 
 
 @contextmanager
-def watched(model: torch.nn.Module) -> Iterator[list[str]]:
-    """Within the block, note every value that is not finite, in the order in which they arise."""
+def record_non_finite(model: torch.nn.Module) -> Iterator[list[str]]:
+    """Collect descriptions of all non-finite values within the block, in the order in which they occur."""
     found: list[str] = []
     hooks = [
-        module.register_forward_hook(_watch(f"{name or 'the model'} ({type(module).__name__})", found))
+        module.register_forward_hook(_hook(f"{name or 'the model'} ({type(module).__name__})", found))
         for name, module in model.named_modules()
     ]
     try:
@@ -29,28 +29,28 @@ def watched(model: torch.nn.Module) -> Iterator[list[str]]:
             hook.remove()
 
 
-def _watch(label: str, found: list[str]) -> Callable[..., None]:
-    def look(module: torch.nn.Module, inputs: object, output: object) -> None:
+def _hook(label: str, found: list[str]) -> Callable[..., None]:
+    def check(module: torch.nn.Module, inputs: object, output: object) -> None:
         if not is_finite(output):
             found.append(f"the output of {label}")
         if isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(look_at_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            output.register_hook(check_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
-    def look_at_gradient(gradient: Tensor) -> None:
+    def check_gradient(gradient: Tensor) -> None:
         if not is_finite(gradient):
-            found.append(f"the gradient that reaches {label}")
+            found.append(f"the gradient of the output of {label}")
 
-    return look
+    return check
 
 
 def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str:
-    """Run a step again and name the first value that is not finite.
+    """Repeat a step and return a description of the first non-finite value.
 
     Args:
-        model: the model whose modules are watched.
-        run: forward and backward pass, leaving gradients behind.
+        model: the model.
+        run: a forward and backward pass that accumulates gradients.
     """
-    with watched(model) as found:
+    with record_non_finite(model) as found:
         run()
     if found:
         return found[0]

@@ -1,4 +1,4 @@
-"""The loop: update, validate, checkpoint, until something ends the run."""
+"""The training loop: update, validate, save checkpoints, until a limit is reached."""
 
 import math
 
@@ -13,10 +13,10 @@ from structattn.training.step import Update, training_step
 
 
 def train_until_done(run: Run) -> str:
-    """Train to the end and return the reason of the end; the last model is validated and saved.
+    """Train until a limit is reached and return its name; the last model is validated and saved.
 
     Raises:
-        StopRequested: a signal arrived; the run's state is that after a completed update.
+        StopRequested: a signal arrived; the run is in the state after a completed update.
         NonFiniteError: an update or a validation is not finite.
     """
     while True:
@@ -34,12 +34,12 @@ def train_until_done(run: Run) -> str:
 
 
 def not_validated(run: Run) -> bool:
-    """Whether the model has changed since the last validation."""
+    """Return whether the model has changed since the last validation."""
     return run.progress.last_validation != run.progress.update
 
 
 def update(run: Run) -> None:
-    """Take one step and record it."""
+    """Perform one update and log it."""
     before = run.progress
     indices = run.order.next_batches(before.epoch, before.position)
     batches = [run.task.batch(part) for part in indices]
@@ -61,11 +61,11 @@ def update(run: Run) -> None:
 
 
 def validate(run: Run) -> None:
-    """Score the validation split and record it.
+    """Score the validation split and log the scores.
 
     Raises:
         NonFiniteError: the scores are not finite.
-        StopRequested: a signal arrived; nothing is recorded then.
+        StopRequested: a signal arrived; nothing is logged.
     """
     began = run.timing.seconds
     with run.learner.autocast():
@@ -88,7 +88,7 @@ def _reached(scores: Scores) -> str:
 
 
 def record_scores(run: Run, scores: Scores, improved: bool) -> None:
-    """Write a validation into the event log."""
+    """Write validation scores to the event log."""
     run.events.write(
         "validation",
         update=run.progress.update,
@@ -103,7 +103,7 @@ def record_scores(run: Run, scores: Scores, improved: bool) -> None:
 
 
 def checkpoint_is_due(run: Run) -> bool:
-    """Whether to save now; where a validation comes next, it brings a checkpoint of its own."""
+    """Return whether to save a checkpoint now; not if a validation is due, which saves one itself."""
     settings, progress = run.settings, run.progress
     if validation_is_due(progress, settings):
         return False
@@ -113,11 +113,11 @@ def checkpoint_is_due(run: Run) -> bool:
 
 
 def save(run: Run, passing: bool = False) -> None:
-    """Write a checkpoint of the run as it stands. The events are on the disk before the state that counts them.
+    """Write a checkpoint. The event log is flushed to disk before the state that contains its length.
 
     Args:
         run: the run.
-        passing: the checkpoint goes with the next one.
+        passing: the checkpoint is temporary and deleted at the next save.
     """
     began = run.timing.seconds
     run.events.flush_to_disk()

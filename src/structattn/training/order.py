@@ -1,4 +1,4 @@
-"""The order of the data: which batches the next update consumes, as a pure function of epoch and position."""
+"""Data order: the batches of the next update, a pure function of epoch and position."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,10 +9,10 @@ from structattn.tasks.task import Task
 
 @dataclass
 class DataOrder:
-    """The batches of the epoch at hand.
+    """The batches of the current epoch.
 
     Args:
-        task: whose batches.
+        task: the task that provides them.
         gradient_accumulation_steps: batches in an update; the last update of an epoch may have fewer.
     """
 
@@ -22,15 +22,15 @@ class DataOrder:
     _batches: list[Indices] = field(default_factory=list)
 
     def batches_of(self, epoch: int) -> list[Indices]:
-        """All batches of an epoch; kept until another epoch is asked for."""
+        """Return all batches of an epoch; the last epoch requested is cached."""
         if epoch != self._epoch:
             self._epoch, self._batches = epoch, self.task.training_batches(epoch)
         return self._batches
 
     def next_batches(self, epoch: int, position: int) -> list[Indices]:
-        """The batches of the update that begins at this position."""
+        """Return the batches of the update that starts at this position."""
         return self.batches_of(epoch)[position : position + self.gradient_accumulation_steps]
 
     def updates_in_epoch(self, epoch: int) -> int:
-        """The number of updates that an epoch takes."""
+        """Return the number of updates in an epoch."""
         return -(-len(self.batches_of(epoch)) // self.gradient_accumulation_steps)

@@ -1,4 +1,4 @@
-"""How a run's progress changes, and what is due next: functions of progress and settings, without effects."""
+"""Pure functions of a run's progress: its changes, whether a validation is due, early stopping and limits."""
 
 from dataclasses import replace
 
@@ -10,12 +10,12 @@ from structattn.training import schedule
 
 
 def first_progress(settings: TrainingSettings) -> Progress:
-    """The progress of a run that has not begun."""
+    """Return the progress of a new run."""
     return Progress(ScheduleState(settings.optimizer.learning_rate))
 
 
 def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progress:
-    """One more update, which consumed so many batches of an epoch of ``epoch_batches``."""
+    """Return the progress after one more update, which consumed ``batches`` of the ``epoch_batches`` of its epoch."""
     position = progress.position + batches
     if position >= epoch_batches:
         return replace(progress, update=progress.update + 1, epoch=progress.epoch + 1, position=0)
@@ -23,12 +23,12 @@ def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progre
 
 
 def improves(progress: Progress, score: float) -> bool:
-    """Whether a validation is strictly better than all before it."""
+    """Return whether a validation score is strictly better than all previous ones."""
     return progress.best_score is None or score < progress.best_score
 
 
 def after_validation(progress: Progress, scores: Scores, settings: TrainingSettings) -> Progress:
-    """The model of the last update has these validation scores."""
+    """Return the progress after a validation of the current model."""
     progress = replace(
         progress,
         last_validation=progress.update,
@@ -41,7 +41,7 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
 
 
 def validation_is_due(progress: Progress, settings: TrainingSettings) -> bool:
-    """Whether the last update ends an epoch, or a stretch of ``validate_every`` updates, and is not validated yet."""
+    """Return whether the current model is at the end of an epoch, or of ``validate_every`` updates, unvalidated."""
     if progress.last_validation == progress.update:
         return False
     if settings.validate_every is None:
@@ -50,12 +50,12 @@ def validation_is_due(progress: Progress, settings: TrainingSettings) -> bool:
 
 
 def reason_to_stop(progress: Progress, settings: TrainingSettings, minutes: float) -> str | None:
-    """Why the run is over: ``early_stopping``, ``epochs``, ``updates``, ``time``; None if it is not.
+    """Return the limit reached: ``early_stopping``, ``epochs``, ``updates`` or ``time``; None to continue.
 
     Args:
-        progress: where the run stands.
+        progress: the progress of the run.
         settings: the limits.
-        minutes: for how long the run has trained.
+        minutes: the training time so far.
     """
     limits: list[tuple[str, float, float | None]] = [
         ("early_stopping", progress.bad_validations, settings.early_stopping_patience),

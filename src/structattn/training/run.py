@@ -1,4 +1,4 @@
-"""A run while it runs: its parts, and how its state is taken out of them and put back."""
+"""The parts of a run in training; extract and restore its state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from structattn.training.signals import StopFlag
 
 @dataclass
 class Run:
-    """All parts of a run.
+    """The parts of a run in training.
 
     Args:
-        settings: those of the loop.
-        task: gives batches, loss and scores.
-        learner: what learns.
-        order: the order of the data.
+        settings: the training settings.
+        task: provides batches, losses and scores.
+        learner: the model with its optimizer.
+        order: the data order.
         events: the event log.
-        timing: the clock.
-        store: the checkpoints.
+        timing: the timing log.
+        store: the checkpoint store.
         stop: set when a signal asks the run to stop.
         advance: moves the progress bar by one update.
-        progress: where the run stands; replaced, never changed.
-        saved: where it stood at the last checkpoint.
+        progress: the current progress; replaced, never mutated.
+        saved: the progress at the last checkpoint.
     """
 
     settings: TrainingSettings
@@ -50,7 +50,7 @@ class Run:
 
 
 def state_of(run: Run) -> TrainingState:
-    """Everything that influences the run's next step. The tensors are the live ones: use them before that step."""
+    """Return everything that influences the next step. The tensors are not copied: use them before that step."""
     return TrainingState(
         weights=snapshot.weights_of(run.learner.model),
         optimizer=snapshot.optimizer_tensors_of(run.learner),
@@ -61,7 +61,7 @@ def state_of(run: Run) -> TrainingState:
 
 
 def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) -> None:
-    """Set weights, optimizer and generators to a saved state.
+    """Restore weights, optimizer state and random generators.
 
     Raises:
         CheckpointError: they are not those of this model; the message names the file.

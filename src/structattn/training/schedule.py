@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as functions of a schedule's settings and state."""
+"""Learning-rate schedules as functions of their settings and state."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ PLATEAU_SMALLEST_CHANGE = 1e-8  # absolute; torch's default
 
 
 def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int) -> float:
-    """The learning rate of an update, counted from 1.
+    """Return the learning rate of an update, counted from 1.
 
     Constant and plateau: the state's rate r. Warm-up over n updates: r · min(update / n, sqrt(n / update)); the rule of
     Vaswani et al. (2017) is that with r = 1 / sqrt(d n). Linear, warm-up over w of n updates:
@@ -35,7 +35,7 @@ def _linear(settings: LinearSchedule, rate: float, update: int) -> float:
 
 
 def after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:
-    """The state after a validation; only the plateau schedule changes its own.
+    """Return the state after a validation; only the plateau schedule changes.
 
     The rule is that of ``torch.optim.lr_scheduler.ReduceLROnPlateau``: a perplexity is good if it is below
     best · (1 - 1e-4), and the rate falls when there have been more than ``patience`` validations in a row that

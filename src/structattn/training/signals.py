@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT ask a run to stop; it does so at the next moment at which nothing is lost."""
+"""SIGTERM and SIGINT stop a run at the next point where no work is lost."""
 
 import signal
 import threading
@@ -8,17 +8,17 @@ from types import FrameType
 
 
 class StopRequested(Exception):  # noqa: N818 - a request, not an error; training answers it with a checkpoint
-    """A signal arrived; raised where the work can be left."""
+    """A signal arrived; raised where the run can be interrupted."""
 
 
 class StopFlag:
-    """Set by a signal, looked at between steps and inside validation."""
+    """A flag set by a signal and checked between steps and during validation."""
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
 
     def check(self) -> None:
-        """Return at once, or raise if a signal has arrived.
+        """Raise if a signal has arrived.
 
         Raises:
             StopRequested: with the signal's name.
@@ -29,9 +29,9 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
-    """Give a flag that SIGTERM and SIGINT set; a second SIGINT kills at once.
+    """Yield a flag that SIGTERM and SIGINT set; a second SIGINT terminates the process.
 
-    Only the main thread can receive signals; in another one the flag stays down.
+    Only the main thread can handle signals; in other threads the flag is never set.
     """
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Tensors and generator states out of a learner, and back into it."""
+"""State dicts of model, optimizer and random generators: extract and restore."""
 
 import base64
 import binascii
@@ -11,11 +11,11 @@ from structattn.training.learner import Learner
 
 
 class MismatchError(ValueError):
-    """Saved tensors are not those that the learner has; the message names one."""
+    """Saved tensors do not match the learner; the message names one."""
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The parameters and persistent buffers of a module by name; a shared tensor appears once, under its first name."""
+    """Return the parameters and persistent buffers of a module by name; a tied tensor appears under its first name."""
     first_names: dict[tuple[int, int], str] = {}
     tensors = {}
     for name, tensor in module.state_dict().items():
@@ -53,7 +53,7 @@ def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
 
 
 def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
-    """The optimizer's tensors as ``parameter/quantity``."""
+    """Return the optimizer state as ``parameter/quantity``."""
     return {
         f"{name}/{quantity}": tensor
         for name, parameter in learner.model.named_parameters()
@@ -62,7 +62,7 @@ def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
 
 
 def put_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> None:
-    """Give the optimizer copies of saved tensors.
+    """Restore the optimizer state from copies of saved tensors.
 
     Raises:
         MismatchError: a tensor belongs to no parameter, is missing, or has another shape or dtype.
@@ -89,7 +89,7 @@ def _adam_state(name: str, saved: Mapping[str, Tensor], parameter: Tensor) -> di
 
 
 def generator_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators that dropout draws from."""
+    """Return the states of the random generators that dropout uses."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -97,19 +97,19 @@ def generator_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def put_generator_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Set the generators back. A state that this device has no generator for is passed over."""
+    """Restore the random generators; states of absent devices are ignored."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def generators_to_text(states: Mapping[str, Tensor]) -> dict[str, str]:
-    """Generator states in base64."""
+    """Encode generator states in base64."""
     return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
 
 
 def generators_from_text(texts: Mapping[str, str]) -> dict[str, Tensor]:
-    """Read what `generators_to_text` wrote.
+    """Decode the output of `generators_to_text`.
 
     Raises:
         MismatchError: a state is missing or not base64.
