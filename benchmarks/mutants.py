@@ -366,6 +366,8 @@ def outcome(tree: Path, tests: list[str], limit: float, log: Path) -> str:
         if done:
             _end_group(pid)
             code = os.waitstatus_to_exitcode(status)
+            if code < 0:
+                return "killed"  # the process itself broke down
             if code not in {0, 1, 2} or (code and killer(log) is None and b"Interrupted" not in log.read_bytes()):
                 raise RuntimeError(f"pytest ended with {code} without the name of a test; see {log}")
             return "survived" if code == 0 else "killed"
@@ -388,6 +390,8 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
 def run(folder: Path, count: int, seed: int, suite: str) -> None:
     """Try the mutants that have no result yet; of the slow suite, the survivors of the quick one."""
     tree, known = prepare(folder), Profile.read(folder)
+    for original in (tree / "src").rglob("*.original"):  # left by a run that was ended
+        original.replace(original.with_suffix(".py"))
     os.environ.update(environment(tree))
     sys.dont_write_bytecode = True
     for name in PRELOADED:
@@ -418,11 +422,13 @@ def tried(tree: Path, mutant: Mutant, tests: list[str], known: Profile, log: Pat
     original = path.read_text(encoding="utf-8")
     for cache in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         cache.unlink()
+    saved = path.with_suffix(".original")
+    saved.write_text(original, encoding="utf-8")
     path.write_text(mutant.text, encoding="utf-8")
     try:
         return outcome(tree, tests, TIME_LIMIT + 10 * sum(known.seconds[test] for test in tests), log)
     finally:
-        path.write_text(original, encoding="utf-8")
+        saved.replace(path)
 
 
 def killer(log: Path) -> str | None:
