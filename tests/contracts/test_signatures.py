@@ -8,17 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).resolve().parents[1]
 HOOK = "--jaxtyping-packages=structattn.attention,structattn.models,beartype.beartype"
 
 
-@pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_signatures_tell_the_truth(selection):
-    selected = f"shapes and {selection}"
+def test_signatures_tell_the_truth():
     folders = [str(TESTS / name) for name in ("contracts", "attention", "models")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HOOK, "-m", selected, *folders]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HOOK, "-m", "shapes", *folders]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     result = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
