@@ -7,9 +7,9 @@
 Everything is imported at first use, so ``import structattn`` loads neither torch nor pydantic.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from structattn.support.lazy import lazy_exports
 from structattn.support.version import __version__
 
 if TYPE_CHECKING:
@@ -21,23 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "attention", "evaluate", "load", "load_settings", "models", "operators", "train"]
 
-_PACKAGES = {"attention", "models", "operators"}
-_FUNCTIONS = {
-    "evaluate": "structattn.evaluation.run_evaluation",
-    "load": "structattn.inference.load",
-    "load_settings": "structattn.settings.run",
-    "train": "structattn.training.run_training",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"structattn.{name}")
-    if name not in _FUNCTIONS:
-        raise AttributeError(f"module 'structattn' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(import_module(_FUNCTIONS[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "attention": "structattn.attention",
+        "evaluate": "structattn.evaluation.run_evaluation",
+        "load": "structattn.inference.load",
+        "load_settings": "structattn.settings.run",
+        "models": "structattn.models",
+        "operators": "structattn.operators",
+        "train": "structattn.training.run_training",
+    },
+)

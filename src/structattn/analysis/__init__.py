@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Locality", "Record", "analyze", "analyze_run", "default_examples", "locality"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Locality": "structattn.analysis.head_locality",

@@ -35,7 +35,7 @@ __all__ = [
     "ngram_baselines",
 ]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "LengthScore": "structattn.evaluation.scores",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "read_run", "read_runs", "write_report"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Run": "structattn.reporting.runs",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointStore", "EventLog", "RunFolder", "TrainingState", "TrainingSummary", "events_of"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "CheckpointStore": "structattn.runs.store",

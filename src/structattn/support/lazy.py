@@ -1,20 +1,26 @@
 """Lazy exports: names of a package that are imported when they are first used."""
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a module-level ``__getattr__`` (PEP 562) that imports exported names on first use.
+def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import exported names on first use.
 
     Args:
         package: ``__name__`` of the package.
-        modules: exported name -> the module that defines it.
+        modules: exported name -> the module that defines it; a subpackage is exported under its own name:
+            ``{"attention": "structattn.attention"}`` in ``structattn``.
     """
 
     def __getattr__(name: str) -> object:  # noqa: N807 - the hook that Python calls
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(modules[name]), name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
 
-    return __getattr__
+    def __dir__() -> list[str]:  # noqa: N807 - the hook that Python calls
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return __getattr__, __dir__

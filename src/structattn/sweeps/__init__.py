@@ -36,7 +36,7 @@ __all__ = [
     "write_sweep_results",
 ]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Engine": "structattn.sweeps.scheduler",

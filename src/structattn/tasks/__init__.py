@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "Scores", "Task", "TaskKind", "require_trainable"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "TASKS": "structattn.tasks.registry",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Learner", "TrainingSummary", "Update", "build_learner", "train", "training_step"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Learner": "structattn.training.learner",
