@@ -1,6 +1,6 @@
-"""Writes docs/results.md from results/*/*.json, which `structattn report SWEEP --recipe FILE -o JSON` made.
+"""Write docs/results.md from results/*/*.json: ``python results/write_page.py``.
 
-python results/write_page.py
+The JSON files are written by ``structattn report SWEEP --recipe FILE -o JSON``.
 """
 
 import json
@@ -13,7 +13,7 @@ PAGE = HERE.parent / "docs" / "results.md"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
@@ -22,12 +22,12 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def cell_of(row: dict[str, Any]) -> list[str]:
+def cell_names(row: dict[str, Any]) -> list[str]:
     return [f"`{name}`" if "^" in name or "#" in name else name for name in row["cell"].values()]
 
 
 def scores(result: dict[str, Any]) -> str:
-    """One row for each cell: validation, and what the selected trial reaches on the splits."""
+    """Return a table with one row per cell: validation statistics, and the selected trial's scores on the splits."""
     rows = result["rows"]
     names = list(
         dict.fromkeys(f"{split}.{name}" for row in rows for split in row["splits"] for name in row["splits"][split])
@@ -36,8 +36,8 @@ def scores(result: dict[str, Any]) -> str:
     head = [
         *rows[0]["cell"],
         "trials",
-        "validation, best",
-        "mean",
+        "best validation",
+        "mean validation",
         "±95 %",
         *(name.replace(".", ", ") for name in names),
     ]
@@ -45,7 +45,7 @@ def scores(result: dict[str, Any]) -> str:
         head,
         (
             [
-                *cell_of(row),
+                *cell_names(row),
                 str(row["validation"]["count"]),
                 number(row["best"]),
                 number(row["validation"]["mean"]),
@@ -58,7 +58,7 @@ def scores(result: dict[str, Any]) -> str:
 
 
 def comparisons(result: dict[str, Any]) -> str:
-    """Published numbers of which we have ours."""
+    """Return a table of the published numbers that were reproduced, or an empty string."""
     found = [each for each in result["comparisons"] if each["ours"] is not None]
     if not found:
         return ""
@@ -66,7 +66,7 @@ def comparisons(result: dict[str, Any]) -> str:
     rows = (
         [
             each["source"],
-            *cell_of(each),
+            *cell_names(each),
             f"{each['published']:g}" + (f" ± {each['deviation']:g}" if each["deviation"] is not None else ""),
             number(each["ours"]),
             number(each["interval"]),
@@ -75,66 +75,75 @@ def comparisons(result: dict[str, Any]) -> str:
         ]
         for each in found
     )
-    return "\n" + table(["source", *found[0]["cell"], "published", "ours", "±95 %", "trials", ""], rows)
+    head = ["source", *found[0]["cell"], "published", "ours", "±95 %", "trials", "published vs. our interval"]
+    return "\n" + table(head, rows)
 
 
 def claims(result: dict[str, Any]) -> str:
-    """What was expected, and what came."""
+    """Return a table of the recipe's claims and whether they hold, or an empty string."""
     found = [each for each in result["claims"] if each["holds"] is not None]
     if not found:
         return ""
     rows = (
         [
-            each["says"],
-            *cell_of(each),
+            each["description"],
+            *cell_names(each),
             number(each["ours"]),
             number(each["bound"]),
             "holds" if each["holds"] else "**fails**",
         ]
         for each in found
     )
-    return "\n" + table(["claim", *found[0]["cell"], "ours", "against", ""], rows)
+    return "\n" + table(["claim", *found[0]["cell"], "ours", "compared with", "result"], rows)
 
 
 def signatures(result: dict[str, Any]) -> str:
-    """How translations were scored."""
+    """Return a list of the sacrebleu signatures of translation scores."""
     found = result.get("signatures", [])
     return "".join(f"- `{signature}`\n" for signature in found) + ("\n" if found else "")
 
 
 def figures(result: dict[str, Any], folder: Path) -> str:
-    """The recipe's pictures."""
-    place = folder.relative_to(HERE)
-    found = result.get("figures", [])
-    return "".join(f"\n![{each['says']}](../results/{place}/{each['name']}.png)\n\n{each['says']}\n" for each in found)
+    """Return the recipe's figures with their captions."""
+    path = f"../results/{folder.relative_to(HERE)}"
+    return "".join(
+        f"\n![{figure['caption']}]({path}/{figure['name']}.png)\n\n{figure['caption']}\n"
+        for figure in result.get("figures", [])
+    )
 
 
 def section(path: Path) -> str:
-    """One result."""
+    """Return the section on one sweep, with the notes from the Markdown file beside its JSON file."""
     result = json.loads(path.read_text(encoding="utf-8"))
-    note = path.with_suffix(".md")
-    words = "\n" + note.read_text(encoding="utf-8") if note.exists() else ""
-    ended = f"{result['trials_ended']} of {result['trials']} trials, version {result['version']}"
+    notes = path.with_suffix(".md")
+    text = "\n" + notes.read_text(encoding="utf-8") if notes.exists() else ""
+    ended = f"{result['trials_ended']} of {result['trials']} trials completed, version {result['version']}"
     return f"""## {path.parent.name.replace("_", " ").capitalize()}, {path.stem.replace("_", " ")}
 
 `structattn sweep {result["recipe"]}`: {ended}.
 Settings, seeds and all numbers: [`results/{path.relative_to(HERE)}`](../results/{path.relative_to(HERE)}).
-{words}
+{text}
 {signatures(result)}{scores(result)}{comparisons(result)}{claims(result)}{figures(result, path.parent)}"""
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     head = """# Results
 
-Written by `python results/write_page.py` from `results/`. Validation is the difference from the lower bound where
-that is known, the cross-entropy elsewhere, in nats per symbol. Scores are those of the trial that validation selects:
-cross-entropies and perplexities per symbol, accuracies as fractions. Beside published numbers ours are in the paper's
-unit, and the mean over trials where the paper's are; ±95 % is half the interval of our mean (of translations, of the
-score), the published ± a standard deviation; a published number is inside or outside our interval. Tf is a
-transformer, +Sup has superposition stack attention in its middle layer, +Nd nondeterministic stack attention, +stack
-stack pointers in every layer; hc-sa has hard-coded Gaussian self-attention, hc-all cross-attention as well, sh-x
-hc-sa and one head of learned cross-attention in all.
+This page is generated by `python results/write_page.py` from the files in `results/`.
+
+- **Validation** is the difference from the lower bound of the cross-entropy where that bound is known, and the
+  cross-entropy elsewhere, in nats per symbol.
+- **Scores** (`test, ...`) are those of the trial with the best validation: cross-entropies and perplexities per
+  symbol, accuracies as fractions.
+- **±95 %** is half the width of the 95 % confidence interval of our mean over trials; for BLEU, chrF2 and TER,
+  of the score.
+- **Comparisons with published numbers** use the paper's unit, and the mean over trials where the paper reports a
+  mean. The published ± is a standard deviation. *Inside* means that the published number lies within our interval.
+- **Models**: Tf is a transformer; +Sup adds superposition stack attention in the middle layer, +Nd nondeterministic
+  stack attention in the middle layer, and +stack stack pointers in every layer. hc-sa has hard-coded Gaussian
+  self-attention, hc-all hard-coded cross-attention as well, and sh-x is hc-sa with one head of learned
+  cross-attention in the whole decoder.
 
 """
     return head + "\n".join(section(path) for path in sorted(HERE.glob("*/*.json")))

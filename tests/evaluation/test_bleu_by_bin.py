@@ -75,24 +75,24 @@ def test_differences_are_those_of_the_lines_in_each_bin():
     base, other = garbled(references, 5), references
     numbers = {"encoder": np.random.default_rng(1).random(100)}
     found = differences_by_bin(base, other, references, numbers, samples=50)
-    assert [(each.by, each.cut) for each in found[::5]] == [
+    assert [(each.attribute, each.binning) for each in found[::5]] == [
         ("reference length", "equal count"), ("encoder", "equal count"), ("encoder", "equal width")]  # fmt: skip
     lengths = np.array([len(line.split()) for line in references])
     for each in found:
-        values = lengths if each.by == "reference length" else numbers["encoder"]
+        values = lengths if each.attribute == "reference length" else numbers["encoder"]
         inside = [index for index in range(100) if each.low <= values[index] <= each.high]
         assert each.sentences == len(inside)
         chosen = [[side[index] for index in inside] for side in (base, other, references)]
         assert each.base == pytest.approx(bleu(chosen[0], chosen[2]))
         assert each.other == pytest.approx(bleu(chosen[1], chosen[2]))
         assert each.difference == each.other - each.base
-        assert 0 < each.least < each.difference < each.most
+        assert 0 < each.lower < each.difference < each.upper
 
 
 def test_equal_systems_do_not_differ_and_values_are_one_per_sentence():
     references = lines(30, 1)
     base = garbled(references, 5)
-    assert {(each.least, each.difference, each.most) for each in differences_by_bin(base, base, references)} == {
+    assert {(each.lower, each.difference, each.upper) for each in differences_by_bin(base, base, references)} == {
         (0, 0, 0)
     }
     with pytest.raises(ValueError, match="encoder: 2 numbers for 30 sentences"):

@@ -60,7 +60,7 @@ def test_several_runs_are_compared_with_a_base_and_the_results_written(place):
         assert kept["whole"]["BLEU"]["second"] == pytest.approx(corpus_scores(lines, REFERENCES)["BLEU"].value)
         by = {}
         for each in kept["bins"]:
-            by.setdefault((each["by"], each["cut"]), []).append(each)
+            by.setdefault((each["attribute"], each["binning"]), []).append(each)
         assert [len(rows) for rows in by.values()] == [5, 5, 5, 1, 1]
         assert {sum(row["sentences"] for row in rows) for rows in by.values()} == {10}
         (everything,) = by["off-diagonality, decoder", "equal count"]
@@ -72,7 +72,7 @@ def test_several_runs_are_compared_with_a_base_and_the_results_written(place):
 
 def test_without_attention_analysis_runs_are_compared_by_length_only(place):
     bins = compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
-    assert {each.by for each in bins} == {"reference length"}
+    assert {each.attribute for each in bins} == {"reference length"}
 
 
 @pytest.mark.parametrize(

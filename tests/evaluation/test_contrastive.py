@@ -56,14 +56,14 @@ def test_losses_are_those_of_whole_translations_with_eos(translation_run, batch_
 
 def test_the_sum_and_the_mean_can_disagree():
     nats, tokens = np.array([[6.0, 7.0]]), np.array([[2, 4]])
-    for values, right in ((nats, 1), (nats / tokens, 0)):
-        assert contrastive_scores([contrast()], values).types["a"].right == right
+    for values, successes in ((nats, 1), (nats / tokens, 0)):
+        assert contrastive_scores([contrast()], values).types["a"].successes == successes
 
 
 def test_a_tie_is_wrong_and_types_keep_their_order():
     contrasts = [contrast(kind=kind) for kind in "baab"]
     scores = contrastive_scores(contrasts, np.array([[1.0, 2], [3, 3], [2, 1], [1, 5]]))
-    assert [(kind, each.right, each.trials) for kind, each in scores.types.items()] == [("b", 2, 2), ("a", 0, 2)]
+    assert [(kind, each.successes, each.trials) for kind, each in scores.types.items()] == [("b", 2, 2), ("a", 0, 2)]
     assert scores.distances == {}
 
 
@@ -73,7 +73,7 @@ def test_distances_are_counted_one_by_one_up_to_15():
     nats = np.array([[0.0, 1.0]] * 5 + [[1.0, 0.0]] * 3)
     scores = contrastive_scores(contrasts, nats)
     assert list(scores.distances) == ["a"]
-    found = {words: (each.right, each.trials) for words, each in scores.distances["a"].items()}
+    found = {words: (each.successes, each.trials) for words, each in scores.distances["a"].items()}
     assert found == {"0": (1, 2), "3": (1, 1), "15": (1, 1), ">15": (2, 2)}
     assert list(found) == ["0", "3", "15", ">15"]
     assert scores.types["a"].trials == 7
@@ -112,7 +112,9 @@ def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
     assert kept["types"]["type one"] == kept["distances"]["type one"]["2"]
     assert kept["types"]["type one"]["trials"] == 5
     nats = contrastive_negative_log_likelihoods(open_run(tmp_path / "run", "last-2"), CONTRASTS, per_token=True)
-    assert kept["types"]["type one"]["right"] == int((nats[:, 0] < nats[:, 1]).sum()), "the weights that the run names"
+    assert kept["types"]["type one"]["successes"] == int((nats[:, 0] < nats[:, 1]).sum()), (
+        "the weights that the run names"
+    )
 
 
 def test_models_of_spelled_words_are_scored_as_in_training(names, tmp_path):

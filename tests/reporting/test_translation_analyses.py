@@ -29,9 +29,10 @@ TRANSLATIONS = {"base": "a cat\n", "hc": "a dog\n"}
 
 
 def comparison(base, shift, kinds=KINDS, base_text=TRANSLATIONS["base"]):
-    bins = [{"by": by, "cut": cut, "low": low, "high": high, "sentences": 20, "base": 30.0, "other": 30 + shift + high,
-             "difference": shift + high, "least": shift, "most": shift + high + 2}
-            for by, cut in kinds for low, high in QUINTILES]  # fmt: skip
+    bins = [{"attribute": attribute, "binning": binning, "low": low, "high": high, "sentences": 20,
+             "base": 30.0, "other": 30 + shift + high, "difference": shift + high,
+             "lower": shift, "upper": shift + high + 2}
+            for attribute, binning in kinds for low, high in QUINTILES]  # fmt: skip
     whole = {"first": 30.25, "second": 30.25 + shift, "first_interval": 1.5, "second_interval": 2.0, "p": 0.0311}
     translations = {"base": digest(base_text), "run": digest(TRANSLATIONS["hc"])}
     return {"kind": "comparison", "split": "test", "base": base, "translations": translations,
@@ -42,9 +43,9 @@ def digest(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def share(right, trials=20):
-    return {"trials": trials, "right": right, "value": right / trials, "least": right / trials - 0.05,
-            "most": right / trials + 0.1}  # fmt: skip
+def share(successes, trials=20):
+    return {"trials": trials, "successes": successes, "value": successes / trials, "lower": successes / trials - 0.05,
+            "upper": successes / trials + 0.1}  # fmt: skip
 
 
 def contrastive(shift, per_token=False):

@@ -74,7 +74,9 @@ def test_claims_are_held_to_every_cell_that_matches(expectations):
     )
     rows = [row(TF, (0.2, 0.3), (0.85, 0.9)), row(SUP, (0.1, 0.4)), row(DYCK, (0.1,))]
     cells = [TF, SUP, DYCK, {**DYCK, "model": "Tf+Sup"}]
-    found = [(v.says, v.cell["language"], v.ours, v.bound, v.holds) for v in check_claims(sweep.claims, cells, rows)]
+    found = [
+        (v.description, v.cell["language"], v.ours, v.bound, v.holds) for v in check_claims(sweep.claims, cells, rows)
+    ]
     assert found == [
         ("small", "w#w^R", 0.2, 0.1, False),
         ("small", "w#w^R", 0.1, 0.1, True),

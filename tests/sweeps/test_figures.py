@@ -65,7 +65,7 @@ def test_they_lie_beside_the_results(tmp_path):
     folder = tmp_path / "results" / "new"
     write_sweep_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
     content = json.loads((folder / "small.json").read_text())
-    assert content["figures"] == [{"name": "small-depth-test-bleu", "says": "BLEU by depth"}]
+    assert content["figures"] == [{"name": "small-depth-test-bleu", "caption": "BLEU by depth"}]
     assert "figures" not in content["settings"]
     assert {path.name for path in folder.iterdir()} == {"small.json"} | {
         f"small-depth-test-bleu.{end}" for end in ("png", "pdf")

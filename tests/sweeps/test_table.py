@@ -66,7 +66,7 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path):
     assert row.splits == {"test": {"cross_entropy": 2.0}}
     assert row.over_trials == {"test": {"cross_entropy": sample_statistics([2.0])}}
     assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0)
-    assert row.drawn == trials[0].drawn
+    assert row.sampled == trials[0].sampled
 
 
 def test_a_row_has_every_score_that_recipes_may_name(sweep, tmp_path):

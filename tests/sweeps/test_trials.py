@@ -27,7 +27,7 @@ def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
         assert kind == {"Tf": "softmax", "Tf+Sup": "superposition"}[trial.cell["model"]]
         assert trial.settings.seed == 1 + trial.restart == trial.prepare.seed
         assert trial.prepare.language == {"w#w^R": "marked-reversal", "Dyck": "dyck"}[trial.cell["language"]]
-        assert trial.settings.training.optimizer.learning_rate == trial.drawn[RATE]
+        assert trial.settings.training.optimizer.learning_rate == trial.sampled[RATE]
         assert trial.settings.training.num_threads == 1
 
 
@@ -75,19 +75,19 @@ def test_a_trial_stays_the_same_when_the_grid_grows(tree, tmp_path):
 
 def test_draws_are_log_uniform(tree, tmp_path):
     tree["restarts"] = 400
-    drawn = sorted(math.log(trial.drawn[RATE]) for trial in trials(tree, tmp_path))
+    sampled = sorted(math.log(trial.sampled[RATE]) for trial in trials(tree, tmp_path))
     low, high = math.log(0.0005), math.log(0.01)
-    gaps = [abs((x - low) / (high - low) - (i + 0.5) / len(drawn)) for i, x in enumerate(drawn)]
-    assert max(gaps) < 1.63 / math.sqrt(len(drawn))  # Kolmogorov and Smirnov at 1 %
+    gaps = [abs((x - low) / (high - low) - (i + 0.5) / len(sampled)) for i, x in enumerate(sampled)]
+    assert max(gaps) < 1.63 / math.sqrt(len(sampled))  # Kolmogorov and Smirnov at 1 %
 
 
 @pytest.mark.parametrize(("kind", "values"), [("uniform", None), ("integer", {3, 4, 5})])
 def test_other_draws_stay_in_their_range(tree, tmp_path, kind, values):
     tree["random"] = {"training.optimizer.weight_decay": {"kind": kind, "low": 3, "high": 5}}
     tree["restarts"] = 40
-    drawn = {trial.drawn["training.optimizer.weight_decay"] for trial in trials(tree, tmp_path)}
-    assert all(3 <= value <= 5 for value in drawn)
-    assert values is None or drawn == values
+    sampled = {trial.sampled["training.optimizer.weight_decay"] for trial in trials(tree, tmp_path)}
+    assert all(3 <= value <= 5 for value in sampled)
+    assert values is None or sampled == values
 
 
 def test_where_changes_the_cells_that_match(tree, tmp_path):

@@ -52,13 +52,13 @@ def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> No
     from rich.console import Console
     from rich.table import Table
 
-    bins = [each for each in found if each.cut == "equal count"]
-    for by in dict.fromkeys(each.by for each in bins):
-        table = Table(title=f"BLEU by {by}", title_justify="left")
+    bins = [each for each in found if each.binning == "equal count"]
+    for attribute in dict.fromkeys(each.attribute for each in bins):
+        table = Table(title=f"BLEU by {attribute}", title_justify="left")
         for heading in ("from", "to", "sentences", base.name, other.name, "difference", "95 % interval"):
             table.add_column(heading, justify="right")
-        for each in (each for each in bins if each.by == by):
+        for each in (each for each in bins if each.attribute == attribute):
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
-            interval = f"{each.least:+.2f} to {each.most:+.2f}"
+            interval = f"{each.lower:+.2f} to {each.upper:+.2f}"
             table.add_row(f"{each.low:.3g}", f"{each.high:.3g}", str(each.sentences), *scores, interval)
         Console().print(table)

@@ -68,6 +68,6 @@ def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
         table.add_column(Text(folder.name), justify="right")
     for kind, first in results[0][1].types.items():
         found = [scores.types[kind] for _, scores in results]
-        cells = [f"{100 * each.value:.1f} ({100 * each.least:.1f} to {100 * each.most:.1f})" for each in found]
+        cells = [f"{100 * each.value:.1f} ({100 * each.lower:.1f} to {100 * each.upper:.1f})" for each in found]
         table.add_row(Text(kind), str(first.trials), *cells)
     Console().print(table)

@@ -41,7 +41,7 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
     for claim in claims:
         holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
         cell = (Text(name) for name in claim.cell.values())
-        table.add_row(Text(claim.says), *cell, _number(claim.ours), _number(claim.bound), holds)
+        table.add_row(Text(claim.description), *cell, _number(claim.ours), _number(claim.bound), holds)
     Console().print(table)
 
 

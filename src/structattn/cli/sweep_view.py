@@ -93,7 +93,7 @@ class _Lines:
 def print_rows(rows: Sequence[TableRow]) -> None:
     """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
     splits = list(dict.fromkeys(split for row in rows for split in row.splits))
-    sampled = list(dict.fromkeys(path for row in rows for path in row.drawn))
+    sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     table = Table(
         caption="validation score: best trial; mean, standard deviation and half the 95 % interval over all trials",
         caption_justify="left",
@@ -109,7 +109,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
             str(spread.count),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
             *(_split_score(row.splits.get(split, {})) for split in splits),
-            *(f"{row.drawn[path]:.3g}" for path in sampled),
+            *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     Console().print(table)
 

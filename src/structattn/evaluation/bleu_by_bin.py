@@ -59,28 +59,28 @@ class BinDifference:
     """BLEU of two systems on the sentences of one bin.
 
     Args:
-        by: the sentence attribute that defines the bins: ``reference length``, in sacrebleu's words, or another.
-        cut: ``equal count`` or ``equal width``.
+        attribute: the sentence attribute that defines the bins: ``reference length``, in sacrebleu's words, or another.
+        binning: ``equal count`` or ``equal width``.
         low: the minimum of the attribute in the bin.
         high: the maximum of the attribute in the bin.
         sentences: the number of sentences.
         base: BLEU of the base system.
         other: BLEU of the other system.
         difference: other - base.
-        least: lower end of the difference's 95 % interval, by paired bootstrap resampling of the bin's sentences.
-        most: upper end of that interval.
+        lower: lower end of the difference's 95 % interval, by paired bootstrap resampling of the bin's sentences.
+        upper: upper end of that interval.
     """
 
-    by: str
-    cut: str
+    attribute: str
+    binning: str
     low: float
     high: float
     sentences: int
     base: float
     other: float
     difference: float
-    least: float
-    most: float
+    lower: float
+    upper: float
 
 
 def differences_by_bin(
@@ -109,29 +109,31 @@ def differences_by_bin(
     """
     one, two = (bleu_statistics(lines, references, tokenizer) for lines in (base, other))
     wanted = [(REFERENCE_LENGTH, "equal count", one.reference_words.astype(np.float64))]
-    wanted += [(name, cut, values) for name, values in (numbers or {}).items() for cut in BINNINGS]
+    wanted += [(name, binning, values) for name, values in (numbers or {}).items() for binning in BINNINGS]
     return [
-        _difference(one, two, by, cut, found, samples)
-        for by, cut, values in wanted
-        for found in BINNINGS[cut](_require_one_per_sentence(values, len(references), by))
+        _difference(one, two, attribute, binning, found, samples)
+        for attribute, binning, values in wanted
+        for found in BINNINGS[binning](_require_one_per_sentence(values, len(references), attribute))
     ]
 
 
-def _require_one_per_sentence(values: Values, sentences: int, by: str) -> Values:
+def _require_one_per_sentence(values: Values, sentences: int, attribute: str) -> Values:
     if len(values) != sentences:
-        raise ValueError(f"{by}: {len(values)} numbers for {sentences} sentences; expected one per sentence")
+        raise ValueError(f"{attribute}: {len(values)} numbers for {sentences} sentences; expected one per sentence")
     return values
 
 
-def _difference(one: BleuStatistics, two: BleuStatistics, by: str, cut: str, found: Bin, samples: int) -> BinDifference:
+def _difference(
+    one: BleuStatistics, two: BleuStatistics, attribute: str, binning: str, found: Bin, samples: int
+) -> BinDifference:
     base, other = (BleuStatistics(each.counts[found.members]) for each in (one, two))
     every = np.ones(len(found.members), dtype=np.int64)
     counts = _bootstrap_counts(len(found.members), samples)
     spread: Float[np.ndarray, " samples"] = other.resampled(counts) - base.resampled(counts)
-    least, most = np.quantile(spread, (0.025, 0.975)).tolist()
+    lower, upper = np.quantile(spread, (0.025, 0.975)).tolist()
     values = base.bleu(every), other.bleu(every)
     return BinDifference(
-        by, cut, found.low, found.high, len(found.members), *values, values[1] - values[0], least, most
+        attribute, binning, found.low, found.high, len(found.members), *values, values[1] - values[0], lower, upper
     )
 
 

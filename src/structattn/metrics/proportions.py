@@ -13,17 +13,17 @@ class Proportion:
 
     Args:
         trials: the number of trials.
-        right: the number of successes.
-        value: right / trials.
-        least: the lower end of the interval.
-        most: its upper end.
+        successes: the number of successes.
+        value: successes / trials.
+        lower: the lower end of the interval.
+        upper: its upper end.
     """
 
     trials: int
-    right: int
+    successes: int
     value: float
-    least: float
-    most: float
+    lower: float
+    upper: float
 
 
 def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
@@ -37,10 +37,10 @@ def wilson_interval(outcomes: Sequence[bool]) -> Proportion:
     Raises:
         ValueError: there are no outcomes.
     """
-    trials, right = len(outcomes), sum(map(bool, outcomes))
+    trials, successes = len(outcomes), sum(map(bool, outcomes))
     if not trials:
         raise ValueError("no outcomes; expected at least one")
-    value, square = right / trials, _NORMAL_QUANTILE**2 / trials
+    value, square = successes / trials, _NORMAL_QUANTILE**2 / trials
     centre = (value + square / 2) / (1 + square)
     half = math.sqrt(square * value * (1 - value) + square**2 / 4) / (1 + square)
-    return Proportion(trials, right, value, max(0.0, centre - half), min(1.0, centre + half))
+    return Proportion(trials, successes, value, max(0.0, centre - half), min(1.0, centre + half))

@@ -39,14 +39,14 @@ class ClaimResult:
     """Whether a claim holds for a cell of the grid.
 
     Args:
-        says: the claim in words.
+        description: the claim in words.
         cell: the grid cell.
         ours: the number of the cell; None if missing.
         bound: the number that it is compared with, a constant or that of another cell; None if missing.
         holds: whether the claim holds; None if one of the two numbers is missing.
     """
 
-    says: str
+    description: str
     cell: Cell
     ours: float | None
     bound: float | None

@@ -77,13 +77,13 @@ def write_sweep_results(path: Path, recipe: Path, sweep: SweepSettings, results:
         "signatures": list(results.signatures),
         "comparisons": [asdict(comparison) for comparison in results.comparisons],
         "claims": [asdict(claim) for claim in results.claims],
-        "figures": [{"name": figure.name, "says": figure.caption} for figure in figures],
+        "figures": [{"name": figure.name, "caption": figure.caption} for figure in figures],
         "runs": [
             {
                 "name": result.trial.name,
                 "cell": result.trial.cell,
                 "seed": result.trial.settings.seed,
-                "drawn": result.trial.drawn,
+                "sampled": result.trial.sampled,
                 "score": result.score,
                 "update": result.update,
             }

@@ -143,7 +143,7 @@ def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:
         trial.name: {
             "cell": trial.cell,
             "restart": trial.restart,
-            "drawn": trial.drawn,
+            "sampled": trial.sampled,
             "data": str(trial.settings.data),
         }
         for trial in trials

@@ -60,7 +60,7 @@ class TableRow:
         best: the lowest validation score, by which a trial is selected (DuSell & Chiang 2024).
         selected: the name of the selected trial.
         validation: statistics of the validation score over the trials that have ended.
-        drawn: the random hyperparameters of the selected trial.
+        sampled: the random hyperparameters of the selected trial.
         splits: split -> score name -> the score of the selected trial.
         over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
     """
@@ -69,7 +69,7 @@ class TableRow:
     best: float
     selected: str
     validation: SampleStatistics
-    drawn: dict[str, float]
+    sampled: dict[str, float]
     splits: dict[str, dict[str, float]]
     over_trials: dict[str, dict[str, SampleStatistics]]
 
@@ -119,7 +119,7 @@ def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], runs: Path) ->
         best=chosen.score,
         selected=chosen.trial.name,
         validation=sample_statistics([result.score for result in all_of_cell]),
-        drawn=chosen.trial.drawn,
+        sampled=chosen.trial.sampled,
         splits=scores[chosen.trial.name],
         over_trials=_over_trials(list(scores.values())),
     )

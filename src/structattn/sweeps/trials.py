@@ -31,14 +31,14 @@ class Trial:
         restart: the index of the trial within its cell, from 0.
         settings: the settings of the run; ``data`` is the folder that ``prepare`` will be written to, if given.
         prepare: the data to prepare; None if they exist.
-        drawn: path.to.field -> the value that was drawn at random.
+        sampled: path.to.field -> the value that was sampled.
     """
 
     cell: Cell
     restart: int
     settings: RunSettings
     prepare: Prepare | None
-    drawn: dict[str, float]
+    sampled: dict[str, float]
 
     @property
     def name(self) -> str:
@@ -81,15 +81,15 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     for where in sweep.where:
         if where.fits(cell):
             _set_paths(tree, where.set)
-    drawn = {path: _drawn(sweep, cell, restart, path) for path in sweep.random}
-    _set_paths(tree, drawn)
+    sampled = {path: _sample(sweep, cell, restart, path) for path in sweep.random}
+    _set_paths(tree, sampled)
     tree["seed"] = sweep.seed + restart
     tree.setdefault("training", {}).setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
     source = f"trial {' '.join(cell.values()) or '(the only cell)'}"
     prepare = _prepare(tree, source)
     if prepare is not None:
         tree["data"] = str(folder / "data" / _digest(prepare.model_dump(mode="json", exclude_defaults=True)))
-    return Trial(cell, restart, resolve_settings(tree, source=source), prepare, drawn)
+    return Trial(cell, restart, resolve_settings(tree, source=source), prepare, sampled)
 
 
 def _set_paths(tree: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     return made.seeded(tree["seed"]) if isinstance(made, Drawn) else made
 
 
-def _drawn(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
+def _sample(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
     """Draw the value of a field; it depends only on the sweep's seed, the field, and the trial's cell and index."""
     names = [part for axis in sorted(cell) for part in (axis, cell[axis])]
     fraction = float(numpy_generator(sweep.seed, "draw", path, *names, restart).random())

@@ -103,12 +103,12 @@ def _against(found: Found) -> str:
 
 
 def _kinds(compared: Compared) -> list[Kind]:
-    kinds = dict.fromkeys((row["by"], row["cut"]) for *_, bins in compared for row in bins)
+    kinds = dict.fromkeys((row["attribute"], row["binning"]) for *_, bins in compared for row in bins)
     return sorted(kinds, key=lambda kind: kind[1])
 
 
 def _of(bins: Bins, kind: Kind) -> Bins:
-    return [row for row in bins if (row["by"], row["cut"]) == kind]
+    return [row for row in bins if (row["attribute"], row["binning"]) == kind]
 
 
 def _range(row: Mapping[str, Any]) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]
     places = {ends: place for place, ends in enumerate(ranges)}
     for number, (_, style, bins) in enumerate(compared):
         rows, aside = _of(bins, kind), _SPREAD * ((number + 0.5) / len(compared) - 0.5)
-        ends = [[row["difference"] - row["least"] for row in rows], [row["most"] - row["difference"] for row in rows]]
+        ends = [[row["difference"] - row["lower"] for row in rows], [row["upper"] - row["difference"] for row in rows]]
         bars.append(
             axes.errorbar(
                 [places[_range(row)] + aside for row in rows],
@@ -159,15 +159,15 @@ def _draw(axes: Axes, compared: Compared, kind: Kind) -> list[ErrorbarContainer]
                 capsize=2,
             )
         )
-    by, cut = kind
-    axes.set_title(by if by == "reference length" else f"{by} ({cut})", fontsize=8.5)
+    attribute, binning = kind
+    axes.set_title(attribute if attribute == "reference length" else f"{attribute} ({binning})", fontsize=8.5)
     axes.set_xticks(range(len(places)), list(map(_written, places)), fontsize=7.5)
     return bars
 
 
 def _table(compared: Compared, base: str) -> Markup:
     """One row for each bin: range, number of sentences, BLEU of the base, and the difference of every run."""
-    head = [tag("th", words) for words in ("by", "bins of", "range")]
+    head = [tag("th", words) for words in ("attribute", "bins of", "range")]
     head += [tag("th", words, class_="number") for words in ("sentences", f"BLEU of {base}")]
     head += [tag("th", swatch(style), run.name, class_="number") for run, style, _ in compared]
     rows = []
@@ -182,5 +182,5 @@ def _table(compared: Compared, base: str) -> Markup:
 
 def _difference(rows: Bins, ends: tuple[float, float]) -> Markup:
     found = next((row for row in rows if _range(row) == ends), None)
-    text = MISSING if found is None else f"{found['difference']:+.2f} ({found['least']:+.2f} to {found['most']:+.2f})"
+    text = MISSING if found is None else f"{found['difference']:+.2f} ({found['lower']:+.2f} to {found['upper']:+.2f})"
     return tag("td", text, class_="number")

@@ -15,7 +15,7 @@ from structattn.reporting.markup import Markup, joined, table, tag
 from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 
-Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, right, value, least, most
+Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, successes, value, lower, upper
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
 _SPREAD = 0.5  # fraction of the distance between two rows over which runs are spread
@@ -56,8 +56,8 @@ def _names(of_runs: Any) -> list[str]:
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """Return the lengths of the lower and upper error bars, in percent."""
-    below = [max(0.0, 100 * (row["value"] - row["least"])) for row in rows]
-    return [below, [max(0.0, 100 * (row["most"] - row["value"])) for row in rows]]
+    below = [max(0.0, 100 * (row["value"] - row["lower"])) for row in rows]
+    return [below, [max(0.0, 100 * (row["upper"] - row["value"])) for row in rows]]
 
 
 def _types_plot(scored: Scored, name: str, caption: str) -> Plot:
@@ -143,5 +143,5 @@ def _row(name: str, cells: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
 def _written(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return MISSING
-    value, least, most = (100 * cell[name] for name in ("value", "least", "most"))
-    return f"{value:.1f} ({least:.1f}–{most:.1f})"
+    value, lower, upper = (100 * cell[name] for name in ("value", "lower", "upper"))
+    return f"{value:.1f} ({lower:.1f}–{upper:.1f})"
