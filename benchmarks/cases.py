@@ -1,7 +1,7 @@
-"""What is measured: each case prepares its inputs and gives a function to time.
+"""Benchmark cases: each function prepares inputs and returns a function to time.
 
-Inputs and outputs are float32; "step" is forward plus backward. Run as a script with a case's name, it runs that case
-once and prints the peak resident memory of its process, which is how memory is compared.
+Inputs and outputs are float32; a step is forward and backward. Run as a script with the name of a case, this module
+runs that case once and prints the peak resident memory of its process.
 """
 
 import json
@@ -31,7 +31,7 @@ Work = Callable[[], object]
 
 
 def forward_and_backward(operator: Callable[..., Tensor], leaves: list[Tensor], **options: str) -> Work:
-    """One step of an operator under a fixed cotangent."""
+    """Return a function that runs forward and backward of an operator with a fixed cotangent."""
     for leaf in leaves:
         leaf.requires_grad_()
     cotangent = torch.randn_like(operator(*leaves, **options)) if options.get("implementation") != "reference" else None
@@ -43,17 +43,17 @@ def forward_and_backward(operator: Callable[..., Tensor], leaves: list[Tensor], 
     return work
 
 
-def nondeterministic(length: int, states: int = 2, symbols: int = 3, implementation: str = "auto") -> Work:
-    """Batch 10, m 5, as the paper's models for formal languages."""
+def nondeterministic(length: int, num_states: int = 2, num_symbols: int = 3, implementation: str = "auto") -> Work:
+    """Batch 10, m = 5, as in the paper's models for formal languages."""
     torch.manual_seed(0)
-    transition = (10, length, states, symbols, states, symbols)
+    transition = (10, length, num_states, num_symbols, num_states, num_symbols)
     leaves = [torch.randn(transition), torch.randn(transition), torch.randn(transition[:-1])]
     leaves += [torch.randn(10, length, 5), torch.randn(5)]
     return forward_and_backward(nondeterministic_stack, leaves, implementation=implementation)
 
 
 def superposition(length: int = 100, implementation: str = "auto") -> Work:
-    """Batch 10, m 32."""
+    """Batch 10, m = 32."""
     torch.manual_seed(0)
     leaves = [torch.randn(10, length, 3).softmax(-1), torch.randn(10, length, 32)]
     return forward_and_backward(superposition_stack, leaves, implementation=implementation)
@@ -83,14 +83,14 @@ def gaussian(length: int, kernel: str = "full", batch: int = 4, implementation: 
     return forward_and_backward(attention, leaves, implementation=implementation)
 
 
-def torchs_softmax(length: int, batch: int = 4) -> Work:
-    """What torch offers, its fused causal attention, with values of the same shape."""
+def torch_softmax(length: int, batch: int = 4) -> Work:
+    """Fused causal attention of torch, with values of the same shape."""
     leaves = [torch.randn(batch, 8, length, 64) for _ in range(3)]
     return forward_and_backward(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), leaves)
 
 
 def hard(length: int, sample: bool, batch: int = 4) -> Work:
-    """8 causal heads of size 64, scores given: a draw of the Gumbel-softmax, or the best score's value."""
+    """8 causal heads of size 64 with given scores: Gumbel-softmax sampling, or argmax."""
     scores, values = torch.randn(batch, 8, length, length), torch.randn(batch, 8, length, 64)
     if sample:
         return forward_and_backward(lambda s, v: hard_attention(s, v, sample=True, causal=True)[0], [scores, values])
@@ -98,14 +98,14 @@ def hard(length: int, sample: bool, batch: int = 4) -> Work:
 
 
 def softmax_of_scores(length: int, batch: int = 4) -> Work:
-    """What ``hard`` takes the place of: softmax of the same scores, times the values."""
+    """The baseline of ``hard``: the softmax of the same scores times the values."""
     leaves = [torch.randn(batch, 8, length, length), torch.randn(batch, 8, length, 64)]
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     return forward_and_backward(lambda s, v: s.masked_fill(later, -torch.inf).softmax(-1) @ v, leaves)
 
 
 def receptive(length: int, relaxed: bool, layers: int = 6, batch: int = 4) -> Work:
-    """8 causal heads in every layer: the regulariser and its gradient, or the exact fields of choices."""
+    """8 causal heads in every layer: the regularizer and its gradient, or the exact receptive fields of choices."""
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     scores = [torch.randn(batch, 8, length, length).masked_fill(later, -torch.inf) for _ in range(layers)]
     if not relaxed:
@@ -117,14 +117,14 @@ def receptive(length: int, relaxed: bool, layers: int = 6, batch: int = 4) -> Wo
 
 
 def matrix_product() -> Work:
-    """Two float64 matrices of 1500 × 1500: the machine's rate."""
+    """Product of two float64 matrices of 1500 × 1500, which measures the speed of the machine."""
     matrix = torch.randn(1500, 1500, dtype=torch.float64)
     return lambda: matrix @ matrix
 
 
-def operations(length: int, states: int, symbols: int) -> float:
-    """Multiply-adds, counted as two, of a nondeterministic step: n³/6 (Q³S + Q²S), backward twice forward."""
-    return 3 * 2 * 10 * length**3 / 6 * (states**3 * symbols + states**2 * symbols)
+def operations(length: int, num_states: int, num_symbols: int) -> float:
+    """Return the operations of a nondeterministic step; n³/6 (Q³S + Q²S) multiply-adds forward, twice that backward."""
+    return 3 * 2 * 10 * length**3 / 6 * (num_states**3 * num_symbols + num_states**2 * num_symbols)
 
 
 MEMORY_CASES: dict[str, Callable[[], Work]] = {
@@ -134,9 +134,9 @@ MEMORY_CASES: dict[str, Callable[[], Work]] = {
 
 
 def peak_resident_bytes() -> int:
-    """The most memory that this program has had at once.
+    """Return the peak resident memory of this process.
 
-    Where it can be read it is VmHWM: ru_maxrss also remembers the process that started this one.
+    VmHWM is preferred, because ru_maxrss includes the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -145,7 +145,7 @@ def peak_resident_bytes() -> int:
 
 
 def main() -> None:
-    """Run the named case once and print its seconds and this process's peak resident memory."""
+    """Run the named case once and print its time and the peak resident memory of this process."""
     work = MEMORY_CASES[sys.argv[1]]()
     start = time.perf_counter()
     work()

@@ -1,15 +1,16 @@
-"""Sentences per second of batched beam search, with states that are kept and with prefixes that are read again.
+"""Sentences per second of batched beam search, with incremental decoding and with recomputed prefixes.
 
     python benchmarks/decoding.py [--systems base hc-sa sh-x] [--sentences 1000] [--repeats 5] [--output FILE.json]
 
-Random weights, random sentences, lengths like those of translated talks (about 28 tokens on average). Target lengths
-are given: <eos> is forbidden before them and forced at them, so that all ways do the same number of steps.
+Random weights and random sentences, with lengths as in translated talks (about 28 tokens on average). Target lengths
+are given: <eos> is forbidden before them and forced at them, so that all methods take the same number of steps.
 
-- states: batched beam search over the one-step door. The systems take turns; medians, after a round that is not timed.
-- naive: the same search over the same batches, but at each step the decoder reads the whole prefix of each hypothesis.
-- loop: as naive, one sentence after the other.
+- incremental: batched beam search that keeps the decoder state. Runs of the systems are interleaved; medians are
+  reported, without a warm-up round.
+- full prefix: the same search on the same batches, but each step runs the decoder on the whole prefixes.
+- full prefix, batch size 1: the same, one sentence at a time.
 
-The last two encode a source once, as states does. They are slow: once, and for the first system only.
+All methods encode a source once. The last two are slow: they are measured once, for the first system only.
 """
 
 import argparse
@@ -43,30 +44,30 @@ from structattn.models import EncoderDecoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"
-Pair = tuple[list[int], int]  # a source with its <eos>, and the length of its target
+Pair = tuple[list[int], int]  # source ids with <eos>, target length
 
 
 @dataclass(frozen=True)
 class TimedState:
-    """A state, how many steps were taken, and how many tokens each target has."""
+    """Decoder state, number of steps so far, and target lengths."""
 
     inner: Any
     steps: int
     lengths: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "TimedState":
-        """Some of them."""
+        """Return the states of these rows."""
         return TimedState(self.inner.select(indices), self.steps, self.lengths.index_select(0, indices))
 
 
 @dataclass(frozen=True)
-class OfGivenLengths:
-    """A model that ends each text where it is told to."""
+class ForcedLengths:
+    """Model wrapper that ends each translation at a given length."""
 
     model: Any
 
     def step(self, tokens: torch.Tensor, state: TimedState) -> tuple[torch.Tensor, TimedState]:
-        """The model's logits, <eos> forbidden or forced."""
+        """Return the model's logits with <eos> forbidden or forced."""
         logits, inner = self.model.step(tokens, state.inner)
         ends = state.lengths == state.steps + 1
         logits[:, 0] = torch.where(ends, 1e4, -torch.inf)
@@ -75,60 +76,60 @@ class OfGivenLengths:
 
 @dataclass(frozen=True)
 class PrefixState:
-    """An encoded source, and all that was read of the target."""
+    """Encoded source and target prefix."""
 
     memory: torch.Tensor
     lengths: torch.Tensor
     tokens: torch.Tensor
 
     def select(self, indices: torch.Tensor) -> "PrefixState":
-        """Some of them."""
+        """Return the states of these rows."""
         return PrefixState(*(x.index_select(0, indices) for x in (self.memory, self.lengths, self.tokens)))
 
 
 @dataclass(frozen=True)
-class Naive:
-    """The same model without states: it reads the whole prefix for every token."""
+class FullPrefixDecoder:
+    """Decoder without a state: recomputes the whole prefix for every token."""
 
     model: EncoderDecoder
 
     def step(self, tokens: torch.Tensor, state: PrefixState) -> tuple[torch.Tensor, PrefixState]:
-        """Logits after the last of all tokens."""
-        read = torch.cat([state.tokens, tokens[:, None]], 1)
+        """Return the logits after the last token."""
+        prefix = torch.cat([state.tokens, tokens[:, None]], 1)
         model = self.model
-        x = model.decoder(model.target(read), None, state.memory, state.lengths)[:, -1]
+        x = model.decoder(model.target(prefix), None, state.memory, state.lengths)[:, -1]
         logits = torch.nn.functional.linear(x, model.target.class_embeddings())
-        return logits, PrefixState(state.memory, state.lengths, read)
+        return logits, PrefixState(state.memory, state.lengths, prefix)
 
 
-def with_states(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:
+def incremental(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:
     return model, start_translation(model, source, lengths).state
 
 
 @torch.no_grad()
-def with_prefixes(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:
-    nothing = source.new_zeros(len(source), 0)
-    return Naive(model), PrefixState(model.encode(source, lengths), lengths, nothing)
+def full_prefix(model: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> tuple[Any, Any]:
+    empty = source.new_zeros(len(source), 0)
+    return FullPrefixDecoder(model), PrefixState(model.encode(source, lengths), lengths, empty)
 
 
-Way = Callable[..., tuple[Any, Any]]
+Method = Callable[..., tuple[Any, Any]]
 
 
-def translate(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tokens: int) -> list[Hypothesis]:
-    """The best hypothesis of each sentence."""
+def translate(model: EncoderDecoder, pairs: list[Pair], method: Method, beam: int, tokens: int) -> list[Hypothesis]:
+    """Return the best hypothesis of each sentence."""
 
     def decode(batch: list[Pair]) -> list[Hypothesis]:
         source, lengths = pad_sequences([ids for ids, _ in batch])
         targets = torch.tensor([length for _, length in batch])
-        stepper, state = way(model, source, lengths)
+        stepper, state = method(model, source, lengths)
         start = DecodingStart(TimedState(state, 0, targets), torch.ones_like(targets))
-        return [best for (best,) in beam_search(OfGivenLengths(stepper), start, targets, BeamSearch(beam))]
+        return [best for (best,) in beam_search(ForcedLengths(stepper), start, targets, BeamSearch(beam))]
 
     return map_in_batches(pairs, [max(len(ids), length) for ids, length in pairs], tokens, decode)
 
 
 def sentences(count: int, vocabulary: int) -> list[Pair]:
-    """Sources of lengths from a gamma distribution of mean 28 and deviation 16; targets are about as long."""
+    """Return random pairs; source lengths follow a gamma distribution (mean 28, deviation 16), targets are similar."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch._standard_gamma(torch.full((count,), 3.0), generator=generator) * 28 / 3
     lengths = drawn.long().clamp(2, 150)
@@ -146,32 +147,37 @@ def built(name: str, vocabulary: int) -> EncoderDecoder:
     return build_encoder_decoder(settings, Words(vocabulary), Words(vocabulary)).eval()
 
 
-def timed(model: EncoderDecoder, pairs: list[Pair], way: Way, beam: int, tokens: int) -> tuple[float, list[list[int]]]:
-    """Sentences per second, and the texts."""
+def timed(
+    model: EncoderDecoder, pairs: list[Pair], method: Method, beam: int, tokens: int
+) -> tuple[float, list[list[int]]]:
+    """Return sentences per second, and the translations."""
     start = time.perf_counter()
-    found = translate(model, pairs, way, beam, tokens)
+    found = translate(model, pairs, method, beam, tokens)
     seconds = time.perf_counter() - start
     assert all(len(text.tokens) == target for text, (_, target) in zip(found, pairs, strict=True))
     return len(pairs) / seconds, [list(text.tokens) for text in found]
 
 
 def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Sentences per second of each system, and of the slow ways for the first."""
+    """Measure each system, and the slow methods for the first one."""
     models = [built(name, arguments.vocabulary) for name in arguments.systems]
     pairs = sentences(arguments.sentences, arguments.vocabulary)
     speeds: list[list[float]] = [[] for _ in models]
-    for _ in track(range(arguments.repeats + 1), "states"):
+    for _ in track(range(arguments.repeats + 1), "incremental"):
         for model, found in zip(models, speeds, strict=True):
-            found.append(timed(model, pairs, with_states, arguments.beam, arguments.tokens)[0])
+            found.append(timed(model, pairs, incremental, arguments.beam, arguments.tokens)[0])
     rows = [
-        {"system": name, "way": "states", "sentences/s": statistics.median(found[1:]), "all": found[1:]}
+        {"system": name, "method": "incremental", "sentences/s": statistics.median(found[1:]), "all": found[1:]}
         for name, found in zip(arguments.systems, speeds, strict=True)
     ]
-    reference = timed(models[0], pairs, with_states, arguments.beam, arguments.tokens)[1]
-    for way, tokens in track([("naive", arguments.tokens), ("loop", 1)], "slow ways"):
-        speed, texts = timed(models[0], pairs, with_prefixes, arguments.beam, tokens)
+    reference = timed(models[0], pairs, incremental, arguments.beam, arguments.tokens)[1]
+    slow = [("full prefix", arguments.tokens), ("full prefix, batch size 1", 1)]
+    for method, tokens in track(slow, "slow methods"):
+        speed, texts = timed(models[0], pairs, full_prefix, arguments.beam, tokens)
         same = sum(a == b for a, b in zip(texts, reference, strict=True)) / len(pairs)
-        rows.append({"system": arguments.systems[0], "way": way, "sentences/s": speed, "same texts": same})
+        rows.append(
+            {"system": arguments.systems[0], "method": method, "sentences/s": speed, "identical translations": same}
+        )
     return rows
 
 
@@ -186,11 +192,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     rows = measured(arguments)
-    table = Table("system", "way", "sentences/s", "first / this", "same texts")
+    table = Table("system", "method", "sentences/s", "first / this", "identical translations")
     for row in rows:
-        speed, same = row["sentences/s"], row.get("same texts")
+        speed, same = row["sentences/s"], row.get("identical translations")
         ratio = rows[0]["sentences/s"] / speed
-        table.add_row(row["system"], row["way"], f"{speed:.2f}", f"{ratio:.2f}", "" if same is None else f"{same:.1%}")
+        table.add_row(
+            row["system"], row["method"], f"{speed:.2f}", f"{ratio:.2f}", "" if same is None else f"{same:.1%}"
+        )
     Console().print(table)
     if arguments.output:
         about = {key: value for key, value in vars(arguments).items() if key != "output"}

@@ -1,4 +1,4 @@
-"""Time and memory of every operator beside its reference and beside torch's fused softmax attention, in one run."""
+"""Time and memory of every operator, compared with its reference and torch's fused softmax attention, in one run."""
 
 import json
 import statistics
@@ -14,13 +14,13 @@ from cases import peak_resident_bytes
 from operator_cases import CASES, Case, fused_softmax
 from torch import Tensor
 
-MOST_SECONDS, MOST_REPEATS = 1.0, 15
+MAX_SECONDS, MAX_REPEATS = 1.0, 15
 GROWTH = (1024, 8192)
 Work = Callable[[], object]
 
 
 def forward(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Work:
-    """A forward pass alone."""
+    """Return a function that runs the forward pass."""
 
     def work() -> object:
         with torch.no_grad():
@@ -29,8 +29,8 @@ def forward(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Wor
     return work
 
 
-def both(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Work:
-    """Forward and backward under a fixed cotangent."""
+def forward_and_backward(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Work:
+    """Return a function that runs forward and backward with a fixed cotangent."""
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]
     cotangents: list[Tensor] = []
 
@@ -43,26 +43,26 @@ def both(call: Callable[[list[Tensor]], Tensor], leaves: list[Tensor]) -> Work:
     return work
 
 
-def medians(works: dict[str, Work], once: bool = False, repeats: int = MOST_REPEATS) -> dict[str, float]:
-    """The median of each; all take turns, so that a slow moment of the machine falls on all alike."""
+def medians(works: dict[str, Work], once: bool = False, repeats: int = MAX_REPEATS) -> dict[str, float]:
+    """Return the median time of each function; runs are interleaved, so that slow phases of the machine affect all."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     start = time.perf_counter()
     for repeat in range(1 if once else repeats + 1):
         for name, work in works.items():
             began = time.perf_counter()
             work()
-            if repeat or once:  # the first turn warms up
+            if repeat or once:  # the first round is warm-up
                 seconds[name].append(time.perf_counter() - began)
-        if repeat >= 3 and time.perf_counter() - start > MOST_SECONDS * len(works):
+        if repeat >= 3 and time.perf_counter() - start > MAX_SECONDS * len(works):
             break
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def measure(case: Case, length: int) -> dict[str, float]:
-    """Seconds of a case at a length: ours, its reference where it is affordable, and the fused softmax attention."""
+    """Return the seconds of the operator, of its reference where that is feasible, and of fused softmax attention."""
     torch.manual_seed(0)
     leaves = case.leaves(length)
-    beside, fused = fused_softmax(case.beside, length)
+    baseline, fused = fused_softmax(case.softmax_shape, length)
 
     def ours(given: list[Tensor]) -> Tensor:
         return case.call(given, "auto")
@@ -70,14 +70,20 @@ def measure(case: Case, length: int) -> dict[str, float]:
     def reference(given: list[Tensor]) -> Tensor:
         return case.call(given, "reference")
 
-    works = {"forward": forward(ours, leaves), "both": both(ours, leaves)}
-    works |= {"fused softmax forward": forward(fused, beside), "fused softmax both": both(fused, beside)}
+    works = {"forward": forward(ours, leaves), "forward and backward": forward_and_backward(ours, leaves)}
+    works |= {
+        "fused softmax forward": forward(fused, baseline),
+        "fused softmax forward and backward": forward_and_backward(fused, baseline),
+    }
     cheap = length in case.reference_lengths and not case.name.startswith("nondeterministic")
     if cheap:
-        works |= {"reference forward": forward(reference, leaves), "reference both": both(reference, leaves)}
+        works |= {
+            "reference forward": forward(reference, leaves),
+            "reference forward and backward": forward_and_backward(reference, leaves),
+        }
     seconds = medians(works)
     if length in case.reference_lengths and not cheap:
-        seconds |= medians({"reference both": both(reference, leaves)}, once=True)
+        seconds |= medians({"reference forward and backward": forward_and_backward(reference, leaves)}, once=True)
     return seconds
 
 
@@ -93,14 +99,14 @@ def peaks(case: Case) -> dict[str, float]:
 
 
 def rows_of(case: Case, product_rate: float) -> list[dict[str, Any]]:
-    """One row for each length: seconds, ratios, operations and the part of the machine's matrix-product rate."""
+    """Return a row for each length: seconds, ratios, operations and the fraction of the matrix-product rate."""
     rows = []
     for length in case.lengths:
         seconds = measure(case, length)
         row: dict[str, Any] = {"operator": case.name, "length": length, "seconds": seconds}
-        row["operations forward"] = case.operations(length)
-        row["part of matrix-product rate"] = case.operations(length) / seconds["forward"] / product_rate
-        for kind in ("forward", "both"):
+        row["forward operations"] = case.operations(length)
+        row["fraction of matrix-product rate"] = case.operations(length) / seconds["forward"] / product_rate
+        for kind in ("forward", "forward and backward"):
             if f"reference {kind}" in seconds:
                 row[f"times faster than reference, {kind}"] = seconds[f"reference {kind}"] / seconds[kind]
             row[f"times faster than fused softmax, {kind}"] = seconds[f"fused softmax {kind}"] / seconds[kind]
@@ -109,16 +115,18 @@ def rows_of(case: Case, product_rate: float) -> list[dict[str, Any]]:
 
 
 def growth() -> dict[str, float]:
-    """How many times longer Gaussian attention takes at n = 8,192 than at 1,024, one sequence, forward and backward.
+    """Return the time of Gaussian attention at n = 8,192 divided by that at 1,024: one sequence, forward and backward.
 
-    A copy of the values stands beside it: past the caches' size, and the allocator's, even a copy is not linear.
+    A copy of the values is measured too: beyond the size of the caches, even a copy is not linear.
     """
     short, long = GROWTH
     works: dict[str, Work] = {}
     for length in GROWTH:
         for case in (case for case in CASES if case.name.startswith("gaussian")):
             leaves = [leaf[:1] for leaf in case.leaves(length)]
-            works[f"{case.name} {length}"] = both(lambda given, case=case: case.call(given, "auto"), leaves)
+            works[f"{case.name} {length}"] = forward_and_backward(
+                lambda given, case=case: case.call(given, "auto"), leaves
+            )
         works[f"copy {length}"] = leaves[0].clone
     seconds = medians(works, repeats=101)
     names = [name.removesuffix(f" {short}") for name in seconds if name.endswith(f" {short}")]
@@ -126,7 +134,7 @@ def growth() -> dict[str, float]:
 
 
 def every_operator() -> dict[str, Any]:
-    """All cases; float32 throughout, as is the matrix product whose rate they are compared with."""
+    """Measure all cases in float32, and the float32 matrix product that they are compared with."""
     torch.manual_seed(0)
     matrix = torch.randn(1500, 1500)
     product_rate = 2 * 1500**3 / medians({"product": lambda: matrix @ matrix})["product"]
@@ -141,14 +149,14 @@ def every_operator() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the named case once in this process and print by how much its peak of memory rose."""
+    """Run the named case once in this process and print the increase of its peak memory."""
     name, length, choice = sys.argv[1:]
     case = next(case for case in CASES if case.name == name)
     torch.manual_seed(0)
     warm, leaves = case.leaves(8), case.leaves(int(length))
-    both(lambda given: case.call(given, choice), warm)()
+    forward_and_backward(lambda given: case.call(given, choice), warm)()
     before = peak_resident_bytes()
-    both(lambda given: case.call(given, choice), leaves)()
+    forward_and_backward(lambda given: case.call(given, choice), leaves)()
     print(json.dumps({"bytes": peak_resident_bytes() - before}))
 
 

@@ -1,9 +1,9 @@
-"""The stacks on a GPU: time and memory of each operator, and the training throughput of language models with them.
+"""Stack operators on a GPU: time and memory of each operator, and training throughput of language models.
 
     python benchmarks/gpu.py [--output FILE.json]
 
-Medians of timed runs between two synchronisations, forward and backward, in float32. The kernels are checked against
-their definitions first: a fast wrong answer is not worth a number.
+Reports medians over synchronized runs of forward and backward in float32. The kernels are first compared with their
+reference implementations; nothing is measured if one is wrong.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from every_operator import both
+from every_operator import forward_and_backward
 from operator_cases import CASES
 from torch.nn import functional as F
 
@@ -37,7 +37,7 @@ SENTENCES, CLASSES = 16, 23833
 
 
 def measured(work: Callable[[], object]) -> dict[str, float]:
-    """Median seconds, and the most memory that was in use; the first run compiles and does not count."""
+    """Return the median seconds and the peak memory; the first run compiles and is not counted."""
     work()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -51,19 +51,19 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
 
 
 def operators() -> dict[str, dict[str, dict[str, float]]]:
-    """Forward and backward of every stack at every length."""
+    """Measure forward and backward of every stack at every length."""
     result: dict[str, dict[str, dict[str, float]]] = {}
     for case in STACKS:
         for length in LENGTHS:
             leaves = [x.cuda() for x in case.leaves(length)]
-            work = both(lambda given, call=case.call: call(given, "gpu"), leaves)
+            work = forward_and_backward(lambda given, call=case.call: call(given, "gpu"), leaves)
             result.setdefault(case.name, {})[str(length)] = measured(work)
             print(case.name, length, result[case.name][str(length)], flush=True)
     return result
 
 
 def training_step(layers: str, length: int) -> Callable[[], object]:
-    """One update of a language model on a batch of sentences of one length."""
+    """Return a function that updates a language model on a batch of sentences of one length."""
     sizes = {"d_model": 256, "d_ff": 1024, "num_heads": 8, "layers": layers, "tied_embeddings": True}
     model = build_language_model(LanguageModelSettings.model_validate(sizes), Words(CLASSES + 2)).cuda().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
@@ -79,7 +79,7 @@ def training_step(layers: str, length: int) -> Callable[[], object]:
 
 
 def throughput() -> dict[str, dict[str, float]]:
-    """Sequences a second in training, for each model and length."""
+    """Return training sequences per second for each model and length."""
     result: dict[str, dict[str, float]] = {}
     for name, layers in MODELS.items():
         for length in (32, 128):
@@ -89,8 +89,8 @@ def throughput() -> dict[str, dict[str, float]]:
     return result
 
 
-def require_right_kernels() -> None:
-    """End unless there is a device and every kernel agrees with its definition."""
+def require_correct_kernels() -> None:
+    """Exit unless there is a device and every kernel agrees with its reference."""
     if not torch.cuda.is_available() or interpreted():
         sys.exit("benchmarks/gpu.py needs a CUDA device, and TRITON_INTERPRET unset: nothing is measured")
     outcomes = [
@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json")
     output = parser.parse_args().output
-    require_right_kernels()
+    require_correct_kernels()
     torch.manual_seed(1)
     report = {
         "command": "python benchmarks/gpu.py",
@@ -115,7 +115,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(),
         "operators": operators(),
         "training_sequences_per_second": throughput(),
-        "sentences_in_a_batch": SENTENCES,
+        "batch_size": SENTENCES,
     }
     output.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(f"written to {output}")

@@ -1,4 +1,4 @@
-"""Every operator at its sizes: what is called, with which inputs, how many operations that takes by its formula."""
+"""Benchmark cases: the call, the inputs and the operation count of every operator."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ from structattn.operators.receptive_field import receptive_field
 
 STACKS = (64, 128, 256, 512)
 ATTENTIONS = (128, 512, 2048)
-Shape = tuple[int, int, int]  # batch, heads, size: of the softmax attention that is measured beside an operator
+Shape = tuple[int, int, int]  # batch, heads, head size
 
 
 @dataclass(frozen=True)
 class Case:
-    """An operator to be measured.
+    """An operator to measure.
 
     Args:
-        name: of the operator, with what is special.
-        lengths: at which it is measured.
-        reference_lengths: at which its reference is measured, too.
-        leaves: from a length to the inputs, all of which get gradients.
-        call: from the inputs and the implementation to the result.
-        operations: of the forward pass at a length, a multiply-add counted as two.
-        beside: the shape of torch's fused softmax attention that is measured in the same run.
+        name: the operator and its variant.
+        lengths: sequence lengths to measure.
+        reference_lengths: lengths at which its reference is measured too.
+        leaves: returns the inputs for a length; all receive gradients.
+        call: returns the result for inputs and an implementation.
+        operations: returns the operations of the forward pass at a length; a multiply-add counts as two.
+        softmax_shape: the shape of torch's fused softmax attention that is measured for comparison.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Case:
     leaves: Callable[[int], list[Tensor]]
     call: Callable[[list[Tensor], str], Tensor]
     operations: Callable[[int], float]
-    beside: Shape
+    softmax_shape: Shape
 
 
 def fused_softmax(shape: Shape, length: int) -> tuple[list[Tensor], Callable[[list[Tensor]], Tensor]]:
-    """Inputs and call of torch's own causal attention."""
+    """Return inputs and call of torch's causal attention."""
     batch, heads, size = shape
     inputs = [torch.randn(batch, heads, length, size) for _ in range(3)]
     return inputs, lambda given: F.scaled_dot_product_attention(*given, is_causal=True)
@@ -64,7 +64,7 @@ _NETWORK = RecurrentStack("superposition", 10)
 
 
 def _network(n: int) -> list[Tensor]:
-    """An LSTM of 93 units: inputs, recurrent map, heads and their bias, bottom vector."""
+    """Return the inputs of an LSTM of 93 units: gate inputs, recurrent weights, heads and their bias, bottom vector."""
     shapes = (10, n, 4 * 93), (4 * 93, 103), (13, 93), (13,), (10,)
     return [torch.randn(shape) / 10 for shape in shapes]
 
@@ -144,7 +144,7 @@ CASES = (
         _SMALL,
     ),
     Case(
-        "stack_pointer, maps",
+        "stack_pointer_weights",
         STACKS,
         STACKS[:3],
         lambda n: [_actions(32, n)],
@@ -153,7 +153,7 @@ CASES = (
         _WIDE,
     ),
     Case(
-        "stack_pointer, readings",
+        "stack_pointer",
         STACKS,
         STACKS[:3],
         lambda n: [_actions(32, n), torch.randn(32, n + 1, 256)],
@@ -174,7 +174,7 @@ CASES = (
         _LONG,
     ),
     Case(
-        "hard_attention, drawn",
+        "hard_attention, sampled",
         ATTENTIONS,
         (),
         lambda n: [torch.randn(2, 4, n, n), _heads(_LONG, n)],

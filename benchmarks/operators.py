@@ -1,8 +1,8 @@
-"""Speed and memory of the operators and of training steps, everything in one run; medians of interleaved repeats.
+"""Time and memory of the operators and of training steps: medians of interleaved repeats in one run.
 
     python benchmarks/operators.py [--output FILE.json]
 
-The tests of the operators run first: on red tests there is no ratio worth printing.
+The tests of the operators run first; nothing is measured if they fail.
 """
 
 import argparse
@@ -33,7 +33,7 @@ console = Console()
 
 
 def median_seconds(works: dict[str, cases.Work], repeats: int) -> dict[str, float]:
-    """The median of each; all take turns, so that a slow moment of the machine falls on all alike."""
+    """Return the median time of each function; runs are interleaved, so that slow phases of the machine affect all."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work()
@@ -45,23 +45,23 @@ def median_seconds(works: dict[str, cases.Work], repeats: int) -> dict[str, floa
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def in_own_process(case: str) -> dict[str, float]:
-    """Seconds and peak resident memory of one run of a case in a process of its own."""
+def in_separate_process(case: str) -> dict[str, float]:
+    """Return the time and peak resident memory of one run of a case in a separate process."""
     command = [sys.executable, str(HERE / "cases.py"), case]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result: dict[str, float] = json.loads(output)
     return result
 
 
-def require_green_tests() -> None:
-    """End unless the operators' tests pass."""
+def require_passing_tests() -> None:
+    """Exit unless the tests of the operators pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", str(HERE.parent / "tests" / "operators")]
     if subprocess.run(command, check=False).returncode:
         sys.exit("the operators' tests fail: nothing is measured")
 
 
 def small_stacks() -> dict[str, Any]:
-    """The nondeterministic stack at the sizes of the published code's figures, and the superposition stack."""
+    """Measure the nondeterministic stack at the sizes measured for the published code, and the superposition stack."""
     works = {f"nondeterministic-{n}": cases.nondeterministic(n) for n in (60, 100)}
     works["nondeterministic-3-3-80"] = cases.nondeterministic(80, 3, 3)
     works["superposition-100"] = cases.superposition()
@@ -71,10 +71,10 @@ def small_stacks() -> dict[str, Any]:
     return {"seconds": seconds, "superposition_times_faster_than_reference": ratio}
 
 
-def reference_of_the_nondeterministic_stack() -> dict[str, Any]:
-    """Time and memory beside the reference at n = 100, one repeat, each in a process of its own."""
-    fast = [in_own_process("nondeterministic-100") for _ in range(5)]
-    reference = in_own_process("nondeterministic-100-reference")
+def nondeterministic_stack_reference() -> dict[str, Any]:
+    """Compare time and memory with the reference at n = 100, in separate processes; the reference runs once."""
+    fast = [in_separate_process("nondeterministic-100") for _ in range(5)]
+    reference = in_separate_process("nondeterministic-100-reference")
     seconds = statistics.median(run["seconds"] for run in fast)
     peak = statistics.median(run["peak_resident_bytes"] for run in fast)
     return {
@@ -82,12 +82,12 @@ def reference_of_the_nondeterministic_stack() -> dict[str, Any]:
         "reference_seconds": reference["seconds"],
         "peak_resident_bytes": peak,
         "reference_peak_resident_bytes": reference["peak_resident_bytes"],
-        "part_of_reference_memory": peak / reference["peak_resident_bytes"],
+        "fraction_of_reference_memory": peak / reference["peak_resident_bytes"],
     }
 
 
 def long_stacks() -> dict[str, Any]:
-    """The nondeterministic stack at n = 128, 256, 512 against the machine's matrix product."""
+    """Compare the nondeterministic stack at n = 128, 256, 512 with a matrix product."""
     works = {f"nondeterministic-{n}": cases.nondeterministic(n) for n in (128, 256, 512)}
     works["matrix-product"] = cases.matrix_product()
     seconds = median_seconds(works, 7)
@@ -97,13 +97,13 @@ def long_stacks() -> dict[str, Any]:
         "seconds": seconds,
         "matrix_product_gflops": product_rate / 1e9,
         "gflops": {n: rate / 1e9 for n, rate in rates.items()},
-        "part_of_matrix_product_rate": {n: rate / product_rate for n, rate in rates.items()},
+        "fraction_of_matrix_product_rate": {n: rate / product_rate for n, rate in rates.items()},
         "growth_128_to_512": seconds["nondeterministic-512"] / seconds["nondeterministic-128"],
     }
 
 
 def training_steps() -> dict[str, Any]:
-    """A whole step in the trainer, each model against the plain transformer."""
+    """Measure whole training steps, and compare each model with the plain transformer."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         at_60 = median_seconds({model: step_of_model(model, 60, folder) for model in MODELS}, 41)
@@ -121,7 +121,7 @@ def training_steps() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Describe the machine."""
     found = compiled_kernels()
     lines = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
     models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
@@ -152,22 +152,22 @@ def show(name: str, figures: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure everything, print it, and keep it if a file was named."""
+    """Measure everything, print the results, and write them to a file if one is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
     arguments = parser.parse_args()
-    require_green_tests()
+    require_passing_tests()
     results: dict[str, Any] = {
         "command": "python benchmarks/operators.py",
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
     }
-    parts = (small_stacks, long_stacks, every_operator, training_steps, reference_of_the_nondeterministic_stack)
+    parts = (small_stacks, long_stacks, every_operator, training_steps, nondeterministic_stack_reference)
     for part in parts:
         results[part.__name__] = part()
         show(part.__name__.replace("_", " "), results[part.__name__])
     first = results["small_stacks"]["seconds"]["nondeterministic-100"]
-    times = results["reference_of_the_nondeterministic_stack"]["reference_seconds"] / first
+    times = results["nondeterministic_stack_reference"]["reference_seconds"] / first
     results["nondeterministic_times_faster_than_reference"] = times
     console.print(f"nondeterministic stack at n = 100: {times:.0f} times faster than its reference")
     if arguments.output:

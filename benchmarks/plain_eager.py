@@ -1,10 +1,10 @@
-"""Our training step beside the same step in plain eager PyTorch, on one thread, in one run.
+"""Training step of structattn compared with the same step in plain eager PyTorch: one thread, one run.
 
     python benchmarks/plain_eager.py [--output FILE.json]
 
 The model is the transformer of DuSell & Chiang (2024, section 6): width 32, 5 layers, 4 heads, 64 hidden units,
-dropout 0.1 everywhere; ten strings of 60 symbols; clipping at 5, Adam. "Plain" is what one writes with torch's own
-modules and no further thought: nn.MultiheadAttention, F.dropout, nn.LayerNorm, torch.optim.Adam.
+dropout 0.1 everywhere; ten strings of 60 symbols; clipping at 5, Adam. The plain model uses torch's own
+modules without optimization: nn.MultiheadAttention, F.dropout, nn.LayerNorm, torch.optim.Adam.
 """
 
 import argparse
@@ -27,7 +27,7 @@ REPEATS = 101
 
 
 class PlainBlock(nn.Module):
-    """A pre-norm layer."""
+    """Pre-norm transformer layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PlainBlock(nn.Module):
         self.hidden, self.output = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Attention, then feed-forward."""
+        """Apply attention, then the feed-forward network."""
         h = self.attention_norm(x)
         y, _ = self.attention(h, h, h, attn_mask=mask, need_weights=False, is_causal=True)
         x = x + F.dropout(y, RATE, self.training)
@@ -45,7 +45,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainModel(nn.Module):
-    """A causal language model with sinusoidal positions."""
+    """Causal language model with sinusoidal positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class PlainModel(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(LENGTH + 1))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits for each next symbol."""
+        """Return the logits of each next symbol."""
         x = F.dropout(self.embedding(tokens) * math.sqrt(WIDTH) + self.positions, RATE, self.training)
         for block in self.blocks:
             x = block(x, self.mask)
@@ -66,7 +66,7 @@ class PlainModel(nn.Module):
 
 
 def plain_step():
-    """A function that takes one step of the plain model."""
+    """Return a function that runs one training step of the plain model."""
     torch.manual_seed(1)
     model = PlainModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
@@ -85,9 +85,9 @@ def plain_step():
 
 
 def main() -> None:
-    """Measure both, taking turns, and print the ratio."""
+    """Measure both in alternation, and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {"plain": [], "ours": []}
@@ -105,7 +105,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "seconds": medians,
-        "ours_as_part_of_plain": ratio,
+        "ours_over_plain": ratio,
     }
     print(json.dumps(result, indent=1))
     if arguments.output:

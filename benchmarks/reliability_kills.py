@@ -1,9 +1,9 @@
-"""Kills a training run at random moments and compares it with an undisturbed one, byte for byte.
+"""Kill a training run at random moments and compare it with an uninterrupted run, byte for byte.
 
     python benchmarks/reliability_kills.py SETTINGS.yaml [path.to.field=value ...] [--kills 20] [--write NAME]
 
-Every start is a process of its own, as on a cluster. Prints JSON; ``--write`` keeps it in benchmarks/results/.
-Exit code 0: identical; 1: not.
+Every start is a new process, as on a cluster. Prints JSON; ``--write`` stores it in benchmarks/results/.
+Exit code: 0 if the runs are identical, 1 otherwise.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from structattn.support.files import sha256_of_file
 from structattn.training.run_training import train
 
 RESULTS = Path(__file__).with_name("results")
-POLL = 0.01  # seconds between looks at a run's event log
+POLL = 0.01  # seconds between checks of the event log
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What the command line says."""
+    """Command-line arguments."""
 
     settings: Path
     overrides: tuple[str, ...]
@@ -45,32 +45,32 @@ def parse(words: list[str]) -> Arguments:
     parser.add_argument("settings", type=Path)
     parser.add_argument("overrides", nargs="*", metavar="path.to.field=value")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1, help="of the moments")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the kill times")
     parser.add_argument("--write", metavar="NAME", dest="name")
     found = parser.parse_args(words)
     return Arguments(found.settings, tuple(found.overrides), found.kills, found.seed, found.name)
 
 
 def start(arguments: Arguments, folder: Path) -> subprocess.Popen[bytes]:
-    """Begin or resume the run in a new process."""
+    """Start or resume the run in a new process."""
     command = [sys.executable, __file__, "--child", str(folder), str(arguments.settings), *arguments.overrides]
     return subprocess.Popen(command)
 
 
 def finish(arguments: Arguments, folder: Path) -> None:
-    """Let the run come to its end."""
+    """Run to completion."""
     if start(arguments, folder).wait():
         sys.exit("the run failed; its message is above")
 
 
 def updates_of(folder: Path) -> int:
-    """Lines of the run's event log, as a measure of how far it is."""
+    """Return the number of lines of the event log, a measure of progress."""
     events = RunFolder(folder).events
     return events.read_bytes().count(b"\n") if events.exists() else 0
 
 
 def kill_at(arguments: Arguments, folder: Path, lines: int, delay: float) -> dict[str, Any] | None:
-    """Let the run write so many lines and kill it a little later; None if it ended before that."""
+    """Kill the run ``delay`` seconds after its log has ``lines`` lines; return None if it ended before."""
     process = start(arguments, folder)
     while process.poll() is None and updates_of(folder) < lines:
         time.sleep(POLL)
@@ -83,7 +83,7 @@ def kill_at(arguments: Arguments, folder: Path, lines: int, delay: float) -> dic
 
 
 def kill_many(arguments: Arguments, folder: Path, lines: int) -> list[dict[str, Any]]:
-    """Kill the run at moments spread over its course, each drawn from a stretch of its own."""
+    """Kill the run at random moments, one in each of equally long parts of its course."""
     moments, generator = [], random.Random(arguments.seed)
     for number in range(arguments.kills):
         low, high = (lines * part // (arguments.kills + 1) for part in (number, number + 1))
@@ -92,7 +92,7 @@ def kill_many(arguments: Arguments, folder: Path, lines: int) -> list[dict[str, 
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of the last weights, optimizer state and counters, and of the event log."""
+    """Return the digests of the files of the last checkpoint and of the event log."""
     run = RunFolder(folder)
     newest = run.checkpoints / str(max(checkpoint_updates(run.checkpoints)))
     return {path.name: sha256_of_file(path) for path in [*sorted(newest.iterdir()), run.events]}
@@ -100,12 +100,12 @@ def digests(folder: Path) -> dict[str, str]:
 
 def compare(arguments: Arguments, settings: RunSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as work:
-        undisturbed, killed = Path(work, "undisturbed"), Path(work, "killed")
-        finish(arguments, undisturbed)
-        moments = kill_many(arguments, killed, updates_of(undisturbed))
+        uninterrupted, killed = Path(work, "uninterrupted"), Path(work, "killed")
+        finish(arguments, uninterrupted)
+        moments = kill_many(arguments, killed, updates_of(uninterrupted))
         finish(arguments, killed)
-        card = RunFolder(undisturbed).read_card()
-        expected, found = digests(undisturbed), digests(killed)
+        card = RunFolder(uninterrupted).read_card()
+        expected, found = digests(uninterrupted), digests(killed)
     return {
         "benchmark": "reliability_kills",
         "version": __version__,
@@ -116,7 +116,7 @@ def compare(arguments: Arguments, settings: RunSettings) -> dict[str, Any]:
         "hardware": card["hardware"],
         "kills": len(moments),
         "moments": moments,
-        "undisturbed": expected,
+        "uninterrupted": expected,
         "killed": found,
         "identical": expected == found,
     }

@@ -1,10 +1,10 @@
-"""A sweep whose workers and controllers are killed ends as a quiet one does; and what a second worker gives.
+"""Compare sweeps whose workers and controllers are killed with an uninterrupted sweep, and measure a second worker.
 
     python benchmarks/reliability_sweeps.py [--trials 100] [--worker-kills 40] [--controller-kills 5] [--output FILE]
 
-The quiet sweep runs on a pool with one worker, then with two (the throughputs are compared), then, killed now and then,
-on a pool and on Ray. "Equal" means: the same run folders with the same event logs and best checkpoints, byte for byte,
-and the same table.
+The sweep runs uninterrupted on a pool with one worker and with two (throughputs are compared), then with random kills
+on a pool and on Ray. Results are equal if the run folders have the same event logs and best checkpoints, byte for byte,
+and the tables are the same.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PROGRAM = "from structattn.cli.main import main; main()"
 
 
 def sweep_of(trials: int, updates: int) -> dict[str, Any]:
-    """As many trials as asked for, of three models on one language."""
+    """Return a sweep of at least ``trials`` trials of four models on one language."""
     models = {"Tf": "1", "Tf+Sup": "superposition-8", "Tf+Nd": "nondeterministic-2-2-3", "Tf-2": "2"}
     return {
         "base": {
@@ -57,14 +57,14 @@ def command(file: Path, folder: Path, engine: str, workers: int) -> list[str]:
 
 
 def processes() -> list[tuple[int, int, str]]:
-    """All processes: number, parent, command line."""
+    """Return the process id, parent id and command line of all processes."""
     output = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in output.splitlines()]
     return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
 
 
 def workers_of(controller: int, engine: str) -> list[int]:
-    """The processes that work for a controller."""
+    """Return the process ids of a controller's workers."""
     rows = processes()
     if engine == "ray":
         return [pid for pid, _, words in rows if re.match(r"ray::perform", words)]
@@ -72,8 +72,8 @@ def workers_of(controller: int, engine: str) -> list[int]:
     return [pid for pid, parent, _ in rows if parent in servers]
 
 
-def disturbed(file: Path, folder: Path, engine: str, kills: dict[str, int], seconds: float) -> dict[str, int]:
-    """Run a sweep to its end, killing now and then; give how many kills hit."""
+def interrupted(file: Path, folder: Path, engine: str, kills: dict[str, int], seconds: float) -> dict[str, int]:
+    """Run a sweep to its end with random kills; return the number of effective kills."""
     generator, hits = random.Random(1), {"worker": 0, "controller": 0}
     pause = seconds / (kills["worker"] + 1)
     while True:
@@ -101,7 +101,7 @@ def disturbed(file: Path, folder: Path, engine: str, kills: dict[str, int], seco
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """All that a sweep came to."""
+    """Return the event logs, best checkpoints and table of a sweep."""
     runs = sorted((folder / "runs").iterdir())
     logs = {run.name: ((run / "events.jsonl").read_bytes(), (run / "best.json").read_bytes()) for run in runs}
     return {"runs": logs, "table": json.loads((folder / "table.json").read_text())}
@@ -114,22 +114,22 @@ def timed(arguments: list[str]) -> float:
 
 
 def main() -> None:
-    """Run all sweeps, compare them, print and keep what came out."""
+    """Run and compare all sweeps, print the results, and write them to a file if one is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--updates", type=int, default=1200, help="of a trial, some three seconds' worth")
+    parser.add_argument("--updates", type=int, default=1200, help="updates per trial; 1200 take some three seconds")
     parser.add_argument("--worker-kills", type=int, default=40)
     parser.add_argument("--controller-kills", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
     arguments = parser.parse_args()
     kills = {"worker": arguments.worker_kills, "controller": arguments.controller_kills}
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        file = place / "sweep.yaml"
+        folder = Path(name)
+        file = folder / "sweep.yaml"
         file.write_text(yaml.safe_dump(sweep_of(arguments.trials, arguments.updates), sort_keys=False))
-        one = timed(command(file, place / "one", "pool", 1))
-        two = timed(command(file, place / "two", "pool", 2))
-        expected = outcome(place / "one")
+        one = timed(command(file, folder / "one", "pool", 1))
+        two = timed(command(file, folder / "two", "pool", 2))
+        expected = outcome(folder / "one")
         trials = len(expected["runs"])
         result: dict[str, Any] = {
             "command": f"python benchmarks/reliability_sweeps.py --updates {arguments.updates} "
@@ -141,11 +141,11 @@ def main() -> None:
             "trials_per_hour_one_worker": trials / one * 3600,
             "trials_per_hour_two_workers": trials / two * 3600,
             "throughput_ratio": one / two,
-            "two_workers_equal_one": outcome(place / "two") == expected,
+            "two_workers_equal_one": outcome(folder / "two") == expected,
         }
         for engine in ("pool", "ray"):
-            hits = disturbed(file, place / engine, engine, kills, two)
-            result[engine] = {"kills_that_hit": hits, "equal": outcome(place / engine) == expected}
+            hits = interrupted(file, folder / engine, engine, kills, two)
+            result[engine] = {"effective_kills": hits, "equal": outcome(folder / engine) == expected}
     print(json.dumps(result, indent=1))
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,9 +1,9 @@
-"""Strings and pairs a second that the languages and transductions are drawn at, on one core.
+"""Sampling speed of the formal languages (strings/s) and transductions (pairs/s) on one core.
 
     python benchmarks/sampling.py [--output FILE.json]
 
-Whatever is drawn faster than a training step takes it (`plain_eager.json`: ten strings of 60) is made faster than it is
-consumed. Exact probabilities, which only validation and test sets need, are not part of the time.
+Sampling does not limit training if it is faster than a training step consumes its data (`plain_eager.json`: ten strings
+of 60). Exact probabilities, which only validation and test sets need, are not included.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from structattn.data.transductions.registry import TRANSDUCTIONS, transduction
 STRINGS, PAIRS, LENGTH = 2000, 32, 40
 
 
-def strings_a_second(name: str) -> float:
-    """Of lengths 40 to 80, tables included."""
+def strings_per_second(name: str) -> float:
+    """Measure strings of lengths 40 to 80, including the construction of tables."""
     language, generator = formal_language(name), np.random.default_rng(1)
     lengths = generator.choice(language.valid_lengths(40, 80), STRINGS)
     start = time.perf_counter()
@@ -32,8 +32,8 @@ def strings_a_second(name: str) -> float:
     return STRINGS / (time.perf_counter() - start)
 
 
-def pairs_a_second(name: str) -> float:
-    """In batches of 32, of the longest training length that there is."""
+def pairs_per_second(name: str) -> float:
+    """Measure batches of 32 pairs of the longest training length."""
     task, generator = transduction(name), np.random.default_rng(1)
     length = task.valid_lengths(1, LENGTH)[-1]
     task.sample(length, PAIRS, generator)
@@ -44,13 +44,13 @@ def pairs_a_second(name: str) -> float:
 
 
 def main() -> None:
-    """Measure all, print, keep."""
+    """Measure everything, print the results, and write them to a file if one is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="keep the figures in this JSON file")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
     output = parser.parse_args().output
     figures: dict[str, dict[str, float]] = {
-        "strings a second": {name: strings_a_second(name) for name in FORMAL_LANGUAGES},
-        "pairs a second": {name: pairs_a_second(name) for name in TRANSDUCTIONS},
+        "strings/s": {name: strings_per_second(name) for name in FORMAL_LANGUAGES},
+        "pairs/s": {name: pairs_per_second(name) for name in TRANSDUCTIONS},
     }
     for title, found in figures.items():
         table = Table("name", title, title=title)

@@ -1,13 +1,13 @@
-"""Softmax attention on a CPU: the compiled kernel, torch's, and the operator, which chooses between them.
+"""Softmax attention on a CPU: the compiled kernel, torch's kernel, and the operator, which chooses between them.
 
     python benchmarks/softmax.py [--repeats 7] [--output FILE.json]
 
 - Training: forward, backward and update of a language model, and of an encoder-decoder on padded batches.
-- Decoding: beam search of the encoder-decoder, with keys and values named by row indices. The compiled kernel reads the
+- Decoding: beam search of the encoder-decoder, with keys and values given by row indices. The compiled kernel reads the
   rows in place; for torch they are gathered first.
 
-The ways take turns, after a round that is not counted. Reported are medians of this process's CPU time in milliseconds,
-one thread. "torch" is ``scaled_dot_product_attention`` with masks for padding, without containment of NaN.
+Runs of the variants are interleaved after a warm-up round. Reports medians of the CPU time in milliseconds, with one
+thread. "torch" is ``scaled_dot_product_attention`` with masks for padding, without containment of NaN.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
-from decoding import built, sentences, translate, with_states
+from decoding import built, incremental, sentences, translate
 from structattn.building.models import build_language_model
 from structattn.building.words import Words
 from structattn.settings.models import LanguageModelSettings
@@ -36,7 +36,7 @@ from structattn.settings.models import LanguageModelSettings
 OPERATOR = importlib.import_module("structattn.operators.softmax_attention")
 KERNELS = importlib.import_module("structattn.operators.softmax_attention.cpu")
 ROW_INDICES = importlib.import_module("structattn.operators.common.row_indices")
-WAYS: dict[str, list[tuple[Any, str, Any]]] = {
+VARIANTS: dict[str, list[tuple[Any, str, Any]]] = {
     "kernel": [(KERNELS, "_torch_is_faster", lambda *given: False)],
     "torch": [(OPERATOR, "_choice", lambda *given: "gpu"), (ROW_INDICES, "compiled_kernels", lambda: None)],
     "operator": [],
@@ -54,11 +54,11 @@ LANGUAGE_MODELS = [
 
 
 @contextmanager
-def attention_by(way: str) -> Iterator[None]:
-    """Replace the functions that choose."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in WAYS[way]]
+def attention_variant(variant: str) -> Iterator[None]:
+    """Replace the functions that choose the kernel."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in VARIANTS[variant]]
     try:
-        for module, name, function in WAYS[way]:
+        for module, name, function in VARIANTS[variant]:
             setattr(module, name, function)
         yield
     finally:
@@ -79,7 +79,7 @@ def _update(model: nn.Module, *inputs: torch.Tensor) -> Callable[[], object]:
 
 
 def language_model(sizes: tuple[int, ...], dropout: float) -> Callable[[], object]:
-    """One update."""
+    """Return a function that updates a language model."""
     width, heads, layers, batch, length = sizes
     names = "d_model", "d_ff", "num_heads", "layers", "dropout"
     values = width, 4 * width, heads, layers, dropout
@@ -88,7 +88,7 @@ def language_model(sizes: tuple[int, ...], dropout: float) -> Callable[[], objec
 
 
 def translation_update(length: int) -> Callable[[], object]:
-    """One update on sentences of half to the whole of the length, dropout as in the recipe."""
+    """Return a function that updates on sentences of half to the full length, with the recipe's dropout."""
     batch = 2048 // length
     tokens = torch.randint(4, VOCABULARY, (2, batch, length))
     lengths = torch.randint(length // 2, length + 1, (2, batch))
@@ -96,9 +96,9 @@ def translation_update(length: int) -> Callable[[], object]:
 
 
 def translation_decoding(count: int) -> Callable[[], object]:
-    """Beam search over so many sentences."""
+    """Return a function that translates ``count`` sentences by beam search."""
     model, pairs = built("base", VOCABULARY), sentences(count, VOCABULARY)
-    return lambda: translate(model, pairs, with_states, 4, 2048)
+    return lambda: translate(model, pairs, incremental, 4, 2048)
 
 
 def cases() -> dict[str, Callable[[], object]]:
@@ -114,7 +114,7 @@ def cases() -> dict[str, Callable[[], object]]:
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """CPU time of one call, of as many as fill a tenth of a second."""
+    """Return the CPU time of one call, averaged over at least a tenth of a second."""
     torch.manual_seed(0)
     start, count = time.process_time(), 0
     while count == 0 or time.process_time() - start < 0.1:
@@ -124,15 +124,17 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def measured(repeats: int) -> list[dict[str, Any]]:
-    """The medians of all ways for each case."""
+    """Return the medians of all variants for each case."""
     rows = []
     for name, call in track(cases().items(), "Measuring"):
-        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        taken: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
         for _ in range(repeats + 1):
-            for way, found in taken.items():
-                with attention_by(way):
+            for variant, found in taken.items():
+                with attention_variant(variant):
                     found.append(milliseconds(call))
-        rows.append({"case": name} | {way: round(statistics.median(found[1:]), 3) for way, found in taken.items()})
+        rows.append(
+            {"case": name} | {variant: round(statistics.median(found[1:]), 3) for variant, found in taken.items()}
+        )
     return rows
 
 
@@ -143,9 +145,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = measured(arguments.repeats)
-    table = Table("case", *(f"{way}, ms" for way in WAYS), "torch / kernel")
+    table = Table("case", *(f"{variant}, ms" for variant in VARIANTS), "torch / kernel")
     for row in rows:
-        table.add_row(row["case"], *(f"{row[way]:.2f}" for way in WAYS), f"{row['torch'] / row['kernel']:.2f}")
+        table.add_row(
+            row["case"], *(f"{row[variant]:.2f}" for variant in VARIANTS), f"{row['torch'] / row['kernel']:.2f}"
+        )
     Console().print(table)
     if arguments.output:
         about = {"repeats": arguments.repeats, "torch": torch.__version__, "processor": platform.machine()}

@@ -1,4 +1,4 @@
-"""A whole training step in the trainer at the paper's sizes, on one batch of ten strings of one length."""
+"""Whole training steps at the paper's sizes, on one batch of ten strings of one length."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ POINTER_MODELS = {
 
 
 def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
-    """A step of the task transformer of Li et al. (2024) on 32 strings to reverse."""
+    """Return a training step of the task transformer of Li et al. (2024) on 32 strings to reverse."""
     data = folder / f"reversals-{length}"
     if not data.exists():
         prepare_transduction(data, "reverse-string", sizes=TransductionSizes((length, length), (length, length), 1, 1))
@@ -52,7 +52,7 @@ def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
 
 
 def step_of_model(model: str, length: int, folder: Path) -> Callable[[], object]:
-    """A function that takes one step of the named model on ten strings of ``length`` symbols of ww^R."""
+    """Return a training step of the named model on ten strings of ww^R with ``length`` symbols."""
     data = folder / f"strings-{length}"
     if not data.exists():
         sizes = FormalLanguageSizes(10, 10, 1, (length, length), (length, length))

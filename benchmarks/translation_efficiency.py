@@ -1,13 +1,13 @@
-"""What translation systems cost: sentences per second, and the largest batch to train on (You et al. 2020, section 5).
+"""Efficiency of translation systems: sentences per second and largest training batch (You et al. 2020, section 5).
 
     python benchmarks/translation_efficiency.py RUN ... [--sentences 1000] [--memory 3] [--output FILE.json]
 
-Speed: the test set is translated as the run's settings say (beam 4 in the paper's recipes), in batches of 256, once
-untimed and then five times; the systems take turns, and the mean counts, as in the paper.
+Speed: the test set is translated with the run's settings (beam 4 in the paper's recipes) in batches of 256, once
+as warm-up and then five times; runs of the systems are interleaved, and the mean is reported, as in the paper.
 
-Largest batch: source and target tokens of a batch together, padding counted, found by bisection to one part in fifty. A
-batch fits if a whole update, forward, backward and optimiser, stays within the memory: of the process at its greatest
-on a CPU, what torch reserves on a GPU. The batch that is tried is made of the longest training pairs.
+Largest batch: number of source and target tokens including padding, found by bisection to 2 %. A batch fits if a whole
+update (forward, backward and optimizer) stays within the memory limit: peak memory of the process on a CPU, memory
+reserved by torch on a GPU. Batches consist of the longest training pairs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from structattn.training.step import Update, training_step
 
 GIB = 2**30
 SENTENCES_AT_ONCE, TIMED = 256, 5
-LEAST, PRECISE = 256, 1.02
+MIN_TOKENS, PRECISION = 256, 1.02
 
 
 def seconds_to_translate(translator: Translator, lines: Sequence[str]) -> float:
@@ -50,7 +50,7 @@ def seconds_to_translate(translator: Translator, lines: Sequence[str]) -> float:
 
 
 def speeds(runs: list[TrainedRun], count: int) -> list[dict[str, Any]]:
-    """Sentences per second of each run."""
+    """Measure sentences per second of each run."""
     lines = [run.prepared.texts("test", "source")[:count] for run in runs]
     translators = [replace(make_translator([run]), batch_tokens=2**30) for run in runs]
     taken: list[list[float]] = [[] for _ in runs]
@@ -62,7 +62,7 @@ def speeds(runs: list[TrainedRun], count: int) -> list[dict[str, Any]]:
 
 
 def memory_of_update(folder: Path, tokens: int) -> float:
-    """GiB that one update on a batch of so many tokens needs; infinite where a GPU has not so many."""
+    """Return the GiB that an update on a batch of ``tokens`` tokens needs; infinity if a GPU runs out of memory."""
     settings = open_run(folder).settings
     plan = make_plan(RunFolder(folder), settings)
     learner, pairs = initial_learner(plan), plan.prepared.pairs("train")
@@ -82,7 +82,7 @@ def memory_of_update(folder: Path, tokens: int) -> float:
 
 
 def _peak_kib() -> int:
-    """The greatest memory of this process. ``ru_maxrss`` would count that of the process which started it, too."""
+    """Return the peak memory of this process; ``ru_maxrss`` would include that of its parent process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # macOS counts bytes
@@ -90,40 +90,40 @@ def _peak_kib() -> int:
 
 
 def fits(folder: Path, tokens: int, memory: float) -> bool:
-    """Whether it does, seen in a process of its own."""
+    """Return whether an update on ``tokens`` tokens fits into ``memory`` GiB, measured in a separate process."""
     command = [sys.executable, __file__, str(folder), "--update-of", str(tokens)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # what went wrong is shown as it is
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # errors go to stderr
     if done.returncode:
         raise SystemExit(done.returncode)
     return float(done.stdout) <= memory
 
 
 def all_tokens(run: TrainedRun) -> int:
-    """Of a batch of all training pairs."""
+    """Return the tokens of a batch of all training pairs."""
     pairs = run.prepared.pairs("train")
     return len(pairs) * int(pairs.source.lengths.max() + pairs.target.lengths.max() + 2)
 
 
 def largest(fit: Callable[[int], bool], most: int) -> int:
-    """The greatest number of tokens that fits: doubled until it does not, then bisected; 0 where none does.
+    """Return the largest number of tokens that fits, by doubling and bisection; 0 if ``MIN_TOKENS`` do not fit.
 
-    It is ``most`` where all the data fit at once.
+    Returns ``most`` if the whole training set fits.
     """
-    if not fit(LEAST):
+    if not fit(MIN_TOKENS):
         return 0
-    low, high = LEAST, 2 * LEAST
+    low, high = MIN_TOKENS, 2 * MIN_TOKENS
     while high < most and fit(high):
         low, high = high, 2 * high
     if high >= most and fit(most):
         return most
-    while high / low > PRECISE:
+    while high / low > PRECISION:
         middle = round((low * high) ** 0.5)
         low, high = (middle, high) if fit(middle) else (low, middle)
     return low
 
 
 def named(folder: Path) -> str:
-    """A run's name: its cell, where a sweep made it."""
+    """Return the name of a run; for a run of a sweep, its cell."""
     index = folder.parent.parent / "trials.json"
     if index.exists():
         return " ".join(json.loads(index.read_bytes())[folder.name]["cell"].values())
@@ -135,7 +135,7 @@ def report(rows: list[dict[str, Any]], memory: float) -> None:
     for row in rows:
         ratios = [f"{row[name] / rows[0][name]:.2f}" if rows[0][name] else "" for name in ("sentences/s", "tokens")]
         speed, deviation = f"{row['sentences/s']:.1f}", f"{row['deviation']:.1f}"
-        tokens = f"{'at least ' if row['all data'] else ''}{row['tokens']:,}"
+        tokens = f"{'at least ' if row['whole training set'] else ''}{row['tokens']:,}"
         table.add_row(row["system"], speed, ratios[0], deviation, tokens, ratios[1])
     Console().print(table)
 
@@ -146,17 +146,17 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--memory", type=float, default=3.0, help="GiB")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--update-of", type=int, help=argparse.SUPPRESS)  # what `fits` asks of another process
+    parser.add_argument("--update-of", type=int, help=argparse.SUPPRESS)  # for the process that `fits` starts
     arguments = parser.parse_args()
     if arguments.update_of:
         print(memory_of_update(arguments.runs[0], arguments.update_of))
         return
     runs = [open_run(folder) for folder in arguments.runs]
     rows = speeds(runs, arguments.sentences)
-    for run, row in zip(track(runs, "Looking for the largest batch"), rows, strict=True):
+    for run, row in zip(track(runs, "Searching the largest batch"), rows, strict=True):
         most = all_tokens(run)
         tokens = largest(lambda count, run=run: fits(run.run_dir, count, arguments.memory), most)
-        row |= {"system": named(run.run_dir), "tokens": tokens, "all data": tokens == most}
+        row |= {"system": named(run.run_dir), "tokens": tokens, "whole training set": tokens == most}
         row["precision"] = run.settings.training.precision
     report(rows, arguments.memory)
     if arguments.output:

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md from the figures in benchmarks/results/: python benchmarks/write_page.py."""
+"""Write docs/benchmarks.md from the files in benchmarks/results/: ``python benchmarks/write_page.py``."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,14 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 
-def figures(name: str) -> dict[str, Any]:
-    """One results file."""
+def results_of(name: str) -> dict[str, Any]:
+    """Read a results file."""
     result: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
     return result
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -25,9 +25,9 @@ def milliseconds(seconds: float) -> str:
 
 
 def operators(results: dict[str, Any]) -> str:
-    """Time, memory and rate of the operators."""
+    """Return a table of the time, memory and speed of the stack operators."""
     small, long = results["small_stacks"], results["long_stacks"]
-    beside = results["reference_of_the_nondeterministic_stack"]
+    reference = results["nondeterministic_stack_reference"]
     rows = [
         (f"nondeterministic, Q 2, S 3, m 5, n {n}", milliseconds(small["seconds"][f"nondeterministic-{n}"]))
         for n in (60, 100)
@@ -37,58 +37,72 @@ def operators(results: dict[str, Any]) -> str:
         (
             f"nondeterministic, Q 2, S 3, m 5, n {n}",
             f"{milliseconds(long['seconds'][f'nondeterministic-{n}'])}, "
-            f"{100 * long['part_of_matrix_product_rate'][str(n)]:.0f} % of the rate of a matrix product",
+            f"{100 * long['fraction_of_matrix_product_rate'][str(n)]:.0f} % of the speed of a matrix product",
         )
         for n in (128, 256, 512)
     ]
     rows += [
-        ("its reference, n 100", milliseconds(beside["reference_seconds"])),
-        ("  times faster", f"{results['nondeterministic_times_faster_than_reference']:.0f}"),
-        ("  part of the reference's peak memory, torch itself included", f"{beside['part_of_reference_memory']:.3f}"),
-        ("growth from n 128 to 512", f"{long['growth_128_to_512']:.0f} times"),
+        ("nondeterministic, reference, n 100", milliseconds(reference["reference_seconds"])),
+        (
+            "nondeterministic, speedup over the reference, n 100",
+            f"{results['nondeterministic_times_faster_than_reference']:.0f}",
+        ),
+        (
+            "nondeterministic, fraction of the reference's peak memory (including torch), n 100",
+            f"{reference['fraction_of_reference_memory']:.3f}",
+        ),
+        ("nondeterministic, time at n 512 / time at n 128", f"{long['growth_128_to_512']:.0f}"),
         ("superposition, m 32, n 100", milliseconds(small["seconds"]["superposition-100"])),
-        ("its reference", milliseconds(small["seconds"]["superposition-100-reference"])),
-        ("  times faster", f"{small['superposition_times_faster_than_reference']:.0f}"),
+        ("superposition, reference, n 100", milliseconds(small["seconds"]["superposition-100-reference"])),
+        (
+            "superposition, speedup over the reference, n 100",
+            f"{small['superposition_times_faster_than_reference']:.0f}",
+        ),
     ]
     return table(("forward and backward, batch 10, float32", "median"), rows)
 
 
 def every_operator(results: dict[str, Any]) -> str:
-    """All operators at all lengths."""
+    """Return a table of all operators at all lengths."""
     body = []
     for row in results["every_operator"]["rows"]:
         seconds = row["seconds"]
-        times = row.get("times faster than reference, both")
+        times = row.get("times faster than reference, forward and backward")
         body.append(
             (
                 row["operator"],
                 str(row["length"]),
                 milliseconds(seconds["forward"]),
-                milliseconds(seconds["both"]),
+                milliseconds(seconds["forward and backward"]),
                 f"{times:,.0f}" if times else "",
                 f"{row['times faster than fused softmax, forward']:.2g}",
-                f"{row['times faster than fused softmax, both']:.2g}",
-                f"{row['operations forward']:.2g}",
-                f"{100 * row['part of matrix-product rate']:.1f} %",
+                f"{row['times faster than fused softmax, forward and backward']:.2g}",
+                f"{row['forward operations']:.2g}",
+                f"{100 * row['fraction of matrix-product rate']:.1f} %",
             )
         )
-    head = ("operator", "n", "forward", "with backward", "times faster than its reference")
-    head += ("than fused softmax, forward", "with backward", "operations, forward", "part of matrix-product rate")
+    head = ("operator", "n", "forward", "forward and backward", "speedup over reference")
+    head += (
+        "speedup over fused softmax, forward",
+        "forward and backward",
+        "forward operations",
+        "of matrix-product rate",
+    )
     return table(head, body)
 
 
 def memory(results: dict[str, Any]) -> str:
-    """By how much forward and backward raise the peak."""
+    """Return a table of the increase of peak memory by forward and backward."""
     body = [
         (name, str(peak["length"]), f"{peak['auto'] / 2**20:.1f} MiB", f"{peak['reference'] / 2**20:.1f} MiB")
         for name, peak in results["every_operator"]["memory"].items()
         if peak
     ]
-    return table(("operator", "n", "peak", "its reference's"), body)
+    return table(("operator", "n", "operator, peak increase", "reference, peak increase"), body)
 
 
 def steps(results: dict[str, Any]) -> str:
-    """Training steps beside the plain transformer's."""
+    """Return a table of training steps, relative to those of the plain transformer."""
     found = results["training_steps"]
     rows = [
         (
@@ -105,69 +119,71 @@ def steps(results: dict[str, Any]) -> str:
         for model in found["seconds_length_60"]
     ]
     reversing, lstm = found["seconds_reversing_40"], found["times_lstm_length_60"]
-    beside = ", ".join(f"{model} {times:.2f}" for model, times in lstm.items() if model != "LSTM")
+    relative = ", ".join(f"{model} {times:.2f}" for model, times in lstm.items() if model != "LSTM")
     return (
-        table(("model", "n 60", "times Tf", "n 80", "times Tf"), rows)
-        + f"\nTimes the step of an LSTM at n = 60: {beside}.\n\nThe task transformer of Li et al. (2024) on 32 strings "
-        + f"of 40 to reverse: {milliseconds(reversing['MLM'])}, with stack pointers in all five layers "
-        + f"{milliseconds(reversing['MLM+stacks'])}, {found['times_without_stacks_reversing_40']:.2f} times that.\n"
+        table(("model", "n = 60", "relative to Tf", "n = 80", "relative to Tf"), rows)
+        + f"\nRelative to the step of an LSTM at n = 60: {relative}.\n\n"
+        + "The transformer of Li et al. (2024) on 32 strings of length 40 (reverse string): "
+        + f"{milliseconds(reversing['MLM'])} without stacks, "
+        + f"{milliseconds(reversing['MLM+stacks'])} with stack pointers in all five layers "
+        + f"(ratio {found['times_without_stacks_reversing_40']:.2f}).\n"
     )
 
 
 def growth(results: dict[str, Any]) -> str:
-    """Of operators that are linear in the length, and of a copy of their values."""
+    """Return a table of how time grows with length, for operators of linear cost and a copy of their values."""
     found = next(value for key, value in results["every_operator"].items() if key.startswith("growth"))
-    return table(("", "times"), [(name, f"{times:.1f}") for name, times in found.items()])
+    return table(
+        ("operation", "time at 8,192 / time at 1,024"), [(name, f"{times:.1f}") for name, times in found.items()]
+    )
 
 
 def seeds(results: dict[str, Any]) -> str:
-    """Validation differences after one epoch."""
+    """Return a table of validation differences after one epoch."""
     rows = results["rows"]
     columns = sorted({row["seed"] for row in rows})
     kinds = sorted({(row["model"], row["embedding_init"]) for row in rows}, reverse=True)
     values = {(row["model"], row["embedding_init"], row["seed"]): row["difference"] for row in rows}
     names = {"normal": "N(0, 1)", "uniform": "U(-0.1, 0.1)"}
-    body = [
-        (model, names[beginning], *(f"{values[model, beginning, seed]:.4f}" for seed in columns))
-        for model, beginning in kinds
-    ]
-    return table(("model", "embeddings begin as", *(f"seed {seed}" for seed in columns)), body)
+    body = [(model, names[init], *(f"{values[model, init, seed]:.4f}" for seed in columns)) for model, init in kinds]
+    return table(("model", "embedding initialization", *(f"seed {seed}" for seed in columns)), body)
 
 
 def sweeps(found: dict[str, Any]) -> str:
-    """Sweeps whose workers and controllers were killed, and what a second worker gives."""
-    words = {True: "the same run folders and table", False: "DIFFERENT results"}
+    """Return a table of sweeps with killed processes, and the throughput of a second worker."""
+    verdicts = {True: "identical run folders and table", False: "DIFFERENT results"}
     rows = [
-        (engine, str(hits["worker"]), str(hits["controller"]), words[found[engine]["equal"]])
+        (engine, str(hits["worker"]), str(hits["controller"]), verdicts[found[engine]["equal"]])
         for engine in ("pool", "ray")
-        for hits in (found[engine]["kills_that_hit"],)
+        for hits in (found[engine]["effective_kills"],)
     ]
     return (
-        f"`{found['command']}`: sweeps of {found['trials']} trials against a quiet one.\n\n"
-        + table(("engine", "workers killed", "controllers killed", "came to"), rows)
-        + f"\nTwo workers end {found['throughput_ratio']:.2f} times as many trials an hour as one "
+        f"`{found['command']}`:\n"
+        + f"sweeps of {found['trials']} trials with random SIGKILLs, compared with an uninterrupted sweep.\n\n"
+        + table(("engine", "workers killed", "controllers killed", "result"), rows)
+        + f"\nTwo workers complete {found['throughput_ratio']:.2f} times as many trials per hour as one "
         + f"({found['trials_per_hour_two_workers']:,.0f} against {found['trials_per_hour_one_worker']:,.0f}).\n"
     )
 
 
 def translation_speed(found: dict[str, Any]) -> str:
-    """Beam search with states that are kept, and without."""
+    """Return a table of beam search with and without a decoder state."""
     rows = found["results"]
     base = rows[0]["sentences/s"]
-    named = {
-        "states": "states are kept",
-        "naive": "prefixes are read again",
-        "loop": "and one sentence after the other",
+    descriptions = {
+        "incremental": "incremental decoding",
+        "full prefix": "prefix recomputed at each step",
+        "full prefix, batch size 1": "prefix recomputed, one sentence at a time",
     }
     body = [
-        (row["system"], named[row["way"]], f"{row['sentences/s']:.1f}", f"{row['sentences/s'] / base:.2f}")
+        (row["system"], descriptions[row["method"]], f"{row['sentences/s']:.1f}", f"{row['sentences/s'] / base:.2f}")
         for row in rows
     ]
-    return table(("system", "way", "sentences/s", f"of {rows[0]['system']}'s"), body)
+    return table(("system", "method", "sentences/s", f"relative to {rows[0]['system']}"), body)
 
 
 def efficiency(found: dict[str, Any]) -> str:
-    """What training and translating with each system takes."""
+    """Return a table of the translation speed and the largest training batch of each system."""
     rows = found["results"]
     body = [
         (
@@ -179,128 +195,136 @@ def efficiency(found: dict[str, Any]) -> str:
         )
         for row in rows
     ]
-    batch = f"tokens of the largest batch in {found['memory_gib']:g} GiB"
-    return table(("system", "sentences/s", "of base's", batch, "of base's"), body)
+    batch = f"largest training batch in {found['memory_gib']:g} GiB (tokens)"
+    return table(("system", "sentences/s", "relative to base", batch, "relative to base"), body)
 
 
 def same_in_batches(found: dict[str, Any]) -> str:
-    """What became of the same sentences in other batches."""
-    others = found["against batches of 1"]
+    """Return a sentence about translations in batches of other sizes."""
+    others = found["compared with batches of 1"]
+    changed = ", ".join(f"{each['different']} in batches of {each['batches']}" for each in others)
     return (
-        f"of {found['sentences']:,} sentences translated with a beam of {found['beam']}, "
-        + ", ".join(f"{each['different']} in batches of {each['batches']}" for each in others)
-        + " come out otherwise than one at a time."
+        f"{found['sentences']:,} sentences, a beam of {found['beam']}. Number of translations that differ\n"
+        f"from translating one sentence at a time: {changed}."
     )
 
 
 def page() -> str:
-    """The whole page."""
-    cpu, kills = figures("two-core-cpu"), figures("reliability_kills")
-    text, plain, sampling = figures("wikitext-2"), figures("plain_eager"), figures("sampling")
-    machine, translations = cpu["machine"], figures("decoding")
-    cost = figures("translation_efficiency")
-    count = kills["kills"]
-    same = "the same digests" if kills["identical"] else "DIFFERENT digests"
+    """Return the whole page."""
+    cpu, kills = results_of("two-core-cpu"), results_of("reliability_kills")
+    text, plain, sampling = results_of("wikitext-2"), results_of("plain_eager"), results_of("sampling")
+    machine, translations = cpu["machine"], results_of("decoding")
+    cost = results_of("translation_efficiency")
+    digests = "the same digests" if kills["identical"] else "DIFFERENT digests"
     baselines = text["scores"]["test"]["baselines"]
-    return f"""# Figures
+    perplexities = [
+        ("Tf+Nd", f"{text['scores']['test']['perplexity']:.1f}"),
+        ("interpolated trigram", f"{baselines['trigram']['perplexity']:.1f}"),
+        ("unigram", f"{baselines['unigram']['perplexity']:.1f}"),
+    ]
+    return f"""# Benchmarks
 
-Written by `python benchmarks/write_page.py` from `benchmarks/results/`, beside the commands that made them.
-Tf is a transformer; +Sup has superposition stack attention in its middle layer, +Nd nondeterministic stack attention,
-in recurrent models a stack of that kind.
+This page is generated by `python benchmarks/write_page.py` from the files in `benchmarks/results/`, which also hold the
+commands that produced them. Tf is a transformer; +Sup adds superposition stack attention in its middle layer, +Nd
+nondeterministic stack attention; LSTM+Sup and LSTM+Nd have a stack of that kind.
 
 ## Operators
 
-`python benchmarks/operators.py`, everything in one run; medians, but for the nondeterministic stack's reference,
-which ran once;
-{machine["processor"]}, {machine["threads"]} threads, {machine["instruction_set"]},
-torch {machine["torch"]}. `python benchmarks/gpu.py` measures on a GPU; no figures of it are kept.
+`python benchmarks/operators.py`, all in one run. Medians, except for the nondeterministic stack's reference, which ran
+once. {machine["processor"]}, {machine["threads"]} threads, {machine["instruction_set"]}, torch {machine["torch"]}.
+`python benchmarks/gpu.py` measures on a GPU; no GPU results are kept.
 
 {operators(cpu)}
-The rate counts n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward, against a float64 product of two
-1500 x 1500 matrices at {cpu["long_stacks"]["matrix_product_gflops"]:.0f} GFLOP/s.
+The operation count is n³/6 · (Q³S + Q²S) multiply-adds forward and twice that backward. Speeds are compared with a
+float64 product of two 1500 x 1500 matrices, {cpu["long_stacks"]["matrix_product_gflops"]:.0f} GFLOP/s.
 
-### Every operator
+### All operators
 
-Float32. Batch, heads and sizes: stacks 10 (pointers 32, vectors of 256) beside causal softmax attention of 10 × 4 × 8
-(32 × 8 × 32); the others 2 × 4 × 64 beside the same, receptive fields of one sequence. Nondeterministic: Q 2, S 3, m
-5; superposition and stratified: m 32. References are measured at lengths at which they are not too slow. Operations
-are those of the forward pass, a multiply-add two of them; their rate is told as part of that of a float32 product.
+All inputs are float32. Batch sizes and dimensions:
+
+- Stacks: batch 10, compared with causal softmax attention of shape 10 × 4 × 8 (batch × heads × head size).
+  Nondeterministic: Q 2, S 3, m 5; superposition and stratified: m 32.
+- Stack pointers: batch 32, vectors of size 256, compared with softmax attention of shape 32 × 8 × 32.
+- Others: 2 × 4 × 64, compared with softmax attention of the same shape; receptive fields: one sequence.
+
+References are measured at lengths where they are not too slow. Operations are those of the forward pass, with a
+multiply-add counted as two; the last column is their rate relative to that of a float32 matrix product.
 
 {every_operator(cpu)}
-By how much forward and backward raise the peak of resident memory, each in a process of its own:
+Increase of peak resident memory by forward and backward, each measured in a separate process:
 
 {memory(cpu)}
-How many times longer forward and backward take at n = 8,192 than at 1,024, one sequence of 4 heads of 64:
+Growth of the time of forward and backward with the length, one sequence with 4 heads of size 64:
 
 {growth(cpu)}
 ## Training steps
 
-The models of DuSell & Chiang (2024, section 6), ten strings of ww^R of one length, a whole step in the trainer.
+The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the same length; a whole training step.
 
 {steps(cpu)}
 ## One epoch of w#w^R
 
-`python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the
-bound, in nats per symbol.
+`python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the lower bound,
+in nats per symbol.
 
-{seeds(figures("demo_seeds"))}
-Whether Tf+Nd finds its stack within one epoch depends on the draw: see [initialization](initialization.md).
+{seeds(results_of("demo_seeds"))}
+Whether Tf+Nd learns to use its stack within one epoch depends on the seed: see [initialization](initialization.md).
 
-## Real text
+## WikiText-2
 
-WikiText-2, words, a continuous stream; `recipes/text.yaml` (one stack layer between two of softmax, width 128) for
-{text["minutes"]} minutes with one thread on a machine that was busy with other work, {
-        text["updates"]
-    } updates of 1,024 tokens. Test perplexity, ends of lines counted:
+Word-level language modeling on a continuous stream: `recipes/text.yaml` (a stack attention layer between two softmax
+layers, `d_model` 128), {text["minutes"]} minutes with one thread on a machine with other load, {
+        text["updates"]:,} updates of 1,024 tokens. Test
+perplexity, including ends of lines:
 
-{
-        table(
-            ("model", "test perplexity"),
-            [
-                ("Tf+Nd", f"{text['scores']['test']['perplexity']:.1f}"),
-                ("interpolated trigram", f"{baselines['trigram']['perplexity']:.1f}"),
-                ("unigram", f"{baselines['unigram']['perplexity']:.1f}"),
-            ],
-        )
-    }
+{table(("model", "test perplexity"), perplexities)}
 ## Translation
 
 `OMP_NUM_THREADS=1 python benchmarks/decoding.py --repeats {
         translations["repeats"]
-    } --output benchmarks/results/decoding.json`: {translations["sentences"]:,} sentences, a beam of {
+    } --output benchmarks/results/decoding.json`:
+{translations["sentences"]:,} sentences, a beam of {
         translations["beam"]
-    }, the systems of You et al. (2020) at
-their sizes with random weights and given lengths; the median of {
+    }, one thread; the systems of You et al. (2020) at their sizes, with random weights and given
+target lengths. Medians of {
         translations["repeats"]
-    } after one that is not timed, one thread. The paper has hc-sa 6 % and sh-x 30 % faster than base.
+    } runs after a warm-up run. The paper reports hc-sa 6 % and sh-x 30 % faster than base.
 
 {translation_speed(translations)}
 `OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
-epochs, on the {cost["sentences"]:,} sentences of Multi30k's test set in batches of 256, as their settings say (a beam
-of 4, bfloat16 in training alone); the mean of {
+epochs, on {
+        cost[
+            "sentences"
+        ]:,} sentences of Multi30k's test set in batches of 256, with the settings of the runs (a beam of 4;
+bfloat16 in training only). Means of {
         cost["timed"]
-    }. A batch counts source and target tokens, padding included.
+    } runs. Batch sizes count source and target tokens, including padding.
 
 {efficiency(cost)}
-## Interruptions
+## Reliability
 
-`python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run (dropout on, killed mid-epoch) that
-received {count} SIGKILLs at random moments ended with {same} of weights, optimizer state and event log
-as an undisturbed one.
+`python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run with dropout received {
+        kills["kills"]
+    } SIGKILLs
+at random moments, also in the middle of epochs. It ended with {digests} of weights, optimizer state and event log as an
+uninterrupted run.
 
-`python benchmarks/reliability_decoding.py RUN`: {same_in_batches(figures("reliability_decoding"))}
+`python benchmarks/reliability_decoding.py RUN`: {same_in_batches(results_of("reliability_decoding"))}
 
-{sweeps(figures("reliability_sweeps"))}
-## The plain training loop
+{sweeps(results_of("reliability_sweeps"))}
+## Plain eager PyTorch
 
-`python benchmarks/plain_eager.py`, one thread, ten strings of 60: our step takes {
-        plain["ours_as_part_of_plain"]:.2f} of the time of the same step
-in plain eager PyTorch ({milliseconds(plain["seconds"]["ours"])} against {milliseconds(plain["seconds"]["plain"])}).
+`python benchmarks/plain_eager.py`, one thread, ten strings of length 60: a training step of structattn takes
+{plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({
+        milliseconds(plain["seconds"]["ours"])
+    } compared with {milliseconds(plain["seconds"]["plain"])}).
 
-`python benchmarks/sampling.py`: the slowest language gives {
-        min(sampling["strings a second"].values()):,.0f} strings a second, the
-slowest transduction {min(sampling["pairs a second"].values()):,.0f} pairs; our step of the plain training loop takes {
-        10 / plain["seconds"]["ours"]:,.0f}.
+## Sampling
+
+`python benchmarks/sampling.py`: the slowest formal language is sampled at {
+        min(sampling["strings/s"].values()):,.0f} strings/s and the slowest
+transduction at {min(sampling["pairs/s"].values()):,.0f} pairs/s; a training step of the previous section consumes {
+        10 / plain["seconds"]["ours"]:,.0f} strings/s.
 """
 
 
