@@ -1,6 +1,6 @@
-"""Mutation check: does a test fail when one place of the source is changed?
+"""Mutation testing: check that a test fails when one place of the source is changed.
 
-    python benchmarks/mutants.py profile FOLDER   # once: which tests call which function, and how long they take
+    python benchmarks/mutants.py profile FOLDER   # once: record calls and times of the tests
     python benchmarks/mutants.py run FOLDER [--count 300] [--seed 0] [--suite quick|slow]
     python benchmarks/mutants.py summary FOLDER
 
@@ -54,7 +54,7 @@ OPERATIONS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: as
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one place: the function that it lies in, and the text of the file with the change."""
+    """One change of the source: its place, its function and the changed text of the file."""
 
     file: str
     line: int
@@ -64,15 +64,15 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Identify it among all mutants, in results too."""
+        """Unique name, used in the results."""
         return f"{self.file}:{self.line} {self.description}"
 
 
-# What can be changed.
+# Mutations.
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Descriptions and replacements of one node of the syntax tree."""
+    """Yield descriptions and replacements of a node of the syntax tree."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
         changed = copy.deepcopy(node)
         changed.ops[0] = COMPARISONS[type(node.ops[0])]()
@@ -102,7 +102,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def walk(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """Nodes that are run, with the qualified name of their function; no annotations and no formatted strings."""
+    """Yield the executed nodes with the qualified names of their functions, without annotations and f-strings."""
     if isinstance(node, ast.JoinedStr):
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -117,7 +117,7 @@ def walk(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
 
 
 def mutants_of(path: Path, root: Path) -> list[Mutant]:
-    """All mutants of one file."""
+    """Return all mutants of a file."""
     source = path.read_text(encoding="utf-8")
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
@@ -137,9 +137,9 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
 
 
 def sample(root: Path, count: int, seed: int) -> list[Mutant]:
-    """So many mutants, as many of each group; within one a function is drawn, then one of its mutants.
+    """Sample mutants, equally many from each group: first a function, then one of its mutants.
 
-    Drawn evenly, a third would lie in three GPU kernels, whose interpretation takes longest.
+    With uniform sampling, a third would be in three GPU kernels, which are slowest to interpret.
     """
     chosen, generator = [], random.Random(seed)
     for names in GROUPS.values():
@@ -156,11 +156,11 @@ def sample(root: Path, count: int, seed: int) -> list[Mutant]:
     return chosen
 
 
-# Which test calls which function.
+# Calls of the tests.
 
 
 class CallRecorder:
-    """A pytest plugin: the functions of the source that each test calls, its fixtures' included, and its seconds."""
+    """Pytest plugin that records the functions that each test and its fixtures call, and the test's time."""
 
     def __init__(self, source: Path, output: Path) -> None:
         self.source, self.output = str(source) + "/", output.open("a", buffering=1)
@@ -170,7 +170,7 @@ class CallRecorder:
         self.of_fixtures: dict[int, set[str]] = {}
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note one call; returns nothing, so that lines are not traced."""
+        """Record a call; returns None, so that lines are not traced."""
         code = frame.f_code
         if code not in self.names:
             own = code.co_filename.startswith(self.source)
@@ -225,7 +225,7 @@ class CallRecorder:
                             calls |= recorder.of_fixtures.get(id(definition), set())
                     row = {"test": item.nodeid, "slow": item.get_closest_marker("slow") is not None,
                            "seconds": time.process_time() - began, "calls": sorted(calls)}  # fmt: skip
-                    if item.nodeid not in recorder.failed:  # what fails anyway shows nothing
+                    if item.nodeid not in recorder.failed:  # failing tests detect nothing
                         recorder.output.write(json.dumps(row) + "\n")
 
             def pytest_unconfigure(self):
@@ -235,7 +235,7 @@ class CallRecorder:
 
 
 def prepare(folder: Path) -> Path:
-    """Copy the tree, with everything compiled, so that no cache is written later on."""
+    """Copy the tree and compile it, so that no cache is written later."""
     tree = folder / "tree"
     if not tree.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -254,7 +254,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 
 def profile(folder: Path) -> None:
-    """Run all tests once, folder by folder; folders that are there already are left out."""
+    """Run all tests once, folder by folder; skip folders that are already recorded."""
     tree = prepare(folder)
     for name in dict.fromkeys(path for paths in reversed(PACKAGES.values()) for path in paths):
         output = profile_of(folder, name)
@@ -268,12 +268,12 @@ def profile(folder: Path) -> None:
 
 
 def profile_of(folder: Path, tests: str) -> Path:
-    """Where the calls of these tests are written."""
+    """Return the file with the calls of these tests."""
     return folder / f"profile-{tests.replace('/', '-')}.jsonl"
 
 
 def record(output: Path, tests: str) -> None:
-    """In the copy: run these tests and write what each calls."""
+    """Run these tests in the copy and record their calls."""
     import pytest
 
     recorder = CallRecorder(Path.cwd(), output)
@@ -282,7 +282,7 @@ def record(output: Path, tests: str) -> None:
 
 @dataclass(frozen=True)
 class Profile:
-    """Tests, their seconds, and by function the tests that call it."""
+    """Times of the tests, and the tests that call each function."""
 
     seconds: dict[str, float]
     slow: frozenset[str]
@@ -290,7 +290,7 @@ class Profile:
 
     @classmethod
     def read(cls, folder: Path) -> "Profile":
-        """Join what the test folders have recorded."""
+        """Read the records of all test folders."""
         rows = [json.loads(line) for path in sorted(folder.glob("profile-*.jsonl")) for line in path.open()]
         callers = defaultdict(set)
         for row in rows:
@@ -300,7 +300,7 @@ class Profile:
         return cls({row["test"]: row["seconds"] for row in rows}, slow, callers)
 
     def tests_of(self, mutant: Mutant, *, slow: bool) -> list[str]:
-        """The quick or the slow tests that reach it, in the order in which they are run."""
+        """Return the quick or the slow tests that reach the mutant, in the order of execution."""
         package = Path(mutant.file).parts[2]
         mirror = PACKAGES[package]
         called = self.callers.get(f"{mutant.file}::{mutant.function}", set())
@@ -325,7 +325,7 @@ class Profile:
 
 
 class Selection:
-    """A pytest plugin: only these tests, in this order."""
+    """Pytest plugin that runs only these tests, in this order."""
 
     def __init__(self, tests: list[str]) -> None:
         self.places = {test: place for place, test in enumerate(tests)}
@@ -417,7 +417,7 @@ def run(folder: Path, count: int, seed: int, suite: str) -> None:
 
 
 def tried(tree: Path, mutant: Mutant, tests: list[str], known: Profile, log: Path) -> str:
-    """Write the mutant into the copy, run its tests, and put the file back."""
+    """Write the mutant to the copy, run its tests, and restore the file."""
     path = tree / mutant.file
     original = path.read_text(encoding="utf-8")
     for cache in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
@@ -432,13 +432,13 @@ def tried(tree: Path, mutant: Mutant, tests: list[str], known: Profile, log: Pat
 
 
 def killer(log: Path) -> str | None:
-    """The first test or file that failed."""
+    """Return the first test or file that failed."""
     lines = log.read_text(errors="replace").splitlines()
     return next((line[:200] for line in lines if line.startswith(("FAILED", "ERROR"))), None)
 
 
 def summary(folder: Path) -> None:
-    """Counts for each suite, and the survivors of the quick one with what the slow one says of them."""
+    """Print counts for each suite, and the survivors of the quick suite with their outcome in the slow one."""
     quick, slow = read_results(folder / "quick.jsonl"), read_results(folder / "slow.jsonl")
     print("quick:", dict(Counter(row["outcome"] for row in quick.values())))
     print("slow:", dict(Counter(row["outcome"] for row in slow.values())))

@@ -1,9 +1,10 @@
-"""Structured attention in Hugging Face's GPT-2 and RoBERTa, on brackets: small models of random weights, half a minute.
+"""Structured attention in Hugging Face's GPT-2 and RoBERTa: small, randomly initialized models on strings of brackets.
 
     python examples/huggingface.py
 
-Every stack goes into every layer of a GPT-2, which learns to close brackets and is then asked to, and of a RoBERTa,
-which learns to fill in those that are hidden. Then a GPT-2 does without a softmax.
+For each kind of stack, stack attention is added to every layer of a GPT-2, which learns to close brackets and then
+completes strings, and of a RoBERTa, which learns to fill in masked brackets. Then GPT-2 is trained with Gaussian and
+with hard attention instead of softmax attention. Takes half a minute.
 """
 
 import random
@@ -40,24 +41,24 @@ STACKS = {
 
 
 def brackets(pairs: int) -> str:
-    """A well-nested string of so many pairs."""
-    text, open_ones = "", []
-    while pairs or open_ones:
-        if pairs and (not open_ones or random.random() < 0.5):
-            open_ones.append(random.choice("(["))
-            text, pairs = text + open_ones[-1], pairs - 1
+    """Return a random well-nested string with ``pairs`` pairs of brackets."""
+    text, unclosed = "", []
+    while pairs or unclosed:
+        if pairs and (not unclosed or random.random() < 0.5):
+            unclosed.append(random.choice("(["))
+            text, pairs = text + unclosed[-1], pairs - 1
         else:
-            text += CLOSING[open_ones.pop()]
+            text += CLOSING[unclosed.pop()]
     return text
 
 
 def ids_of(text: str) -> list[int]:
-    """<bos> and the brackets."""
+    """Return the ids of <bos> and the brackets."""
     return [BOS, *(TOKENS.index(bracket) for bracket in text)]
 
 
 def batch_of(rows: list[list[int]], side: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of different lengths as one tensor of ids, and the attention mask that says where they are."""
+    """Pad rows of ids on the given side; return the ids and the attention mask."""
     width = max(len(row) for row in rows)
     padding = [[PAD] * (width - len(row)) for row in rows]
     pairs = zip(padding, rows, strict=True)
@@ -65,14 +66,14 @@ def batch_of(rows: list[list[int]], side: str) -> tuple[torch.Tensor, torch.Tens
     return ids, (ids != PAD).long()
 
 
-def train(model: PreTrainedModel, steps: int, hide: bool) -> None:
-    """Some steps on random strings; ``hide``: on guessing a third of the brackets from the others."""
+def train(model: PreTrainedModel, steps: int, masked: bool) -> None:
+    """Train on random strings; with ``masked``, predict a third of the brackets from the others."""
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=3e-3)
     losses = []
     for _ in range(steps):
         ids, mask = batch_of([[*ids_of(brackets(random.randint(3, 8))), EOS] for _ in range(16)], "right")
         labels = ids.masked_fill(mask == 0, -100)
-        if hide:
+        if masked:
             hidden = (torch.rand(ids.shape) < 0.3) & (ids > MASK)
             labels, ids = ids.masked_fill(~hidden, -100), ids.masked_fill(hidden, MASK)
         loss = model(ids, attention_mask=mask, labels=labels).loss
@@ -84,48 +85,48 @@ def train(model: PreTrainedModel, steps: int, hide: bool) -> None:
     model.eval()
 
 
-def complete(model: PreTrainedModel, beginnings: list[str]) -> None:
-    """What the model makes of each of them: one batch, three beams, and a cache that holds the stacks."""
-    ids, mask = batch_of([ids_of(text) for text in beginnings], "left")
+def complete(model: PreTrainedModel, prefixes: list[str]) -> None:
+    """Complete the strings in one batch with three beams; the cache holds the state of the stacks."""
+    ids, mask = batch_of([ids_of(text) for text in prefixes], "left")
     outputs = model.generate(ids, attention_mask=mask, num_beams=3, do_sample=False, max_new_tokens=12)
-    for beginning, row in zip(beginnings, outputs[:, ids.shape[1] :].tolist(), strict=True):
-        print(f"    {beginning} -> {''.join(TOKENS[token] for token in row if token > MASK)}")
+    for prefix, row in zip(prefixes, outputs[:, ids.shape[1] :].tolist(), strict=True):
+        print(f"    {prefix} -> {''.join(TOKENS[token] for token in row if token > MASK)}")
 
 
 def small_gpt2() -> GPT2LMHeadModel:
-    """Two layers of width 32, with random weights."""
+    """Return a GPT-2 with two layers of size 32 and random weights."""
     return GPT2LMHeadModel(GPT2Config(**SPECIAL, n_embd=32, n_layer=2, n_head=4, n_positions=40))
 
 
 def small_roberta() -> RobertaForMaskedLM:
-    """Likewise."""
+    """Return a RoBERTa with two layers of size 32 and random weights."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     return RobertaForMaskedLM(RobertaConfig(**SPECIAL, **sizes, max_position_embeddings=40))
 
 
 def main() -> None:
-    """Stacks in both models, then attention without softmax."""
+    """Train both models with every stack, then GPT-2 without softmax attention."""
     torch.manual_seed(0)
     random.seed(0)
     logging.disable_progress_bar()
     for name, stack in STACKS.items():
         print(f"GPT-2, {name}")
         model = add_stack_attention(small_gpt2(), stack)
-        train(model, steps=60, hide=False)
+        train(model, steps=60, masked=False)
         complete(model, ["([", "((", "[[()", "[()(["])
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
-            again = AutoModelForCausalLM.from_pretrained(folder)
-        print(f"    saved and loaded as {type(again).__name__}")
+            loaded = AutoModelForCausalLM.from_pretrained(folder)
+        print(f"    saved and loaded as {type(loaded).__name__}")
     for name, stack in STACKS.items():
         print(f"RoBERTa, {name}")
-        train(add_stack_attention(small_roberta(), stack), steps=30, hide=True)
+        train(add_stack_attention(small_roberta(), stack), steps=30, masked=True)
     register_attention()
     for name in ("structattn_gaussian", "structattn_hard"):
         print(f"GPT-2, {name}")
         model = small_gpt2()
         model.set_attn_implementation(name)
-        train(model, steps=60, hide=False)
+        train(model, steps=60, masked=False)
         complete(model, ["([", "[[()"])
 
 
