@@ -9,7 +9,7 @@ from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.key_value_cache import KeyValueCache
 from structattn.attention.positions.protocol import ScorePositions, apply_positions
 from structattn.operators import gaussian_attention, softmax_attention
-from structattn.operators.common.row_indices import can_index_rows
+from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
 from structattn.operators.softmax_attention.indexed import softmax_attention_indexed

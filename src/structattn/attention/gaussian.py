@@ -12,9 +12,9 @@ from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.explanation import Explanation
 from structattn.attention.key_value_cache import KeyValueCache, require_causal
 from structattn.attention.mixed_heads import MixedHeads
-from structattn.attention.padding import full_memory_lengths, mask_padding
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import OutputProjection
+from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.gaussian_attention import Gaussians, Kernel
 
 

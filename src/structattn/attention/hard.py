@@ -8,9 +8,9 @@ from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.explanation import Explanation
 from structattn.attention.hard_selection import AttentionInputs, HardSelection
 from structattn.attention.key_value_cache import KeyValueCache, require_causal
-from structattn.attention.padding import full_memory_lengths, mask_padding
 from structattn.attention.positions.protocol import ScorePositions, apply_positions
 from structattn.attention.projections import InputProjection, OutputProjection
+from structattn.operators.common.checks import full_memory_lengths, mask_padding
 
 
 class HardAttention(nn.Module):

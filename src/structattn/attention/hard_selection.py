@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.attention.explanation import Explanation
 from structattn.operators import hard_attention, softmax_attention
-from structattn.operators.common.precision import computing_precision
+from structattn.operators.common.checks import computing_precision
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from structattn.attention.cached_attention import cached_softmax_attention
 from structattn.attention.cross_attention_cache import CrossAttentionCache
 from structattn.attention.explanation import Explanation
 from structattn.attention.key_value_cache import KeyValueCache, require_causal
-from structattn.attention.padding import full_memory_lengths, mask_padding
 from structattn.attention.positions.protocol import ScorePositions, apply_positions
 from structattn.attention.projections import InputProjection, OutputProjection
 from structattn.operators import softmax_attention
+from structattn.operators.common.checks import full_memory_lengths, mask_padding
 
 
 class SoftmaxAttention(nn.Module):
@@ -71,7 +71,9 @@ class SoftmaxAttention(nn.Module):
         """Process one position. Cost: O(t d + d^2) for step t."""
         query, key, value = self.projection(x_t[:, None])
         state = state.append(key, value)
-        return self.output(cached_softmax_attention(query, state, self._active_dropout(), self.positions))[:, 0], state
+        return self.output(
+            cached_softmax_attention(query, state, self.dropout if self.training else 0.0, self.positions)
+        )[:, 0], state
 
     @torch.no_grad()
     def explain(
@@ -79,9 +81,6 @@ class SoftmaxAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of every head."""
         return Explanation("softmax", self._attend(x, lengths, return_weights=True)[1])
-
-    def _active_dropout(self) -> float:
-        return self.dropout if self.training else 0.0
 
     def _attend(self, x: Tensor, lengths: Tensor | None, return_weights: bool = False) -> Any:
         query, key, value = self.projection(mask_padding(x, lengths))
@@ -93,7 +92,7 @@ class SoftmaxAttention(nn.Module):
             lengths=lengths,
             causal=self.causal,
             mask=bias,
-            dropout=self._active_dropout(),
+            dropout=self.dropout if self.training else 0.0,
             return_weights=return_weights,
         )
 
@@ -147,7 +146,7 @@ class CrossSoftmaxAttention(nn.Module):
     ) -> tuple[Float[Tensor, "batch d_model"], CrossAttentionCache]:
         """Process one position. Cost: O(S d + d^2)."""
         (query,) = self.query(x_t[:, None])
-        return self.output(cached_softmax_attention(query, state, self._active_dropout()))[:, 0], state
+        return self.output(cached_softmax_attention(query, state, self.dropout if self.training else 0.0))[:, 0], state
 
     @torch.no_grad()
     def explain(
@@ -159,9 +158,6 @@ class CrossSoftmaxAttention(nn.Module):
     ) -> Explanation:
         """Return the weights of every head."""
         return Explanation("softmax", self._attend(x, memory, lengths, memory_lengths, return_weights=True)[1])
-
-    def _active_dropout(self) -> float:
-        return self.dropout if self.training else 0.0
 
     def _attend(
         self,
@@ -179,6 +175,6 @@ class CrossSoftmaxAttention(nn.Module):
             value,
             lengths=lengths,
             memory_lengths=full_memory_lengths(lengths, memory_lengths, memory.shape[1]),
-            dropout=self._active_dropout(),
+            dropout=self.dropout if self.training else 0.0,
             return_weights=return_weights,
         )

@@ -12,7 +12,7 @@
 - ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
 """
 
-from structattn.models.block import Block, BlockState
+from structattn.models.block import Block, BlockState, FeedForward, Residual
 from structattn.models.characters import (
     BidirectionalComposition,
     Composition,
@@ -23,7 +23,6 @@ from structattn.models.characters import (
 )
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
-from structattn.models.feedforward import FeedForward
 from structattn.models.initialization import initialize_transformer
 from structattn.models.language_model import LanguageModel
 from structattn.models.layers import Layers, LayersState
@@ -31,7 +30,6 @@ from structattn.models.masked_language_model import MaskedLanguageModel
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel, CausalModel
 from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
-from structattn.models.residual import Residual
 from structattn.models.streams import EachStream, SemanticStream
 from structattn.models.two_stream import SimplifiedTwoStreamBlock
 

@@ -4,22 +4,108 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import (
     AttentionLayer,
     CrossAttentionLayer,
     CrossTwoStreamAttention,
     Explanation,
+    Streams,
     TwoStreamAttention,
 )
 from structattn.attention.explanation import Sublayer
-from structattn.models.residual import HiddenStates, Memory, Residual, SublayerArgument
 from structattn.models.streams import layer_norm
+from structattn.operators.common.dropout import dropout
 
-# The name of an attention sublayer (None for others), the sublayer, and its arguments after x.
-_NamedSublayer = tuple[Sublayer | None, Residual, tuple[SublayerArgument, ...]]
+HiddenStates = Float[Tensor, "*batch d_model"] | Streams
+Memory = Float[Tensor, "memory source d_model"] | Streams
+SublayerArgument = Tensor | Streams | None  # lengths or memory
+
+_NO_MEMORY = "this block has cross-attention; expected a memory"
+
+
+class Residual(nn.Module):
+    """A sublayer f with a residual connection, and optionally layer norm and dropout.
+
+    "pre": y = x + Dropout(f(LayerNorm(x))) (DuSell & Chiang 2024, equations 14 to 16); "post":
+    y = LayerNorm(x + Dropout(f(x))) (Vaswani et al. 2017). Each of two streams has its own sum.
+
+    Args:
+        layer: f; called with all arguments of the residual.
+        norm: the layer norm, for both streams if x has two; None: no norm.
+        norm_placement: before f ("pre") or after the sum ("post").
+        dropout: rate for f's output.
+    """
+
+    layer: Any  # an nn.Module of any kind
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        norm: nn.Module | None = None,
+        norm_placement: Literal["pre", "post"] = "pre",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm_placement, self.dropout = norm_placement, dropout
+        self.norm = norm
+        self.layer = layer
+
+    def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
+        """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
+        return self._add_residual(x, self.layer(self._normalized(x), *arguments))
+
+    def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
+        """Return the output and f's weights, None if f has no ``attend``."""
+        if not hasattr(self.layer, "attend"):
+            return self(x, *arguments), None
+        y, weights = self.layer.attend(self._normalized(x), *arguments)
+        return self._add_residual(x, y), weights
+
+    def step(self, x_t: HiddenStates, state: Any) -> tuple[HiddenStates, Any]:
+        """Process one position; return its output and f's new state."""
+        y_t, state = self.layer.step(self._normalized(x_t), state)
+        return self._add_residual(x_t, y_t), state
+
+    def explain(self, x: HiddenStates, *arguments: SublayerArgument) -> Explanation:
+        """Return f's attention weights for ``x``."""
+        explanation: Explanation = self.layer.explain(self._normalized(x), *arguments)
+        return explanation
+
+    def _normalized(self, x: HiddenStates) -> HiddenStates:
+        return self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
+
+    def _add_residual(self, x: HiddenStates, y: HiddenStates) -> HiddenStates:
+        if isinstance(x, Streams):
+            pairs = zip(x, cast(Streams, y), strict=True)
+            sums: HiddenStates = Streams(*(own + dropout(new, self.dropout, self.training) for own, new in pairs))
+        else:
+            sums = x + dropout(cast(Tensor, y), self.dropout, self.training)
+        return self.norm(sums) if self.norm is not None and self.norm_placement == "post" else sums
+
+
+class FeedForward(nn.Module):
+    """y = W_2 dropout(relu(W_1 x + b_1)) + b_2 (Vaswani et al. 2017, section 3.3; dropout as in DuSell & Chiang 2024).
+
+    Args:
+        d_model: d.
+        d_ff: f, the number of hidden units.
+        dropout: rate at which hidden units are dropped in training.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.hidden = nn.Linear(d_model, d_ff)
+        self.output = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Process each position independently."""
+        y: Tensor = self.output(dropout(F.relu(self.hidden(x)), self.dropout, self.training))
+        return y
 
 
 @dataclass(frozen=True)
@@ -123,7 +209,8 @@ class Block(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> BlockState:
         """Return the states before the first step; the memory is projected here, once."""
-        self._require_memory(memory)
+        if self.cross is not None and memory is None:
+            raise ValueError(_NO_MEMORY)
         return BlockState(
             None if self.attention is None else self.attention.layer.initial_state(batch_size),
             None if self.cross is None else self.cross.layer.initial_state(memory, memory_lengths),
@@ -161,8 +248,10 @@ class Block(nn.Module):
 
     def _sublayers(
         self, lengths: Tensor | None, memory: Memory | None, memory_lengths: Tensor | None
-    ) -> list[_NamedSublayer]:
-        self._require_memory(memory)
+    ) -> list[tuple[Sublayer | None, Residual, tuple[SublayerArgument, ...]]]:
+        """Return the sublayers that are present: the name of attention sublayers, and the arguments after x."""
+        if self.cross is not None and memory is None:
+            raise ValueError(_NO_MEMORY)
         sublayers: list[tuple[Sublayer | None, Residual | None, tuple[SublayerArgument, ...]]] = [
             ("attention", self.attention, (lengths,)),
             ("cross", self.cross, (memory, lengths, memory_lengths)),
@@ -170,7 +259,3 @@ class Block(nn.Module):
             ("stack", self.stack, (lengths,)),
         ]
         return [(name, sublayer, arguments) for name, sublayer, arguments in sublayers if sublayer is not None]
-
-    def _require_memory(self, memory: Memory | None) -> None:
-        if self.cross is not None and memory is None:
-            raise ValueError("this block has cross-attention; expected a memory")

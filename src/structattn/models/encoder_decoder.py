@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
+from structattn.models.block import Memory
 from structattn.models.characters import SpelledEmbedding, SpellingDecoder
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
 from structattn.models.layers import Layers, LayersState
-from structattn.models.residual import Memory
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
 

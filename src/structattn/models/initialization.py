@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention import XavierInitialized
-from structattn.models.block import Block
+from structattn.models.block import Block, FeedForward
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
-from structattn.models.feedforward import FeedForward
 
 WeightRule = Literal["uniform", "xavier", "lecun"]
 EmbeddingRule = Literal["uniform", "normal", "scaled_normal", "truncated_normal"]

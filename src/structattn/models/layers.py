@@ -1,6 +1,6 @@
 """A sequence of transformer blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +9,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
-from structattn.models.block import Block
-from structattn.models.residual import HiddenStates, Memory
+from structattn.models.block import Block, HiddenStates, Memory
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,12 @@ class Layers(nn.Module):
             stream after two-stream blocks; None: identity.
     """
 
+    blocks: Any  # a ModuleList of Block; torch gives its items no type
+
     def __init__(self, blocks: Sequence[Block], final: nn.Module | None = None) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        self.final = final
+        self.final = nn.Identity() if final is None else final
 
     def forward(
         self,
@@ -51,17 +52,18 @@ class Layers(nn.Module):
         memory_lengths = _drop_full_lengths(memory_lengths, memory)
         for block in self.blocks:
             x = block(x, lengths, memory, memory_lengths)
-        return self._apply_final(x)
+        y: HiddenStates = self.final(x)
+        return y
 
     def attend(
         self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None
     ) -> tuple[HiddenStates, list[tuple[Tensor | None, Tensor | None]]]:
         """Return the output and the weights of each block (``Block.attend``), for layers without cross-attention."""
         weights = []
-        for block in self._blocks():
+        for block in self.blocks:
             x, block_weights = block.attend(x, lengths)
             weights.append(block_weights)
-        return self._apply_final(x), weights
+        return self.final(x), weights
 
     def initial_state(
         self,
@@ -71,17 +73,15 @@ class Layers(nn.Module):
     ) -> LayersState:
         """Return the state before the first position."""
         memory_lengths = _drop_full_lengths(memory_lengths, memory)
-        return LayersState(
-            0, tuple(block.initial_state(batch_size, memory, memory_lengths) for block in self._blocks())
-        )
+        return LayersState(0, tuple(block.initial_state(batch_size, memory, memory_lengths) for block in self.blocks))
 
     def step(self, x_t: HiddenStates, state: LayersState) -> tuple[HiddenStates, LayersState]:
         """Process one position; return its output and the new state."""
         states = []
-        for block, block_state in zip(self._blocks(), state.blocks, strict=True):
+        for block, block_state in zip(self.blocks, state.blocks, strict=True):
             x_t, new_state = block.step(x_t, block_state)
             states.append(new_state)
-        return self._apply_final(x_t), LayersState(state.position + 1, tuple(states))
+        return self.final(x_t), LayersState(state.position + 1, tuple(states))
 
     @torch.no_grad()
     def explain(
@@ -93,16 +93,10 @@ class Layers(nn.Module):
     ) -> list[Explanation]:
         """Return the attention weights of each sublayer, first layer first; dropout is active in training mode."""
         explanations: list[Explanation] = []
-        for index, block in enumerate(self._blocks()):
+        for index, block in enumerate(self.blocks):
             x, block_explanations = block.explain(x, lengths, memory, memory_lengths)
             explanations += [replace(explanation, layer=index) for explanation in block_explanations]
         return explanations
-
-    def _blocks(self) -> Iterable[Block]:
-        return self.blocks  # type: ignore[return-value]  # a ModuleList has no type of its items
-
-    def _apply_final(self, x: HiddenStates) -> HiddenStates:
-        return x if self.final is None else self.final(x)
 
 
 def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None) -> Tensor | None:

@@ -4,7 +4,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from structattn.attention import Streams, TwoStreamAttention
-from structattn.models.feedforward import FeedForward
+from structattn.models.block import FeedForward
 from structattn.models.streams import EachStream
 
 

@@ -7,9 +7,9 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
+from structattn.operators.softmax_attention import _visibility as visibility
 from structattn.operators.softmax_attention import softmax_attention
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
-from structattn.operators.softmax_attention.visibility import visibility
 from structattn.support.errors import ImplementationUnavailableError
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

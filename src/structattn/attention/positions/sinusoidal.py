@@ -78,20 +78,18 @@ class SinusoidalPositions(nn.Module):
         Raises:
             ValueError: the direction is "backward", ``first`` is not 0 and ``total`` is None, as in incremental steps.
         """
-        if self.direction == "forward":
-            return self._rows(first, count)
-        if total is None and first > 0:
+        backward = self.direction == "backward"
+        if backward and total is None and first > 0:
             raise ValueError(
                 f"direction='backward' counts positions from the end: position {first} needs the total length, so a "
                 "model with such positions cannot go step by step"
             )
-        end = (count if total is None else total) - first
-        return self._rows(end - count + 1, count).flip(0)
-
-    def _rows(self, first: int, count: int) -> Tensor:
-        if first + count <= _NUM_CACHED_POSITIONS:
-            return self.table[first : first + count]
-        return self._computed(first, count, self.table.shape[1]).to(self.table)
+        lowest = (count if total is None else total) - first - count + 1 if backward else first
+        if lowest + count <= _NUM_CACHED_POSITIONS:
+            rows = self.table[lowest : lowest + count]
+        else:
+            rows = self._computed(lowest, count, self.table.shape[1]).to(self.table)
+        return rows.flip(0) if backward else rows
 
     def _computed(self, first: int, count: int, d_model: int) -> Tensor:
         return sinusoidal_positions(first, count, d_model, self.layout, self.base, self.denominator)

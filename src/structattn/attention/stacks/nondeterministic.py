@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.padding import mask_padding
 from structattn.operators import (
     NondeterministicStackState,
     nondeterministic_stack,
@@ -17,6 +16,7 @@ from structattn.operators import (
     nondeterministic_stack_step,
     nondeterministic_stack_weights,
 )
+from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window
 

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.padding import mask_padding
 from structattn.operators import superposition_stack, superposition_stack_weights
+from structattn.operators.common.checks import mask_padding
 from structattn.operators.superposition_stack import superposition_step
 
 

@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
-from structattn.attention.padding import mask_padding
 from structattn.operators import (
     RecurrentStack,
     nondeterministic_stack_best_run,
@@ -14,6 +13,7 @@ from structattn.operators import (
     stratified_stack_weights,
     superposition_stack_weights,
 )
+from structattn.operators.common.checks import mask_padding
 
 
 def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, num_skipped: int) -> Explanation:

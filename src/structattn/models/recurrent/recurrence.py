@@ -5,7 +5,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from structattn.attention.padding import mask_padding
 from structattn.models.lstm import autocast_lacks_lstm
 from structattn.operators import (
     RecurrentStack,
@@ -14,6 +13,7 @@ from structattn.operators import (
     stack_rnn_initial_state,
     stack_rnn_step,
 )
+from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, gate_factor
 

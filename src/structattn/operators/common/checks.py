@@ -1,7 +1,9 @@
-"""Argument checks and masks for sequence lengths, shared by all operators."""
+"""Checks of arguments, the dtype of computation, and masks for lengths, shared by all operators."""
 
 import torch
 from torch import Tensor
+
+_LOW = (torch.float16, torch.bfloat16)
 
 
 def require_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], letters: str) -> None:
@@ -24,6 +26,34 @@ def require_alike(**tensors: Tensor) -> None:
             raise ValueError(
                 f"{name} is {tensor.dtype} on {tensor.device}; expected {first.dtype} on {first.device} as {first_name}"
             )
+
+
+def computing_precision(**tensors: Tensor) -> tuple[list[Tensor], torch.dtype]:
+    """Return the tensors in float32 or better, and the dtype of the result.
+
+    Under autocast, float16 and bfloat16 become float32 and the result stays in float32, as for the operators that
+    torch keeps in float32 (softmax, cumsum, ...). Otherwise all tensors must have one dtype; float16 and bfloat16 are
+    computed in float32, and the result has the caller's dtype.
+
+    Raises:
+        ValueError: a tensor is not floating-point, or they differ in dtype or device.
+    """
+    first = next(iter(tensors.values()))
+    if torch.is_autocast_enabled(first.device.type):
+        raised = {name: tensor.float() if tensor.dtype in _LOW else tensor for name, tensor in tensors.items()}
+        require_alike(**raised)
+        return list(raised.values()), next(iter(raised.values())).dtype
+    require_alike(**tensors)
+    if first.dtype in _LOW:
+        return [tensor.float() for tensor in tensors.values()], first.dtype
+    return list(tensors.values()), first.dtype
+
+
+def require_row_indices(row_indices: Tensor, batch: int | None = None) -> None:
+    """Raise ValueError unless ``row_indices`` is (B, S) int64."""
+    require_shape("row_indices", row_indices, (batch, None), "(B, S)")
+    if row_indices.dtype != torch.int64:
+        raise ValueError(f"row_indices has dtype {row_indices.dtype}; expected torch.int64")
 
 
 def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch.device) -> Tensor:
@@ -63,3 +93,17 @@ def checked_two_lengths(
 def inside(lengths: Tensor, time: int) -> Tensor:
     """Return the mask (B, T) that is true at positions before each sequence's end."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]
+
+
+def mask_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Set ``x`` (B, T, d) to zero from each length on, NaN included; its gradient is zero there, too."""
+    if lengths is None:
+        return x
+    return torch.where(inside(lengths.to(x.device), x.shape[1])[..., None], x, 0)
+
+
+def full_memory_lengths(lengths: Tensor | None, memory_lengths: Tensor | None, source: int) -> Tensor | None:
+    """Return memory lengths for the operators, which take those of queries for both: S where only queries have any."""
+    if lengths is None or memory_lengths is not None:
+        return memory_lengths
+    return torch.full_like(lengths, source)

@@ -33,19 +33,16 @@ def chosen_implementation(
     """
     if implementation == "reference":
         return "reference"
-    missing = {"cpu": _why_not_cpu(device), "gpu": _why_not_gpu(device, gpu_kernel)}
-    if implementation in missing:
-        if missing[implementation]:
-            reason = missing[implementation]
-            raise ImplementationUnavailableError(f"{operator}: implementation {implementation!r} cannot run: {reason}")
-        return implementation
-    if implementation != "auto":
+    if implementation not in ("auto", "cpu", "gpu"):
         raise ValueError(f"implementation={implementation!r}; expected 'auto', 'reference', 'cpu' or 'gpu'")
-    kernel = "cpu" if device.type == "cpu" else "gpu"
-    choice = "reference" if missing[kernel] else kernel
-    if (operator, choice) not in _logged and not torch.compiler.is_compiling():
+    kernel = ("cpu" if device.type == "cpu" else "gpu") if implementation == "auto" else implementation
+    missing = _why_not(kernel, device, gpu_kernel)
+    if missing and implementation != "auto":
+        raise ImplementationUnavailableError(f"{operator}: implementation {kernel!r} cannot run: {missing}")
+    choice = "reference" if missing else kernel
+    if implementation == "auto" and (operator, choice) not in _logged and not torch.compiler.is_compiling():
         _logged.add((operator, choice))
-        _logger.info("%s runs as %r%s", operator, choice, f" because {missing[kernel]}" if missing[kernel] else "")
+        _logger.info("%s runs as %r%s", operator, choice, f" because {missing}" if missing else "")
     return choice
 
 
@@ -54,15 +51,10 @@ def _extension_missing() -> bool:
     return compiled_kernels() is None
 
 
-def _why_not_cpu(device: torch.device) -> str | None:
+def _why_not(kernel: str, device: torch.device, gpu_kernel: bool) -> str | None:
+    """Return why the kernel for "cpu" or "gpu" cannot run; None if it can."""
+    if kernel == "gpu":
+        return why_no_gpu_kernel(device.type) if gpu_kernel else "the operator has no GPU kernel"
     if device.type != "cpu":
         return f"the tensors are on {device.type}"
-    if _extension_missing():
-        return "the compiled extension is not installed"
-    return None
-
-
-def _why_not_gpu(device: torch.device, gpu_kernel: bool) -> str | None:
-    if not gpu_kernel:
-        return "the operator has no GPU kernel"
-    return why_no_gpu_kernel(device.type)
+    return "the compiled extension is not installed" if _extension_missing() else None

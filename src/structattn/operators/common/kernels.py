@@ -80,6 +80,14 @@ def contiguous_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 else tensor.contiguous()
 
 
-def strided_view(tensor: Tensor) -> tuple[int, ...]:
-    """Return the address and the first three strides of a tensor with four axes, as strided kernels take them."""
-    return (tensor.data_ptr(), *tensor.stride()[:3])
+def strided_view(tensor: Tensor | None) -> tuple[int, ...]:
+    """Return the address and the first three strides of a tensor with four axes; zeros for None and other tensors."""
+    return (0, 0, 0, 0) if tensor is None or tensor.dim() < 4 else (tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def can_index_rows(*tensors: Tensor) -> bool:
+    """Whether a compiled kernel can take rows by index: on a CPU, in float32 or float64, and without gradients."""
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return False
+    fits = all(tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) for tensor in tensors)
+    return fits and compiled_kernels() is not None

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_two_lengths, inside, require_shape
+from structattn.operators.common.checks import checked_two_lengths, computing_precision, inside, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.common.precision import computing_precision
 from structattn.operators.gaussian_attention.band import band
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians, Kernel

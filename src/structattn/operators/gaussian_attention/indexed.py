@@ -3,8 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_shape
-from structattn.operators.common.row_indices import can_index_rows, require_row_indices
+from structattn.operators.common.checks import checked_lengths, require_row_indices, require_shape
+from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention.band import band
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed_cpu
 from structattn.operators.gaussian_attention.gaussians import Gaussians

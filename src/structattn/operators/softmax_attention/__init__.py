@@ -7,13 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import require_shape
+from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.common.precision import computing_precision
 from structattn.operators.softmax_attention.cpu import Options, softmax_attention_cpu
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
-from structattn.operators.softmax_attention.reference import softmax_attention_reference, softmax_weights
-from structattn.operators.softmax_attention.visibility import Visibility, visibility
+from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference, softmax_weights
 from structattn.support.errors import ImplementationUnavailableError
 
 __all__ = ["softmax_attention"]
@@ -119,7 +117,7 @@ def softmax_attention(
     """
     _check(query, key, value, mask, dropout)
     choice = _choice(implementation, query.device)
-    visible = visibility(query, key, lengths, memory_lengths, causal, mask)
+    visible = _visibility(query, key, lengths, memory_lengths, causal, mask)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     inputs = [query, key, value]
     if choice == "gpu" and not return_weights:
@@ -189,3 +187,19 @@ def _choice(implementation: Implementation, device: torch.device) -> str:
     if implementation == "gpu" or (implementation == "auto" and on_gpu):
         return "gpu"
     return chosen_implementation("softmax_attention", implementation, device)
+
+
+def _visibility(
+    query: Tensor,
+    key: Tensor,
+    lengths: Tensor | None,
+    memory_lengths: Tensor | None,
+    causal: bool,
+    mask: Tensor | None,
+) -> Visibility:
+    """Check the lengths; ``lengths`` alone holds for queries and keys."""
+    if lengths is None and memory_lengths is None:
+        return Visibility(None, None, causal, mask)
+    batch, _, queries, _ = query.shape
+    ends = checked_two_lengths(lengths, memory_lengths, batch, queries, key.shape[2], query.device)
+    return Visibility(ends[0], ends[0] if memory_lengths is None else ends[1], causal, mask)

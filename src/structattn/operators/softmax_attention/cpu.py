@@ -9,8 +9,6 @@ from torch.nn import functional as F
 from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import refuse_double_backward, register
 
-_NO_VIEW = (0, 0, 0, 0)
-
 
 class Options(NamedTuple):
     """Scale, dropout rate, and two flags as numbers: causal; whether the weights or the bias's gradient are wanted.
@@ -36,10 +34,6 @@ def _pairs(query: Tensor, key: Tensor, wanted: float) -> Tensor:
     return query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
 
 
-def _optional_view(tensor: Tensor | None) -> tuple[int, ...]:
-    return _NO_VIEW if tensor is None or tensor.dim() < 4 else strided_view(tensor)
-
-
 def _expanded_bias(bias: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Expand the bias to (B, H, T, S); only a broadcast over the keys is copied."""
     return contiguous_rows(bias.expand(*bias.shape[:3], shape[3])).expand(shape)
@@ -61,9 +55,7 @@ def _run(
     expanded = None if bias is None else _expanded_bias(bias, sizes[:4])  # may be a copy: alive while the kernel runs
     kept = [None if tensor is None else tensor.contiguous() for tensor in extras]
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in kept]
-    call = kernel_module().SoftmaxAttentionCall(
-        sizes, bool(causal), scale, dropout, *addresses, _optional_view(expanded)
-    )
+    call = kernel_module().SoftmaxAttentionCall(sizes, bool(causal), scale, dropout, *addresses, strided_view(expanded))
     kernel = kernel_for(f"softmax_attention_{direction}", query.dtype)
     kernel(call, [strided_view(tensor) for tensor in inputs], *views, torch.get_num_threads())
 
@@ -128,8 +120,8 @@ def softmax_attention_backward(
         for gradient, result in zip(gradients[:3], _torch_backward(cotangent, inputs, Options(*options)), strict=True):
             gradient.copy_(result)
         return gradients
-    cotangents = [strided_view(cotangent), _optional_view(weights_cotangent)]
-    results = [_optional_view(tensor) for tensor in gradients]
+    cotangents = [strided_view(cotangent), strided_view(weights_cotangent)]
+    results = [strided_view(tensor) for tensor in gradients]
     _run("backward", inputs, bias, (ends, seed), Options(*options), cotangents, results)
     return gradients
 
@@ -181,7 +173,7 @@ def softmax_attention_cpu(
     if _torch_is_faster(inputs, bias, ends, Options(*options)):
         outputs.copy_(F.scaled_dot_product_attention(*inputs, is_causal=bool(options[2]), scale=options[0]))
         return outputs, weights
-    _run("forward", inputs, bias, (ends, seed), Options(*options), [strided_view(outputs), _optional_view(weights)])
+    _run("forward", inputs, bias, (ends, seed), Options(*options), [strided_view(outputs), strided_view(weights)])
     return outputs, weights
 
 
@@ -213,7 +205,7 @@ def softmax_attention_indexed_cpu(
     both_ends = None if ends is None else torch.stack((torch.ones_like(ends), ends))
     sizes = (batch, heads, 1, row_indices.shape[1], size, value_size)
     address = 0 if both_ends is None else both_ends.data_ptr()
-    call = kernel_module().SoftmaxAttentionCall(sizes, False, scale, 0.0, address, 0, _NO_VIEW)
+    call = kernel_module().SoftmaxAttentionCall(sizes, False, scale, 0.0, address, 0, strided_view(None))
     rows = [(tensor.data_ptr(), 0, tensor.stride(1), tensor.stride(0)) for tensor in (keys, values)]
     kernel = kernel_for("softmax_attention_stored", query.dtype)
     views = [strided_view(query), *rows], strided_view(outputs)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.softmax_attention.visibility import Visibility, without_end
+from structattn.operators.softmax_attention.reference import Visibility, without_end
 
 
 def softmax_attention_fused(inputs: list[Tensor], visible: Visibility, scale: float, dropout: float) -> Tensor:

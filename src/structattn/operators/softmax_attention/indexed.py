@@ -5,8 +5,8 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
-from structattn.operators.common.row_indices import can_index_rows, require_row_indices
+from structattn.operators.common.checks import checked_lengths, require_alike, require_row_indices, require_shape
+from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed_cpu
 
 

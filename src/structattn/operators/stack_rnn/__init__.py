@@ -3,9 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.common.precision import computing_precision
 from structattn.operators.stack_rnn.cells import Cell, gate_factor
 from structattn.operators.stack_rnn.cpu import encoded, stack_rnn_cpu
 from structattn.operators.stack_rnn.reference import StackRnnState, stack_rnn_reference

@@ -4,9 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.common.precision import computing_precision
 from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 from structattn.operators.superposition_stack.reference import (
