@@ -10,7 +10,7 @@ from structattn.data.transductions.prepare import TransductionSizes, prepare_tra
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.step import Update, training_step
+from structattn.training.loop import Update, training_step
 
 MODELS = {
     "Tf": {"d_model": 32, "d_ff": 64, "layers": "5"},

@@ -35,7 +35,7 @@ from structattn.inference.runs import TrainedRun, open_run
 from structattn.inference.translator import Translator
 from structattn.runs.folder import RunFolder
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.step import Update, training_step
+from structattn.training.loop import Update, training_step
 
 GIB = 2**30
 SENTENCES_AT_ONCE, TIMED = 256, 5

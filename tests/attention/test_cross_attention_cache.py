@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from structattn.attention.cross_attention_cache import CrossAttentionCache
+from structattn.attention.cache import CrossAttentionCache
 
 HEADS, SOURCE, SIZE = 2, 5, 4
 

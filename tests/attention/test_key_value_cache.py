@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from structattn.attention.key_value_cache import KeyValueCache
+from structattn.attention.cache import KeyValueCache
 from structattn.attention.projections import InputProjection
 
 BATCH, HEADS, SIZE = 3, 2, 4

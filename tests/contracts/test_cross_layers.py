@@ -14,7 +14,7 @@ from structattn.attention import (
     CrossHardAttention,
     CrossSoftmaxAttention,
 )
-from structattn.attention.cross_attention_cache import CrossAttentionCache
+from structattn.attention.cache import CrossAttentionCache
 
 WIDTH, TIME, SOURCE = 6, 5, 7
 CROSS_LAYERS = {

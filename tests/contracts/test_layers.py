@@ -18,7 +18,7 @@ from structattn.attention import (
     SuperpositionStackAttention,
     XavierInitialized,
 )
-from structattn.attention.key_value_cache import KeyValueCache
+from structattn.attention.cache import KeyValueCache
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
 
 WIDTH = 6

@@ -9,7 +9,7 @@ from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.inference.runs import open_run
-from structattn.runs.events import events_of
+from structattn.runs.logs import events_of
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, UsageError
 from structattn.training.run_training import train

@@ -13,8 +13,8 @@ from structattn.inference import explain_texts, load
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
+from structattn.training.learner import weights_of
 from structattn.training.run_training import train
-from structattn.training.snapshot import weights_of
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 ENCODER_DECODER = {"kind": "encoder_decoder", "encoder": {"layers": 1}, "decoder": {"layers": 1}, **SIZES}

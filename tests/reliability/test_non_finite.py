@@ -87,7 +87,7 @@ def test_nothing_changes(run, seed, where):
 
 def test_the_message_names_the_examples(run):
     update(run)
-    indices = run.order.next_batches(run.progress.epoch, run.progress.position)
+    indices = run.order.batches_of(run.progress.epoch)[run.progress.position :][: run.order.gradient_accumulation_steps]
     run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.nan)
     with pytest.raises(NonFiniteError) as caught:
         update(run)

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from structattn.settings.training import LabelSmoothing
-from structattn.tasks.label_smoothing import label_smoothed_cross_entropy
+from structattn.tasks.losses import label_smoothed_cross_entropy
 
 COUNT, IGNORED = 7, -2
 

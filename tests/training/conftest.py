@@ -11,15 +11,13 @@ from torch import Tensor, nn
 
 from structattn.data.folders import Sequences
 from structattn.runs.checkpoint import Identity
-from structattn.runs.events import EventLog
+from structattn.runs.logs import EventLog, Timing
 from structattn.runs.store import CheckpointStore
-from structattn.runs.timing import Timing
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.task import NextTokenTask
 from structattn.training.learner import Learner, build_learner
-from structattn.training.order import DataOrder
-from structattn.training.progress import first_progress
+from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run
 from structattn.training.signals import StopFlag
 

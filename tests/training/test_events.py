@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from structattn.runs.events import EventLog, last_event
+from structattn.runs.logs import EventLog, last_event
 from structattn.support.errors import CheckpointError
 
 

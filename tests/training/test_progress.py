@@ -7,6 +7,7 @@ from structattn.tasks.task import Scores
 from structattn.training.progress import (
     after_update,
     after_validation,
+    current_epoch,
     first_progress,
     reason_to_stop,
     validation_is_due,
@@ -24,7 +25,7 @@ def test_an_epoch_ends_with_its_last_batch():
     seen = []
     for used in (2, 2, 1, 2):
         progress = after_update(progress, used, 5)
-        seen.append((progress.update, progress.epoch, progress.position, progress.epoch_in_words))
+        seen.append((progress.update, progress.epoch, progress.position, current_epoch(progress)))
     assert seen == [(1, 0, 2, 1), (2, 0, 4, 1), (3, 1, 0, 1), (4, 1, 2, 2)]
 
 

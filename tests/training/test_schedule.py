@@ -4,7 +4,7 @@ import torch
 
 from structattn.runs.state import ScheduleState
 from structattn.settings.training import ConstantSchedule, LinearSchedule, PlateauSchedule, WarmupSchedule
-from structattn.training.schedule import after_validation, rate_of_update
+from structattn.training.progress import rate_of_update, schedule_after_validation
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -17,7 +17,7 @@ def test_plateau_is_that_of_torch(seed, factor, patience):
     state = ScheduleState(0.003)
     for perplexity in perplexities:
         theirs.step(perplexity)
-        state = after_validation(PlateauSchedule(factor=factor, patience=patience), state, float(perplexity))
+        state = schedule_after_validation(PlateauSchedule(factor=factor, patience=patience), state, float(perplexity))
         assert state.learning_rate == optimizer.param_groups[0]["lr"]
         assert (state.best, state.bad) == (theirs.best, theirs.num_bad_epochs)
 
@@ -25,20 +25,20 @@ def test_plateau_is_that_of_torch(seed, factor, patience):
 def test_the_rate_falls_after_the_sixth_bad_validation():
     state, rates = ScheduleState(1.0), []
     for perplexity in [2.0] * 8:
-        state = after_validation(PlateauSchedule(factor=0.9, patience=5), state, perplexity)
+        state = schedule_after_validation(PlateauSchedule(factor=0.9, patience=5), state, perplexity)
         rates.append(state.learning_rate)
     assert rates == [1.0] * 6 + [0.9] * 2
 
 
 def test_changes_below_1e8_are_not_made():
     state = ScheduleState(1e-8, best=1.0, bad=0)
-    assert after_validation(PlateauSchedule(factor=0.9, patience=0), state, 2.0).learning_rate == 1e-8
+    assert schedule_after_validation(PlateauSchedule(factor=0.9, patience=0), state, 2.0).learning_rate == 1e-8
 
 
 @pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(kind="warmup", warmup_steps=10)])
 def test_the_others_pay_no_heed_to_validation(settings):
     state = ScheduleState(0.1)
-    assert after_validation(settings, state, 5.0) is state
+    assert schedule_after_validation(settings, state, 5.0) is state
 
 
 def test_warmup_rises_linearly_then_falls_with_the_square_root():

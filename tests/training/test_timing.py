@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from structattn.runs import timing as timing_module
-from structattn.runs.timing import Timing
+from structattn.runs import logs as timing_module
+from structattn.runs.logs import Timing
 
 
 @pytest.fixture

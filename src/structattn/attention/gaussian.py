@@ -7,10 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cached_attention import cached_gaussian_attention
-from structattn.attention.cross_attention_cache import CrossAttentionCache
+from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_gaussian_attention, require_causal
 from structattn.attention.explanation import Explanation
-from structattn.attention.key_value_cache import KeyValueCache, require_causal
 from structattn.attention.mixed_heads import MixedHeads
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import OutputProjection

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.attention.cached_attention import Cache, cached_softmax_attention
-from structattn.attention.positions.protocol import ScorePositions, apply_positions
-from structattn.attention.projections import InputProjection
+from structattn.attention.cache import Cache, cached_softmax_attention
+from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
 from structattn.operators.gaussian_attention import Gaussians
 

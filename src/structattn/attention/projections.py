@@ -1,7 +1,9 @@
-"""Linear projections into and out of attention heads."""
+"""Linear projections into and out of attention heads, and positions that act on queries and keys."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from structattn.attention.positions.protocol import ScorePositions
 
 
 def head_size(d_model: int, num_heads: int) -> int:
@@ -52,3 +54,10 @@ class OutputProjection(nn.Linear):
     def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
         """Return the layer's output."""
         return super().forward(outputs.transpose(1, 2).flatten(2))
+
+
+def apply_positions(
+    positions: ScorePositions | None, query: Tensor, key: Tensor, first: int = 0
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return query', key' and bias; the arguments and None if ``positions`` is None."""
+    return (query, key, None) if positions is None else positions(query, key, first)

@@ -6,12 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention.cached_attention import cached_softmax_attention
-from structattn.attention.cross_attention_cache import CrossAttentionCache
+from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_softmax_attention, require_causal
 from structattn.attention.explanation import Explanation
-from structattn.attention.key_value_cache import KeyValueCache, require_causal
-from structattn.attention.positions.protocol import ScorePositions, apply_positions
-from structattn.attention.projections import InputProjection, OutputProjection
+from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 

@@ -18,7 +18,7 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.tasks.model import build_model_for
-from structattn.training.snapshot import MismatchError, put_weights
+from structattn.training.learner import MismatchError, put_weights
 
 
 @dataclass(frozen=True)

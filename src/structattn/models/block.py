@@ -56,7 +56,8 @@ class Residual(nn.Module):
 
     def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
         """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
-        return self._add_residual(x, self.layer(self._normalized(x), *arguments))
+        normalized = self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
+        return self._add_residual(x, self.layer(normalized, *arguments))
 
     def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
         """Return the output and f's weights, None if f has no ``attend``."""
@@ -67,7 +68,8 @@ class Residual(nn.Module):
 
     def step(self, x_t: HiddenStates, state: Any) -> tuple[HiddenStates, Any]:
         """Process one position; return its output and f's new state."""
-        y_t, state = self.layer.step(self._normalized(x_t), state)
+        normalized = self.norm(x_t) if self.norm is not None and self.norm_placement == "pre" else x_t
+        y_t, state = self.layer.step(normalized, state)
         return self._add_residual(x_t, y_t), state
 
     def explain(self, x: HiddenStates, *arguments: SublayerArgument) -> Explanation:
@@ -180,8 +182,16 @@ class Block(nn.Module):
         memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> HiddenStates:
         """Process whole sequences. ``memory`` is the input of cross-attention; a block without it ignores it."""
-        for _, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
-            x = sublayer(x, *arguments)
+        if self.attention is not None:
+            x = self.attention(x, lengths)
+        if self.cross is not None:
+            if memory is None:
+                raise ValueError(_NO_MEMORY)
+            x = self.cross(x, memory, lengths, memory_lengths)
+        if self.feedforward is not None:
+            x = self.feedforward(x)
+        if self.stack is not None:
+            x = self.stack(x, lengths)
         return x
 
     def attend(

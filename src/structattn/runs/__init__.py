@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from structattn.support.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.runs.events import EventLog, events_of
     from structattn.runs.folder import RunFolder
+    from structattn.runs.logs import EventLog, events_of
     from structattn.runs.state import TrainingState
     from structattn.runs.store import CheckpointStore
     from structattn.runs.summary import TrainingSummary
@@ -22,10 +22,10 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "CheckpointStore": "structattn.runs.store",
-        "EventLog": "structattn.runs.events",
+        "EventLog": "structattn.runs.logs",
         "RunFolder": "structattn.runs.folder",
         "TrainingState": "structattn.runs.state",
         "TrainingSummary": "structattn.runs.summary",
-        "events_of": "structattn.runs.events",
+        "events_of": "structattn.runs.logs",
     },
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.runs.checkpoint import Identity
-from structattn.runs.events import last_event
+from structattn.runs.logs import last_event
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from structattn.runs.events import events_of
+from structattn.runs.logs import events_of
 
 
 def selection_score(cross_entropy: float, bleu: float | None) -> float:

@@ -55,11 +55,6 @@ class Progress:
     best_update: Count | None = None
     bad_validations: Count = 0
 
-    @property
-    def epoch_in_words(self) -> int:
-        """The epoch in which the last update lay, counted from 1."""
-        return self.epoch + (1 if self.position else 0)
-
 
 @dataclass(frozen=True)
 class TrainingState:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.metrics.t_distribution import critical_value
-from structattn.runs.events import events_of, last_event
+from structattn.runs.logs import events_of, last_event
 from structattn.settings.published import CONTRASTIVE, SCORES
 from structattn.sweeps.trials import Cell, Trial
 

@@ -12,8 +12,8 @@ from structattn.support.lazy import lazy_exports
 if TYPE_CHECKING:
     from structattn.runs.summary import TrainingSummary
     from structattn.training.learner import Learner, build_learner
+    from structattn.training.loop import Update, training_step
     from structattn.training.run_training import train
-    from structattn.training.step import Update, training_step
 
 __all__ = ["Learner", "TrainingSummary", "Update", "build_learner", "train", "training_step"]
 
@@ -22,9 +22,9 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Learner": "structattn.training.learner",
         "TrainingSummary": "structattn.runs.summary",
-        "Update": "structattn.training.step",
+        "Update": "structattn.training.loop",
         "build_learner": "structattn.training.learner",
         "train": "structattn.training.run_training",
-        "training_step": "structattn.training.step",
+        "training_step": "structattn.training.loop",
     },
 )

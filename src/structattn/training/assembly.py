@@ -10,11 +10,10 @@ import torch
 
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity
-from structattn.runs.events import EventLog
 from structattn.runs.folder import RunFolder, settings_digest
+from structattn.runs.logs import EventLog, Timing
 from structattn.runs.ranking import best_updates
 from structattn.runs.store import CheckpointStore
-from structattn.runs.timing import Timing
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
 from structattn.support.progress import progress as progress_bar
@@ -23,9 +22,8 @@ from structattn.tasks.model import build_model_for
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.learner import Learner, build_learner
-from structattn.training.order import DataOrder
 from structattn.training.position_limits import require_positions_that_reach
-from structattn.training.progress import first_progress
+from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run, put_state
 from structattn.training.signals import StopFlag
 

@@ -1,6 +1,8 @@
-"""The model in training with its optimizer, on one device and in one precision."""
+"""The model in training with its optimizer and random generators: build them, extract and restore their state."""
 
-from collections.abc import Iterable
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -30,10 +32,6 @@ class Learner:
     def autocast(self) -> torch.autocast:
         """Return the context of forward passes: bfloat16 autocast if ``bf16`` is set."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
-
-    def gradients(self) -> list[Tensor]:
-        """Return the gradients of the last backward pass."""
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
 
 def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.AdamW:
@@ -65,3 +63,116 @@ def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: st
     parameters = tuple(model.parameters())
     optimizer = adam(parameters, settings.optimizer)
     return Learner(model, parameters, optimizer, torch.device(device), bf16=settings.precision == "bf16")
+
+
+class MismatchError(ValueError):
+    """Saved tensors do not match the learner; the message names one."""
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers of a module by name; a tied tensor appears under its first name."""
+    first_names: dict[tuple[int, int], str] = {}
+    tensors = {}
+    for name, tensor in module.state_dict().items():
+        key = (tensor.data_ptr(), tensor.numel())
+        if tensor.numel() == 0 or first_names.setdefault(key, name) == name:
+            tensors[name] = tensor
+    return tensors
+
+
+def put_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Copy saved tensors into a module.
+
+    Raises:
+        MismatchError: a name, shape or dtype differs.
+    """
+    live = weights_of(module)
+    if different := sorted(live.keys() ^ saved.keys()):
+        raise MismatchError(f"{different[0]!r} is {'missing' if different[0] in live else 'unknown to the model'}")
+    for name, tensor in live.items():
+        check_like(name, saved[name], tensor)
+    with torch.no_grad():
+        for name, tensor in live.items():
+            tensor.copy_(saved[name])
+
+
+def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
+    """Compare shape and dtype.
+
+    Raises:
+        MismatchError: they differ.
+    """
+    found, wanted = (tuple(saved.shape), saved.dtype), (tuple(expected.shape), expected.dtype)
+    if found != wanted:
+        raise MismatchError(f"{name!r} has shape {found[0]} and dtype {found[1]}, expected {wanted[0]} and {wanted[1]}")
+
+
+def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
+    """Return the optimizer state as ``parameter/quantity``."""
+    return {
+        f"{name}/{quantity}": tensor
+        for name, parameter in learner.model.named_parameters()
+        for quantity, tensor in learner.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def put_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> None:
+    """Restore the optimizer state from copies of saved tensors.
+
+    Raises:
+        MismatchError: a tensor belongs to no parameter, is missing, or has another shape or dtype.
+    """
+    unused = set(saved)
+    for name, parameter in learner.model.named_parameters():
+        prefix = f"{name}/"
+        present = {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
+        unused -= {prefix + quantity for quantity in present}
+        if present:
+            learner.optimizer.state[parameter] = _adam_state(name, present, parameter)
+    if unused:
+        raise MismatchError(f"{min(unused)!r} belongs to no parameter of the model")
+
+
+def _adam_state(name: str, saved: Mapping[str, Tensor], parameter: Tensor) -> dict[str, Tensor]:
+    # fresh memory, not views of the file's bytes: vectorised sums may depend on how memory is aligned
+    expected = {"step": torch.zeros((), device=parameter.device), "exp_avg": parameter, "exp_avg_sq": parameter}
+    if different := sorted(expected.keys() ^ saved.keys()):
+        raise MismatchError(f"'{name}/{different[0]}' is {'missing' if different[0] in expected else 'unknown'}")
+    for quantity, like in expected.items():
+        check_like(f"{name}/{quantity}", saved[quantity], like)
+    return {quantity: torch.empty_like(like.detach()).copy_(saved[quantity]) for quantity, like in expected.items()}
+
+
+def generator_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the random generators that dropout uses."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def put_generator_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Restore the random generators; states of absent devices are ignored."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def generators_to_text(states: Mapping[str, Tensor]) -> dict[str, str]:
+    """Encode generator states in base64."""
+    return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
+
+
+def generators_from_text(texts: Mapping[str, str]) -> dict[str, Tensor]:
+    """Decode the output of `generators_to_text`.
+
+    Raises:
+        MismatchError: a state is missing or not base64.
+    """
+    if "cpu" not in texts:
+        raise MismatchError("the state of the generator 'cpu' is missing")
+    try:
+        decoded = {name: base64.b64decode(text, validate=True) for name, text in texts.items()}
+    except binascii.Error as error:
+        raise MismatchError(f"a generator's state is not base64: {error}") from None
+    return {name: torch.tensor(list(state), dtype=torch.uint8) for name, state in decoded.items()}

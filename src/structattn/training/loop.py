@@ -1,15 +1,96 @@
 """The training loop: update, validate, save checkpoints, until a limit is reached."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
 
 from structattn.runs.ranking import selection_score
 from structattn.support.errors import NonFiniteError
-from structattn.tasks.task import Scores
+from structattn.tasks.task import BatchT, Scores, Task
 from structattn.training import progress as after
-from structattn.training.progress import reason_to_stop, validation_is_due
+from structattn.training.diagnosis import first_not_finite
+from structattn.training.learner import Learner, generator_states, put_generator_states
+from structattn.training.progress import current_epoch, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
-from structattn.training.schedule import rate_of_update
-from structattn.training.step import Update, training_step
+
+EXAMPLES_NAMED = 20  # in an error message
+
+
+@dataclass(frozen=True)
+class Update(Generic[BatchT]):
+    """The inputs of one update.
+
+    Args:
+        number: the number of the update, from 1.
+        batches: the batches over which gradients are accumulated.
+        learning_rate: the learning rate.
+        max_grad_norm: the global gradient norm is clipped to this; None for no clipping.
+    """
+
+    number: int
+    batches: Sequence[BatchT]
+    learning_rate: float
+    max_grad_norm: float | None
+
+
+def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) -> float:
+    """Update the parameters along the gradient of Σ loss_sum / Σ loss_denominator over the batches.
+
+    Returns:
+        Σ loss_sum, from before the update.
+
+    Raises:
+        NonFiniteError: the loss or a gradient is not finite. Parameters, optimizer state and random generators are
+            left unchanged; the message names the update, its examples and the first module with such a value.
+    """
+    generators = generator_states(learner.device)
+    loss_sum = accumulate_gradients(learner, task, update.batches)
+    gradients = [parameter.grad for parameter in learner.parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    loss, gradient_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only synchronisation
+    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        found = f"the loss is {loss}, the gradient norm {gradient_norm}"
+        raise _non_finite_error(learner, task, update, generators, found)
+    if update.max_grad_norm is not None and gradient_norm > update.max_grad_norm:
+        torch.nn.utils.clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = update.learning_rate
+    learner.optimizer.step()
+    learner.optimizer.zero_grad()
+    return float(loss)
+
+
+def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence[BatchT]) -> Tensor:
+    """Accumulate gradients over the batches; return the detached sum of losses."""
+    denominator = sum(task.loss_denominator(batch) for batch in batches)
+    sums = []
+    for batch in batches:
+        with learner.autocast():
+            loss_sum = task.loss_sum(learner.model, batch)
+        (loss_sum / denominator).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        sums.append(loss_sum.detach())
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+
+
+def _non_finite_error(
+    learner: Learner, task: Task[BatchT], update: Update[BatchT], generators: dict[str, Tensor], found: str
+) -> NonFiniteError:
+    """Restore the state before the step, repeat it to find the first module, and restore the state again."""
+    put_generator_states(generators, learner.device)
+    learner.optimizer.zero_grad()
+    first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches))
+    put_generator_states(generators, learner.device)
+    learner.optimizer.zero_grad()
+    examples = [example for batch in update.batches for example in batch.examples]
+    named = ", ".join(str(example) for example in examples[:EXAMPLES_NAMED])
+    more = f" and {len(examples) - EXAMPLES_NAMED} more" if len(examples) > EXAMPLES_NAMED else ""
+    return NonFiniteError(
+        f"update {update.number} is not finite: {found}; first: {first}; examples {named}{more}; nothing was changed"
+    )
 
 
 def train_until_done(run: Run) -> str:
@@ -41,17 +122,18 @@ def not_validated(run: Run) -> bool:
 def update(run: Run) -> None:
     """Perform one update and log it."""
     before = run.progress
-    indices = run.order.next_batches(before.epoch, before.position)
+    epoch = run.order.batches_of(before.epoch)
+    indices = epoch[before.position : before.position + run.settings.gradient_accumulation_steps]
     batches = [run.task.batch(part) for part in indices]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
     loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm))
-    run.progress = after.after_update(before, len(batches), len(run.order.batches_of(before.epoch)))
+    run.progress = after.after_update(before, len(batches), len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches)
     run.events.write(
         "train",
         update=number,
-        epoch=run.progress.epoch_in_words,
+        epoch=before.epoch + 1,
         loss=loss_sum / num_tokens,  # per token, whatever the gradient's denominator; regularisers included
         tokens=num_tokens,
         learning_rate=rate,
@@ -78,7 +160,7 @@ def validate(run: Run) -> None:
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
-    run.advance(0, f"epoch {run.progress.epoch_in_words}, {_reached(scores)}")
+    run.advance(0, f"epoch {current_epoch(run.progress)}, {_reached(scores)}")
 
 
 def _reached(scores: Scores) -> str:
@@ -92,7 +174,7 @@ def record_scores(run: Run, scores: Scores, improved: bool) -> None:
     run.events.write(
         "validation",
         update=run.progress.update,
-        epoch=run.progress.epoch_in_words,
+        epoch=current_epoch(run.progress),
         cross_entropy=scores.cross_entropy,
         perplexity=scores.perplexity,
         lower_bound=scores.lower_bound,

@@ -5,16 +5,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from structattn.runs.checkpoint import MODEL_NAME, OPTIMIZER_NAME, STATE_NAME
-from structattn.runs.events import EventLog
+from structattn.runs.logs import EventLog, Timing
 from structattn.runs.state import Progress, TrainingState
 from structattn.runs.store import CheckpointStore
-from structattn.runs.timing import Timing
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import CheckpointError
 from structattn.tasks.task import Task
-from structattn.training import snapshot
-from structattn.training.learner import Learner
-from structattn.training.order import DataOrder
+from structattn.training.learner import (
+    Learner,
+    MismatchError,
+    generator_states,
+    generators_from_text,
+    generators_to_text,
+    optimizer_tensors_of,
+    put_generator_states,
+    put_optimizer_tensors,
+    put_weights,
+    weights_of,
+)
+from structattn.training.progress import DataOrder
 from structattn.training.signals import StopFlag
 
 
@@ -52,9 +61,9 @@ class Run:
 def state_of(run: Run) -> TrainingState:
     """Return everything that influences the next step. The tensors are not copied: use them before that step."""
     return TrainingState(
-        weights=snapshot.weights_of(run.learner.model),
-        optimizer=snapshot.optimizer_tensors_of(run.learner),
-        generators=snapshot.generators_to_text(snapshot.generator_states(run.learner.device)),
+        weights=weights_of(run.learner.model),
+        optimizer=optimizer_tensors_of(run.learner),
+        generators=generators_to_text(generator_states(run.learner.device)),
         progress=run.progress,
         event_log_length=run.events.length,
     )
@@ -68,11 +77,11 @@ def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) ->
     """
     name = MODEL_NAME
     try:
-        snapshot.put_weights(learner.model, state.weights)
+        put_weights(learner.model, state.weights)
         name = OPTIMIZER_NAME
-        snapshot.put_optimizer_tensors(learner, state.optimizer)
+        put_optimizer_tensors(learner, state.optimizer)
         name = STATE_NAME
-        snapshot.put_generator_states(snapshot.generators_from_text(state.generators), learner.device)
-    except (snapshot.MismatchError, RuntimeError) as error:  # torch refuses a generator's state with a RuntimeError
+        put_generator_states(generators_from_text(state.generators), learner.device)
+    except (MismatchError, RuntimeError) as error:  # torch refuses a generator's state with a RuntimeError
         path = store.folder / str(state.progress.update) / name
         raise CheckpointError(f"{path}: {str(error).splitlines()[0]}") from None

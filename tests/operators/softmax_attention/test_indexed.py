@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from structattn.operators import softmax_attention
-from structattn.operators.softmax_attention.indexed import softmax_attention_indexed
+from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 SIZES = [(1, 1, 1, 1), (3, 7, 8, 8), (5, 66, 9, 13), (4, 0, 3, 2)]  # B, S, D, E

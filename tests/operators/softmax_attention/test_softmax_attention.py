@@ -41,7 +41,7 @@ def assert_close(results, expected, tolerance):
 
 def fused(tensors, lengths=None, memory_lengths=None, causal=False, mask=None, scale=0.5):
     """torch's kernel, which a GPU would run."""
-    visible = visibility(tensors[0], tensors[1], lengths, memory_lengths, causal, mask)
+    visible = visibility(*tensors, lengths, memory_lengths, causal, mask, 0.0)
     return softmax_attention_fused(tensors, visible, scale, 0.0)
 
 
@@ -303,7 +303,7 @@ def test_low_precision_is_computed_in_float32():
         ({"value": torch.zeros(2, 1, 5, 3)}, "value has shape"),
         ({"key": torch.zeros(2, 1, 4, 3).double()}, "float64"),
         ({"lengths": torch.tensor([4, 5])}, "lengths range from 4 to 5; expected 0 to 4"),
-        ({"mask": torch.ones(3, 4, dtype=torch.bool)}, r"mask has shape \(3, 4\); expected what broadcasts"),
+        ({"mask": torch.ones(3, 4, dtype=torch.bool)}, r"mask has shape \(3, 4\); expected a shape that broadcasts"),
         ({"mask": torch.ones(4, 4, dtype=torch.int64)}, "mask is torch.int64"),
         ({"dropout": 1.0}, r"dropout=1.0; expected 0 <= dropout < 1"),
         ({"implementation": "fast"}, "implementation='fast'"),

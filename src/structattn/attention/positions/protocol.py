@@ -28,10 +28,3 @@ class ScorePositions(Protocol):
             query' and key', with unchanged shapes, and the bias, on the scale of the scores, or None.
         """
         ...
-
-
-def apply_positions(
-    positions: ScorePositions | None, query: Tensor, key: Tensor, first: int = 0
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return query', key' and bias; the arguments and None if ``positions`` is None."""
-    return (query, key, None) if positions is None else positions(query, key, first)

@@ -153,7 +153,8 @@ def make_batch(sequences: Sequences | Sequence[NDArray[Any]], indices: Sequence[
     rows = [np.asarray(sequences[int(index)]) for index in indices]
     inputs = [np.concatenate(([BOS], row)) for row in rows]
     targets = [np.concatenate((row, [EOS])) for row in rows]
-    return _make_batch(inputs, targets, indices)
+    padded, lengths = pad(inputs)
+    return Batch(padded, pad(targets)[0], lengths, tuple(int(index) for index in indices))
 
 
 def make_stream_batch(sequences: Sequences, windows: Sequence[int] | Indices, length: int) -> Batch:
@@ -167,12 +168,8 @@ def make_stream_batch(sequences: Sequences, windows: Sequence[int] | Indices, le
         length: the window length passed to ``stream_batches``.
     """
     pieces = [sequences.stream(int(window) * length, (int(window) + 1) * length + 1) for window in windows]
-    return _make_batch([piece[:-1] for piece in pieces], [piece[1:] for piece in pieces], windows)
-
-
-def _make_batch(inputs: list[NDArray[Any]], targets: list[NDArray[Any]], examples: Sequence[int] | Indices) -> Batch:
-    padded, lengths = pad(inputs)
-    return Batch(padded, pad(targets)[0], lengths, tuple(int(index) for index in examples))
+    inputs, lengths = pad([piece[:-1] for piece in pieces])
+    return Batch(inputs, pad([piece[1:] for piece in pieces])[0], lengths, tuple(int(window) for window in windows))
 
 
 def pad(rows: Sequence[NDArray[Any]]) -> tuple[Int64[Tensor, "batch time"], Int64[Tensor, " batch"]]:

@@ -47,14 +47,10 @@ def chosen_implementation(
 
 
 @constant_when_compiled
-def _extension_missing() -> bool:
-    return compiled_kernels() is None
-
-
 def _why_not(kernel: str, device: torch.device, gpu_kernel: bool) -> str | None:
     """Return why the kernel for "cpu" or "gpu" cannot run; None if it can."""
     if kernel == "gpu":
         return why_no_gpu_kernel(device.type) if gpu_kernel else "the operator has no GPU kernel"
     if device.type != "cpu":
         return f"the tensors are on {device.type}"
-    return "the compiled extension is not installed" if _extension_missing() else None
+    return "the compiled extension is not installed" if compiled_kernels() is None else None

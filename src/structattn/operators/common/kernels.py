@@ -41,6 +41,7 @@ def compiled_kernels() -> tuple[str, ModuleType] | None:
     return None
 
 
+@functools.cache
 def kernel_module() -> ModuleType:
     """Return the compiled extension.
 
@@ -53,6 +54,7 @@ def kernel_module() -> ModuleType:
     return extension[1]
 
 
+@functools.cache
 def kernel_for(name: str, dtype: torch.dtype) -> Callable[..., None]:
     """Return the compiled function of this name for float32 or float64.
 

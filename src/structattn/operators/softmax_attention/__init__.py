@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.softmax_attention.cpu import Options, softmax_attention_cpu
+from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference, softmax_weights
 from structattn.support.errors import ImplementationUnavailableError
@@ -115,9 +115,12 @@ def softmax_attention(
         ValueError: shapes, dtypes, lengths or rates do not fit.
         ImplementationUnavailableError: the requested implementation cannot run here.
     """
-    _check(query, key, value, mask, dropout)
-    choice = _choice(implementation, query.device)
-    visible = _visibility(query, key, lengths, memory_lengths, causal, mask)
+    visible = _visibility(query, key, value, lengths, memory_lengths, causal, mask, dropout)
+    on_gpu = query.device.type == "cuda" and implementation in ("auto", "gpu")
+    if implementation == "gpu" and not on_gpu:
+        reason = f"the tensors are on {query.device.type}"
+        raise ImplementationUnavailableError(f"softmax_attention: implementation 'gpu' cannot run: {reason}")
+    choice = "gpu" if on_gpu else chosen_implementation("softmax_attention", implementation, query.device)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     inputs = [query, key, value]
     if choice == "gpu" and not return_weights:
@@ -126,23 +129,16 @@ def softmax_attention(
         return softmax_attention_fused(inputs, visible, scale, dropout), _weights(query, key, visible, scale)
     inputs, dtype = computing_precision(query=query, key=key, value=value)
     if choice == "cpu":
-        outputs, weights = _by_kernel(inputs, visible, scale, dropout, return_weights)
+        seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
+        bias = None if visible.mask is None else _as_bias(visible.mask, inputs[0].dtype)
+        pair = (visible.lengths, visible.memory_lengths)
+        ends = None if pair[0] is None or pair[1] is None else torch.stack((pair[0], pair[1]))
+        options = [scale, dropout, float(visible.causal), float(return_weights)]  # see ``Options``
+        outputs, weights = softmax_attention_cpu(*inputs, bias, ends, seed, options)
     else:
         with torch.autocast(query.device.type, enabled=False):
             outputs, weights = softmax_attention_reference(inputs, visible, scale, dropout)
     return (outputs.to(dtype), weights.to(dtype)) if return_weights else outputs.to(dtype)
-
-
-def _by_kernel(
-    inputs: list[Tensor], visible: Visibility, scale: float, dropout: float, return_weights: bool
-) -> tuple[Tensor, Tensor]:
-    seed = torch.randint(2**63 - 1, (1,)) if dropout > 0 else None
-    bias = None if visible.mask is None else _as_bias(visible.mask, inputs[0].dtype)
-    ends = None
-    if visible.lengths is not None and visible.memory_lengths is not None:
-        ends = torch.stack((visible.lengths, visible.memory_lengths))
-    options = Options(scale, dropout, float(visible.causal), float(return_weights))
-    return softmax_attention_cpu(*inputs, bias, ends, seed, [*options])
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -159,7 +155,17 @@ def _weights(query: Tensor, key: Tensor, visible: Visibility, scale: float) -> T
         return softmax_weights(query, key, visible, scale).to(dtype)
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> None:
+def _visibility(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Tensor | None,
+    memory_lengths: Tensor | None,
+    causal: bool,
+    mask: Tensor | None,
+    dropout: float,
+) -> Visibility:
+    """Check shapes, dtypes, lengths and rates; ``lengths`` alone holds for queries and keys."""
     require_shape("query", query, (None, None, None, None), "(B, H, T, D)")
     batch, heads, time, size = query.shape
     require_shape("key", key, (batch, heads, None, size), "(B, H, S, D)")
@@ -175,31 +181,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
             computing_precision(query=query, mask=mask)  # which refuses dtypes that do not fit
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout={dropout}; expected 0 <= dropout < 1")
-
-
-def _choice(implementation: Implementation, device: torch.device) -> str:
-    """Return "reference", "cpu" or "gpu"."""
-    on_gpu = device.type == "cuda"
-    if implementation == "gpu" and not on_gpu:
-        raise ImplementationUnavailableError(
-            f"softmax_attention: implementation 'gpu' cannot run: the tensors are on {device.type}"
-        )
-    if implementation == "gpu" or (implementation == "auto" and on_gpu):
-        return "gpu"
-    return chosen_implementation("softmax_attention", implementation, device)
-
-
-def _visibility(
-    query: Tensor,
-    key: Tensor,
-    lengths: Tensor | None,
-    memory_lengths: Tensor | None,
-    causal: bool,
-    mask: Tensor | None,
-) -> Visibility:
-    """Check the lengths; ``lengths`` alone holds for queries and keys."""
     if lengths is None and memory_lengths is None:
         return Visibility(None, None, causal, mask)
-    batch, _, queries, _ = query.shape
-    ends = checked_two_lengths(lengths, memory_lengths, batch, queries, key.shape[2], query.device)
+    ends = checked_two_lengths(lengths, memory_lengths, batch, time, keys, query.device)
     return Visibility(ends[0], ends[0] if memory_lengths is None else ends[1], causal, mask)

@@ -1,12 +1,15 @@
 """Softmax attention on a CPU: by the compiled kernel, and for long sequences by torch's fused one."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
+from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import refuse_double_backward, register
 
 
@@ -27,11 +30,6 @@ def _empty(like: Tensor, size: int) -> Tensor:
     """Allocate (B, H, T, size), laid out as (B, T, H, size), because heads are merged or projected next."""
     batch, heads, time, _ = like.shape
     return like.new_empty(batch, time, heads, size).transpose(1, 2)
-
-
-def _pairs(query: Tensor, key: Tensor, wanted: float) -> Tensor:
-    """Allocate zeros (B, H, T, S), of which the kernel writes the visible pairs; an empty tensor if not wanted."""
-    return query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
 
 
 def _expanded_bias(bias: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -94,7 +92,9 @@ def _empty_gradients(
     cotangent: Tensor, weights_cotangent: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     grad_query, grad_key, grad_value = (_empty(tensor, tensor.shape[3]) for tensor in (query, key, value))
-    return grad_query, grad_key, grad_value, _pairs(query, key, Options(*rest[-1]).wanted)
+    wanted = Options(*rest[-1]).wanted  # of the scores, of which the kernel writes the visible pairs
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+    return grad_query, grad_key, grad_value, pairs
 
 
 @register(
@@ -144,7 +144,9 @@ def _gradient(ctx: Any, cotangent: Tensor | None, weights_cotangent: Tensor | No
 
 
 def _empty_outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _empty(query, value.shape[3]), _pairs(query, key, Options(*rest[-1]).wanted)
+    wanted = Options(*rest[-1]).wanted  # weights, of which the kernel writes the visible pairs
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+    return _empty(query, value.shape[3]), pairs
 
 
 @register("softmax_attention", fake=_empty_outputs, gradient=_gradient, save=_save)
@@ -178,7 +180,8 @@ def softmax_attention_cpu(
 
 
 def _empty_indexed(query: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> Tensor:
-    return _empty(query, values.shape[2])
+    batch, heads, _, _ = query.shape
+    return query.new_empty(batch, 1, heads, values.shape[2]).transpose(1, 2)
 
 
 @register("softmax_attention_indexed", fake=_empty_indexed)
@@ -211,3 +214,47 @@ def softmax_attention_indexed_cpu(
     views = [strided_view(query), *rows], strided_view(outputs)
     kernel(call, *views, row_indices.data_ptr(), len(keys), torch.get_num_threads())
     return outputs
+
+
+def softmax_attention_indexed(
+    query: Float[Tensor, "batch heads 1 size"],
+    keys: Float[Tensor, "rows heads size"],
+    values: Float[Tensor, "rows heads value"],
+    row_indices: Int[Tensor, "batch source"],
+    *,
+    memory_lengths: Int[Tensor, " batch"] | None = None,
+) -> Float[Tensor, "batch heads 1 value"]:
+    """``softmax_attention`` of one query per sequence; key s of sequence b is row ``row_indices[b, s]`` of ``keys``.
+
+    Rows are not copied, and a row that many sequences share comes from memory once. Not differentiable.
+    Cost: O(B * H * S * (D + E)) time.
+
+    Args:
+        query: (B, H, 1, D).
+        keys: (N, H, D).
+        values: (N, H, E).
+        row_indices: (B, S), from 0 to N - 1.
+        memory_lengths: the number of rows of each sequence that count; all where None.
+
+    Returns:
+        The outputs (B, H, 1, E).
+
+    Raises:
+        ValueError: shapes, dtypes or lengths do not fit.
+        IndexError: a row index is not one of 0 to N - 1.
+        RuntimeError: ``can_index_rows`` is false.
+    """
+    require_shape("query", query, (None, None, 1, None), "(B, H, 1, D)")
+    batch, heads, _, size = query.shape
+    require_shape("keys", keys, (None, heads, size), "(N, H, D)")
+    require_shape("values", values, (len(keys), heads, None), "(N, H, E)")
+    require_shape("row_indices", row_indices, (batch, None), "(B, S)")
+    if row_indices.dtype != torch.int64:
+        raise ValueError(f"row_indices has dtype {row_indices.dtype}; expected torch.int64")
+    require_alike(query=query, keys=keys, values=values)
+    if not can_index_rows(query, keys, values):
+        raise RuntimeError("softmax_attention_indexed needs the compiled CPU kernel, and has no gradient")
+    ends = (
+        None if memory_lengths is None else checked_lengths(memory_lengths, batch, row_indices.shape[1], query.device)
+    )
+    return softmax_attention_indexed_cpu(query, keys, values, row_indices, ends, 1 / math.sqrt(max(size, 1)))

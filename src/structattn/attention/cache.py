@@ -1,4 +1,4 @@
-"""Key/value cache of self-attention, shared by the hypotheses of a beam."""
+"""Key/value caches of self- and cross-attention, shared by the hypotheses of a beam, and attention to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,11 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.attention.projections import InputProjection
+from structattn.attention.positions.protocol import ScorePositions
+from structattn.attention.projections import InputProjection, apply_positions
+from structattn.operators import gaussian_attention, softmax_attention
+from structattn.operators.common.kernels import can_index_rows
+from structattn.operators.gaussian_attention import Gaussians
+from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
+from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 _MIN_SPARE_STEPS = 8  # free capacity of a new pool, so that the first steps do not all reallocate
 
 
+@dataclass(frozen=True, eq=False)
 class _Pool:
     """Append-only storage that several caches share.
 
@@ -21,12 +28,12 @@ class _Pool:
 
     Args:
         tensors: one for keys, one for values, ..., each (capacity, H, size).
-        num_rows: the number of rows in use.
+        end: the number of rows in use, as the only item of a list. The list is empty during a write: removing an item
+            is atomic, so threads need no lock.
     """
 
-    def __init__(self, tensors: tuple[Tensor, ...], num_rows: int) -> None:
-        self.tensors = tensors
-        self._end = [num_rows]  # empty during a write: removing a list item is atomic, so threads need no lock
+    tensors: tuple[Tensor, ...]
+    end: list[int]
 
     def try_append(self, end: int, rows: Sequence[Tensor]) -> bool:
         """Write rows from row ``end`` on and return True, or False where that row is taken, too far or too narrow."""
@@ -37,12 +44,12 @@ class _Pool:
         if any(torch.promote_types(tensor.dtype, new.dtype) != tensor.dtype for tensor, new in pairs):
             return False
         try:
-            self._end.remove(end)
+            self.end.remove(end)
         except ValueError:
             return False
         for tensor, new in pairs:
             tensor[end : end + len(new)] = new
-        self._end.append(end + len(rows[0]))
+        self.end.append(end + len(rows[0]))
         return True
 
 
@@ -74,14 +81,14 @@ class KeyValueCache:
         weight = projection.weight
         tensors = tuple(weight.new_zeros(0, count, projection.size) for count in heads)
         indices = torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device)
-        return KeyValueCache(_Pool(tensors, 0), 0, indices)
+        return KeyValueCache(_Pool(tensors, [0]), 0, indices)
 
     @staticmethod
     def from_tensors(tensors: Sequence[Float[Tensor, "batch heads time size"]]) -> "KeyValueCache":
         """Return a cache that holds these tensors."""
         batch, _, time, _ = tensors[0].shape
         indices = torch.arange(batch * time, device=tensors[0].device).view(batch, time)
-        pool = _Pool(tuple(tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors), batch * time)
+        pool = _Pool(tuple(tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors), [batch * time])
         return KeyValueCache(pool, batch * time, indices, tuple(tensors))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -132,8 +139,14 @@ class KeyValueCache:
         """
         used, indices = torch.unique(self.row_indices, return_inverse=True)
         end = len(used)
-        pairs = zip(self.rows, new, strict=True)
-        return _Pool(tuple(_with_capacity(tensor, used, row) for tensor, row in pairs), end + len(new[0])), end, indices
+        capacity, tensors = 2 * end + (_MIN_SPARE_STEPS + 1) * len(new[0]), []
+        for tensor, row in zip(self.rows, new, strict=True):
+            dtype = torch.promote_types(tensor.dtype, row.dtype)
+            rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)  # takes no memory yet
+            torch.index_select(tensor.to(dtype), 0, used, out=rows[:end])
+            rows[end : end + len(row)] = row
+            tensors.append(rows)
+        return _Pool(tuple(tensors), [end + len(new[0])]), end, indices
 
 
 def gather_rows(
@@ -155,11 +168,106 @@ def _concatenated(past: Tensor, new: Tensor) -> Float[Tensor, "batch heads time 
     return torch.cat([past.transpose(1, 2), new.transpose(1, 2)], dim=1).transpose(1, 2)
 
 
-def _with_capacity(tensor: Tensor, used: Tensor, new: Tensor) -> Float[Tensor, "capacity heads size"]:
-    """The used rows, then the new ones, then unwritten capacity (which takes no physical memory before its use)."""
-    dtype, end = torch.promote_types(tensor.dtype, new.dtype), len(used) + len(new)
-    capacity = end + len(used) + _MIN_SPARE_STEPS * len(new)
-    rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)
-    torch.index_select(tensor.to(dtype), 0, used, out=rows[: len(used)])
-    rows[len(used) : end] = new
-    return rows
+@dataclass(frozen=True)
+class CrossAttentionCache:
+    """Keys, values and similar tensors of each member's memory: an immutable value.
+
+    All hypotheses of a sentence attend to the same memory, so each memory is stored once and a cache holds row indices.
+
+    Args:
+        rows: keys, values, ... of all memories.
+        row_indices: the row of each memory position; those of one member are consecutive.
+        lengths: of the memories; None: no padding.
+    """
+
+    rows: tuple[Float[Tensor, "stored heads size"], ...]
+    row_indices: Int[Tensor, "batch source"]
+    lengths: Int[Tensor, " batch"] | None
+
+    @staticmethod
+    def from_tensors(
+        tensors: Sequence[Float[Tensor, "batch heads source size"]], lengths: Int[Tensor, " batch"] | None = None
+    ) -> "CrossAttentionCache":
+        """Return a cache that holds these tensors."""
+        batch, _, source, _ = tensors[0].shape
+        indices = torch.arange(batch * source, device=tensors[0].device).view(batch, source)
+        cache = CrossAttentionCache(tuple(part.transpose(1, 2).flatten(0, 1) for part in tensors), indices, lengths)
+        if not torch.compiler.is_compiling():
+            cache._remember(tuple(tensors))
+        return cache
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CrossAttentionCache.from_tensors, (self.tensors, self.lengths)  # copies hold their own rows only
+
+    @property
+    def tensors(self) -> tuple[Float[Tensor, "batch heads source size"], ...]:
+        """Keys, values, ... as contiguous batches. Kernels that take indices read ``rows`` instead.
+
+        The copy is made once and kept, unless it carries gradients or was made in inference mode.
+        """
+        if torch.compiler.is_compiling():
+            return gather_rows(self.rows, self.row_indices)
+        gathered: tuple[Tensor, ...] | None = vars(self).get("_gathered")
+        if gathered is None:
+            gathered = gather_rows(self.rows, self.row_indices)
+            inference_only = gathered[0].is_inference() and not self.rows[0].is_inference()
+            if not inference_only and not any(part.requires_grad for part in self.rows):
+                self._remember(gathered)
+        return gathered
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "CrossAttentionCache":
+        """Return the caches of some members of the batch, in the given order; ``self`` if no memory changes its place.
+
+        Once at most half of the stored memories are in use, the others are dropped.
+        """
+        row_indices = self.row_indices.index_select(0, indices)
+        if torch.equal(row_indices, self.row_indices):
+            return self
+        lengths = None if self.lengths is None else self.lengths.index_select(0, indices)
+        source = row_indices.shape[1]
+        used, memory = torch.unique(row_indices[:, :1], return_inverse=True)
+        if 2 * len(used) * source > len(self.rows[0]):
+            return CrossAttentionCache(self.rows, row_indices, lengths)
+        position = torch.arange(source, device=row_indices.device)
+        kept = (used[:, None] + position).flatten()
+        rows = tuple(part.index_select(0, kept) for part in self.rows)
+        return CrossAttentionCache(rows, memory * source + position, lengths)
+
+    def _remember(self, tensors: tuple[Tensor, ...]) -> None:
+        vars(self)["_gathered"] = tensors  # not a field: equality and repr do not depend on it
+
+
+Cache = KeyValueCache | CrossAttentionCache
+
+
+def cached_softmax_attention(
+    query: Float[Tensor, "batch heads 1 size"],
+    cache: Cache,
+    dropout: float = 0.0,
+    positions: ScorePositions | None = None,
+) -> Float[Tensor, "batch heads 1 size"]:
+    """Return softmax attention of one query to the cached positions.
+
+    Args:
+        query: of each member.
+        cache: its first two tensors are keys and values.
+        dropout: rate at which weights are dropped.
+        positions: acts on the scores; the query then has the position of the last key.
+    """
+    keys, values = cache.rows[:2]
+    if positions is None and dropout == 0 and can_index_rows(query, keys, values):
+        return softmax_attention_indexed(query, keys, values, cache.row_indices, memory_lengths=cache.lengths)
+    keys, values = cache.tensors[:2]
+    query, keys, bias = apply_positions(positions, query, keys, keys.shape[2] - 1)
+    return softmax_attention(query, keys, values, memory_lengths=cache.lengths, mask=bias, dropout=dropout)
+
+
+def cached_gaussian_attention(gaussians: Gaussians, cache: Cache, first: int) -> Float[Tensor, "batch heads 1 size"]:
+    """Return Gaussian attention of the query at position ``first`` to the cached values, the cache's first tensor."""
+    values = cache.rows[0]
+    if can_index_rows(values):
+        return gaussian_attention_indexed(
+            values, cache.row_indices, gaussians, first=first, memory_lengths=cache.lengths
+        )
+    query: dict[str, Any] = {"queries": 1, "first": first, "memory_lengths": cache.lengths}
+    return gaussian_attention(cache.tensors[0], **vars(gaussians), **query)
