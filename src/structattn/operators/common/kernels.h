@@ -1,4 +1,4 @@
-// What each operator's cpu_kernel.cpp gives to the module, and how a batch is spread over threads.
+// Registration of each operator's CPU kernel with the module, and distribution of a batch over threads.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,8 +21,8 @@ void register_stratified_stack(nanobind::module_ &module);
 void register_stack_rnn(nanobind::module_ &module);
 
 // Calls body(b) once for each b in [0, count). A sequence is never split, so the number of threads cannot change the
-// order of any sum. Threads are made for each call: that costs some 20 µs and survives a fork. The first exception
-// (memory runs out) is thrown again in the caller's thread; where no more threads can be had, fewer do the work.
+// order of any sum. Threads are created for each call, which costs some 20 µs and is safe after a fork. The first exception
+// (out of memory) is rethrown in the caller's thread; if threads cannot be created, fewer are used.
 template <class Body>
 void for_each_sequence(int64_t count, int threads, const Body &body) {
     std::atomic<int64_t> next{0};

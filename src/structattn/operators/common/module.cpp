@@ -1,4 +1,4 @@
-// The one extension module that holds every operator's CPU kernel.
+// The extension module with the CPU kernels of all operators.
 #include <nanobind/nanobind.h>
 
 #include "common/kernels.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-// At equal distances; null where there is no such tensor.
+// Rows at a constant stride; null if there is no tensor.
 template <class Number>
 struct Rows {
     Number *first;
@@ -14,7 +14,7 @@ struct Rows {
     explicit operator bool() const { return first != nullptr; }
 };
 
-// Some of them, by their numbers.
+// Rows given by their indices.
 template <class Number>
 struct ChosenRows {
     Rows<Number> all;
@@ -22,7 +22,7 @@ struct ChosenRows {
     Number *row(int64_t index) const { return all.row(numbers[index]); }
 };
 
-// Numbers of rows at an address that came from Python. Throws unless there are that many rows.
+// Row indices at an address from Python. Throws if an index is out of range.
 inline const int64_t *checked_numbers(int64_t address, int64_t count, int64_t rows) {
     const int64_t *numbers = reinterpret_cast<const int64_t *>(address);
     const auto is_there = [&](int64_t number) { return number >= 0 && number < rows; };

@@ -6,8 +6,8 @@
 #include <memory>
 #include <new>
 
-// Memory that a thread keeps from one use to the next, because fresh pages cost as much as the arithmetic. It is
-// unwritten, and aligned to cache lines. For each Purpose, one at a time in each thread.
+// Memory that a thread reuses, because fresh pages cost as much as the arithmetic. It is uninitialized and aligned to
+// cache lines. Each thread has one per Purpose.
 template <class Purpose>
 class ScratchFor {
 public:

@@ -38,7 +38,7 @@ inline V lane_numbers() {
     return v;
 }
 
-// exp(x) for x <= 0, to the last bit or two; 0 below -708.
+// exp(x) for x <= 0, accurate to one or two units in the last place; 0 below -708.
 inline V exp_of_negative(V x) {
     const V low = splat(-708);
     const VI kept = x > low;

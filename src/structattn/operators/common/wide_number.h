@@ -1,8 +1,8 @@
-// A real number with the precision of a double and an exponent that cannot run out.
+// A real number with the precision of a double and a practically unlimited exponent.
 //
 // value = m * 2^e, with m = 0 or 1 <= |m| < 2. Sums and products of such numbers neither overflow nor underflow for any
-// weights exp(x) with |x| < 1e15, at a few times the cost of a double: the arithmetic of a log-space program without
-// its logarithms, and with signs.
+// weights exp(x) with |x| < 1e15, at a few times the cost of a double: the range of log-space arithmetic without
+// logarithms, and with signs.
 #pragma once
 
 #include <cmath>
@@ -19,12 +19,12 @@ struct Wide {
     Wide() = default;
     Wide(double value) : Wide(value, 0) {}
 
-    // exp(x); zero for x = -inf. Beyond |x| = 1e15 a difference is as good as infinite and is cut to that.
+    // exp(x); zero for x = -inf. |x| is limited to 1e15, beyond which differences are practically infinite.
     static Wide exp(double x) {
         if (x == -INFINITY) return {};
         x = std::fmax(std::fmin(x, 1e15), -1e15);
         const double k = std::rint(x * 1.4426950408889634);
-        // ln 2 in two parts, so that x - k ln 2 keeps its digits.
+        // ln 2 in two parts, so that x - k ln 2 is accurate.
         const double rest = std::fma(-k, 1.9082149292705877e-10, std::fma(-k, 0.693147180369123816490, x));
         return Wide(std::exp(rest), int64_t(k));
     }
@@ -48,7 +48,7 @@ private:
         if (value == 0) return;
         uint64_t bits;
         std::memcpy(&bits, &value, 8);
-        if ((bits >> 52 & 0x7ff) == 0) {  // a denormal: scale it up first
+        if ((bits >> 52 & 0x7ff) == 0) {  // denormal: scale up first
             value *= 0x1p200, exponent -= 200;
             std::memcpy(&bits, &value, 8);
         }

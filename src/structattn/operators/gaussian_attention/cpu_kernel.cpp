@@ -1,8 +1,8 @@
 // The banded product of hard-coded attention, forward and backward: see DERIVATION.md.
 //
 // Legend: T queries, S keys of one head of one sequence; d components of a value. Query i gives y_i = sum_k w_ik
-// v_{s_i + k}: w its weights, k from 0 to K - 1, s_i the first key of its band. Keys past a sequence's length and those
-// of weight zero are never read, so that nothing they hold can matter.
+// v_{s_i + k}: w its weights, k from 0 to K - 1, s_i the first key of its band. Keys past a sequence's length and keys
+// of weight zero are never loaded, so that their values have no effect.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
@@ -30,8 +30,8 @@ struct Piece {
         for (int n = 0; n < N; ++n) registers[n] += factor * other.registers[n];
     }
 };
-// The last few components, less than a register's worth. They go through a register all the same: whether a product is
-// rounded before it is added would otherwise depend on what the compiler makes of each place.
+// The remaining components, fewer than fill a register. They are processed in a register too: whether a product is
+// rounded before it is added would otherwise depend on the compiler.
 template <class Number>
 struct LastPiece : Piece<1, 16, Number> {
     int64_t count;
@@ -41,21 +41,21 @@ struct LastPiece : Piece<1, 16, Number> {
     void store(Number *to) const { std::memcpy(to, this->registers, count * sizeof(Number)); }
 };
 
-// Which keys a query sees: ``weights[k]`` is that of key ``first + k``, k from 0 to ``count`` - 1, none of them zero.
+// The visible keys of a query: ``weights[k]`` is the weight of key ``first + k``, k from 0 to ``count`` - 1, none of them zero.
 template <class Number>
 struct Keys {
     const Number *weights;
     int64_t first, count;
 };
 
-// The weights of one head of one sequence, and how many of its queries and keys count.
+// The weights of one head of one sequence, and the numbers of its queries and keys.
 template <class Number>
 struct Band {
     const Number *weights;
     const int64_t *starts;
     int64_t taps, row_stride, queries, keys, size;
 
-    // Weights fall on both sides of the centre, so that those which are zero stand at the ends.
+    // Weights decrease on both sides of the centre, so zeros are at the ends.
     Keys<Number> seen(int64_t i) const {
         const Number *row = weights + i * row_stride;
         int64_t begin = std::max<int64_t>(0, -starts[i]), end = std::min(taps, keys - starts[i]);
@@ -79,15 +79,15 @@ struct Band {
     }
 };
 
-// One head of one sequence, from vectors to vectors, its queries taken in their order.
+// One head of one sequence: input and output vectors; queries are processed in order.
 template <class Number, class Source = Rows<const Number>>
 struct Head {
     Band<Number> band;
     Source from;
     Rows<Number> to;
-    int64_t written = 0;  // rows of ``to`` that hold something
+    int64_t written = 0;  // initialized rows of ``to``
 
-    // Zeros in all rows before ``end`` that hold nothing yet.
+    // Writes zeros to the uninitialized rows before ``end``.
     void fill(int64_t end) {
         for (; written < end; ++written) std::fill_n(to.row(written), band.size, Number(0));
     }
@@ -104,7 +104,7 @@ struct Head {
         });
         written = i + 1;
     }
-    // What the cotangent of query i adds to the gradients of the values.
+    // Adds the contribution of the cotangent of query i to the gradients of the values.
     void backward(int64_t i) {
         const Keys<Number> some = band.seen(i);
         fill(some.first + some.count);
@@ -124,13 +124,13 @@ struct Head {
 // A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous.
 using View = std::array<int64_t, 4>;
 
-// What a call is about besides its two tensors of vectors; tables are contiguous. (A name of its own, because nanobind
-// takes types of one name for one type, even in anonymous namespaces.)
+// Arguments of a call besides its two tensors of vectors; tables are contiguous. (The name is unique because nanobind
+// identifies types by name, even in anonymous namespaces.)
 struct GaussianCall {
     int64_t batch, heads, queries, keys, size, taps;
     int64_t tables, rows_of_table;    // 1 or B, and 1 or T
     int64_t weights, starts;          // addresses of (tables, H, rows, K) and (tables, H, T)
-    int64_t lengths, memory_lengths;  // addresses; 0 where all positions count
+    int64_t lengths, memory_lengths;  // addresses; 0 without lengths
 
     template <class Number>
     Band<Number> band(int64_t index) const {
@@ -152,13 +152,13 @@ struct GaussianCall {
         Number *first = reinterpret_cast<Number *>(view[0]);
         return {first + index / heads * view[1] + index % heads * view[2], view[3]};
     }
-    // Threads pay only where the work of all outlasts the making of a thread, some 20 µs.
+    // Threads pay off only if the total work takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const { return batch * heads * queries * taps * size < 1000000 ? 1 : threads; }
 };
 
-// Calls body(head, i) for every head and its queries in their order, then fills up with zeros. Heads whose rows are
-// neighbours take turns, query by query, unless there are fewer sequences than threads; others go one by one. The order
-// of a head's sums is the same either way.
+// Calls body(head, i) for every head and its queries in order, then writes zeros to the remaining rows. Heads whose rows
+// are adjacent are interleaved query by query, unless there are fewer sequences than threads. The order of the sums of a
+// head is the same in both cases.
 template <class Number, class Body>
 void for_each_query(const GaussianCall &call, const View &from, const View &to, int64_t made, int threads,
                     const Body &body) {
@@ -182,8 +182,8 @@ void forward(const GaussianCall &call, const View &values, const View &outputs, 
                            [](Head<Number> &head, int64_t i) { head.forward(i); });
 }
 
-// One query for each sequence, whose values are rows of a store that all have in common: in its view the axis of the batch
-// means nothing. ``slots`` is the address of the rows' numbers, (B, S), which are below ``stored``.
+// One query for each sequence, whose values are rows of a shared cache; the batch axis of the cache's view is
+// ignored. ``slots`` is the address of the row indices, (B, S), which are below ``stored``.
 template <class Number>
 void forward_stored(const GaussianCall &call, const View &values, const View &outputs, int64_t slots, int64_t stored,
                     int threads) {

@@ -1,7 +1,7 @@
-// The heaviest single run: the recurrences with max for sum, in logarithms, and the way back through them.
+// The run of maximum weight: the recurrences with max instead of sum, in log space, and backtracking.
 //
-// Nothing but the tables is kept: on the way back a maximum is taken apart by looking for the term that equals it, which
-// costs no more than one step of the recurrence. Ties go to push, replace, pop in that order, then to the lowest index.
+// Only the tables are stored: backtracking searches the term that equals a maximum, which costs no more than a step of
+// the recurrence. Ties go to push, replace, pop in that order, then to the lowest index.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ private:
     const Sequence &seq;
     const int64_t C, Q, S, n;
     std::vector<double> best;                              // of all runs to configuration c at time t
-    std::vector<std::vector<double>> popped, uncovered;    // as R and D in DERIVATION.md, with max for sum
+    std::vector<std::vector<double>> popped, uncovered;    // as R and D in DERIVATION.md, with max instead of sum
     int64_t *action = nullptr, *state = nullptr, *symbol = nullptr;
 
     double push(int64_t t, int64_t from, int64_t to) const { return seq.push[((t - 1) * C + from) * C + to]; }
@@ -114,7 +114,7 @@ private:
         }
     }
 
-    // From configuration c at time k: a push, and everything until that slot is popped at t into state r.
+    // From configuration c at time k: a push, and all steps until that slot is popped at t into state r.
     void trace_uncovered(int64_t t, int64_t k, int64_t c, int64_t r) {
         const double target = slot(uncovered, t, k, c, r);
         int64_t d = 0;

@@ -1,4 +1,4 @@
-// Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, everything inside in double.
+// Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, computed in double precision.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -30,7 +30,7 @@ using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// What a sequence needed, kept before its tables.
+// The number type of a sequence, stored before its tables.
 constexpr int64_t HEADER = LANES;
 
 struct Header {
@@ -57,7 +57,7 @@ struct Batch {
     int64_t length(int64_t b) const { return lengths.data()[b]; }
 };
 
-// One sequence of it as doubles.
+// One sequence of the batch as doubles.
 template <class T>
 class Doubles {
 public:
@@ -129,7 +129,7 @@ void backward_one(const Sequence &seq, Mode mode, int64_t live, const double *ta
             fast_backward<fast::Backward<q, s>>(seq, live, tables, cot, grad);
         }))
         return;
-    // Neither keeps its tables: what is rare or slow anyway is computed again.
+    // Neither stores its tables: rare or slow cases are recomputed.
     std::vector<double> readings(seq.n * seq.configurations() * seq.columns), log_weight(seq.n);
     const Outputs out{readings.data(), log_weight.data()};
     auto again = [&](auto tables_of_kind) {

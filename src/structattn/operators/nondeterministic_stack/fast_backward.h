@@ -1,5 +1,4 @@
-// The gradients of fast_forward.h, walking t downwards, one step after another. Names are those of DERIVATION.md, with _
-// for the bar.
+// The gradients of fast_forward.h, one step at a time for falling t. Names are those of DERIVATION.md, with _ for the bar.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 
 namespace fast {
 
-// What the steps after t ask of the tables up to t. Adjoints of one state add up, where it has had several futures, but
-// for the rows of R̄ that wait to be multiplied into W̄: settle() before that.
+// Adjoint of the tables up to t from the steps after t. The adjoints of a state with several continuations can be added,
+// except for the pending rows of R̄ that are not yet multiplied into W̄: call settle() first.
 struct AdjointLayout {
     int64_t waiting, a_, E_, pi_, rho_, R_, W_, size;
     int64_t R_stride, R_size;
@@ -50,7 +49,7 @@ inline void add_adjoint(const Layout &at, const double *from, const Layout &to_a
 
 // The gradients of one step.
 struct StepGradients {
-    double *push, *repl, *pop, *value;  // value may be null; it is added to
+    double *push, *repl, *pop, *value;  // value may be null; it is accumulated
 };
 
 template <int Q, int S>
@@ -58,7 +57,7 @@ class Backward {
     static constexpr int C = Q * S, SLOTS = Q * C;
 
 public:
-    // Numbers that step() may write to, for nobody to read afterwards.
+    // Working memory of step().
     static int64_t room(const Layout &at) {
         return SLOTS * reversed_stride(at) + (at.n + 2) * Q * at.width + C * at.columns + BLOCK * Q * at.width;
     }
@@ -73,8 +72,8 @@ public:
           rho_(adjoint + of.rho_), R_(adjoint + of.R_), W_{adjoint + of.W_, &at}, reversed(room),
           done(reversed + SLOTS * reversed_stride(at)), top_(done + (at.n + 2) * Q * at.width), factors(top_ + C * M) {}
 
-    // Adds to `mirror` the rows first..last of W. The transposed system, with time reversed (j' = n - j), has the very
-    // shape of the forward one.
+    // Adds to `mirror` the rows first..last of W. The transposed system, with time reversed (j' = n - j), has the same
+    // form as the forward one.
     void mirror_tables(int64_t first, int64_t last) const {
         for (int64_t k = std::max<int64_t>(first, 2); k <= last; ++k)
             for (int s = 0; s < Q; ++s)
@@ -86,8 +85,8 @@ public:
                     }
     }
 
-    // From the adjoint of the tables up to t, and that of the reading (null: zeros), the gradients of step t and the
-    // adjoint of the tables up to t - 1. weight_: the adjoint of all log-weights from t on.
+    // Computes the gradients of step t and the adjoint of the tables up to t - 1 from the adjoint of the tables up to t
+    // and that of the reading (null: zeros). weight_: the adjoint of all log-weights from t on.
     void step(int64_t t, const double *reading_, double weight_, const StepGradients &grad) {
         double lambda[C], pushed_[C];
         if (reading_) add_reading(t, reading_);
@@ -109,7 +108,7 @@ public:
         if (*waiting == BLOCK) settle(t - 1);
     }
 
-    // The adjoint of the bottom vector, once all steps have been gone back over.
+    // The adjoint of the bottom vector, after all steps.
     void bottom(double *value_) const {
         for (int64_t m = 0; m < M; ++m) value_[m] += E_[m * at.times];
     }
@@ -127,7 +126,7 @@ public:
         if (grad.values) bottom(grad.values);
     }
 
-    // Multiplies the rows of R̄ that wait, of the steps after t, into W̄.
+    // Multiplies the pending rows of R̄ of the steps after t into W̄.
     void settle(int64_t t) {
         for (int64_t k = at.low(t + 1) + 2; k <= t; ++k) multiply_waiting(t, k);
         *waiting = 0;
@@ -145,7 +144,7 @@ private:
 
     static int64_t reversed_stride(const Layout &at) { return at.times + 2 * LANES; }
 
-    // Where component 0 of R̄_t has, or would have, time 0, for a t whose row waits or is being made.
+    // The (possibly virtual) position of time 0 of component 0 of R̄_t, for a pending or current row.
     double *R_row(int64_t t) const { return R_ + t % BLOCK * R_size + LANES - at.first(t); }
 
     void add_reading(int64_t t, const double *reading_) {
@@ -156,7 +155,7 @@ private:
         }
     }
 
-    // What the top vectors of t ask of the pushed vector and of the vectors of t - 1.
+    // Contribution of the top vectors of t to the adjoints of the pushed vector and of the vectors of t - 1.
     void top_vectors(int64_t t, double *pushed_, const StepGradients &grad) {
         const int64_t reach = seq.values ? M : std::min(M, t + 1);
         for (int c = 0; c < C; ++c) {
@@ -175,7 +174,7 @@ private:
         }
     }
 
-    // W̄_k[j] from the pops after t that wait: Σ_{t' > t} Σ_r R̄_t'[j] R_t'[k].
+    // W̄_k[j] from the pending pops after t: Σ_{t' > t} Σ_r R̄_t'[j] R_t'[k].
     void multiply_waiting(int64_t t, int64_t k) {
         const int count = int(*waiting);
         const int64_t begin = at.first(t + 1), end = k - 1;
@@ -248,9 +247,9 @@ private:
             }
     }
 
-    // (2) and (1) backwards; leaves R̄_t among the rows that wait.
+    // (2) and (1) backwards; adds R̄_t to the pending rows.
     double *popped_slots(int64_t t, const double *lambda) {
-        // Time j of R̄_t stands at n - j + LANES in `reversed`: vectors that reach over an end stay inside.
+        // Time j of R̄_t is stored at n - j + LANES in `reversed`, so that vectors beyond an end stay inside the array.
         const int64_t n = at.n, stride = reversed_stride(at), first = at.first(t), low = at.low(t);
         const int64_t top = n - low, end = n - (t - 1);
         double *row = reversed + LANES, *to = R_row(t);
@@ -294,7 +293,7 @@ private:
                 }
             for (int r = 0; r < Q; ++r)
                 for (int d = 0; d < C; ++d) {
-                    // Times k + 1 .. k + VL, backwards; those outside hold zeros and are written over or never read.
+                    // Times k + 1 .. k + VL, backwards; those outside hold zeros and are overwritten or never used.
                     double *to = reversed + LANES + (r * C + d) * reversed_stride(at) + n - k - VL;
                     for (int i = 0; i < VL; ++i) to[i] = slot_[r][d][VL - 1 - i];
                 }

@@ -1,5 +1,5 @@
-// Equations (1) to (5) of DERIVATION.md in doubles, one step after another, with time along the lanes, for Q and S known
-// when compiling.
+// Equations (1) to (5) of DERIVATION.md in double precision, one step at a time, vectorized over time, for compile-time
+// Q and S.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class Forward {
     static constexpr int C = Q * S, SLOTS = Q * C;
 
 public:
-    // Numbers that step() may write to, for nobody to read afterwards.
+    // Working memory of step().
     static int64_t room(const Layout &at) { return (at.n + 2) * Q * at.width + C * at.columns; }
 
     Forward(const Sequence &seq, const Layout &at, double *tables, double *room)
@@ -37,8 +37,8 @@ public:
         R.clear_around(), W.clear_around();
     }
 
-    // Column t of all tables, and the reading [Q][S][columns]. False where the total is zero or not finite, or where
-    // too much may have been lost: then column t must not be used.
+    // Column t of all tables, and the reading [Q][S][columns]. False where the total is zero or not finite, or if
+    // too much precision may have been lost: then column t must not be used.
     bool step(int64_t t, double *reading) {
         const double growth = transitions(t);
         if (!(growth > -INFINITY && growth < INFINITY)) return false;

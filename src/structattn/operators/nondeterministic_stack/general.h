@@ -1,6 +1,6 @@
-// Equations (1) to (5) of DERIVATION.md and their gradients, written as they stand, for any Q and S and for any kind of
-// number. With Wide it is exact for every finite input (the twin that the fast kernel falls back on); with Plain it
-// serves the sizes that the fast kernel was not compiled for.
+// Equations (1) to (5) of DERIVATION.md and their gradients, implemented directly for any Q and S and any number
+// type. With Wide it is exact for every finite input (the fallback of the fast kernel); Plain is used for sizes for which
+// the fast kernel is not compiled.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ private:
     double repl(int64_t t, int64_t from, int64_t to) const { return seq.repl[((t - 1) * C + from) * C + to]; }
     double pop(int64_t t, int64_t from, int64_t r) const { return seq.pop[((t - 1) * C + from) * Q + r]; }
 
-    // The largest logit + log a over what can happen; -inf where nothing can.
+    // The largest logit + log a over the possible transitions; -inf if there are none.
     template <class Logit>
     double largest(int64_t t, int64_t width, const Logit &logit) {
         double result = -INFINITY;
@@ -85,7 +85,7 @@ private:
                 }
     }
 
-    // (1) to (4) for step t; the growth log Σ α_t, -inf where nothing is allowed.
+    // (1) to (4) for step t; the growth log Σ α_t, -inf without possible transitions.
     double step(int64_t t) {
         const double scale = largest(t, C, [&](int64_t c, int64_t to) { return std::max(push(t, c, to), repl(t, c, to)); });
         const double pop_scale = t < 2 ? -INFINITY : largest(t, Q, [&](int64_t c, int64_t r) { return pop(t, c, r); });
@@ -166,7 +166,7 @@ private:
     }
 };
 
-// The gradients, walking t downwards; the names are those of DERIVATION.md with _ for the bar. a_ is the adjoint of a_t
+// The gradients, for falling t; the names are those of DERIVATION.md with _ for the bar. a_ is the adjoint of a_t
 // times a_t.
 template <class Real>
 void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const Gradients &grad) {

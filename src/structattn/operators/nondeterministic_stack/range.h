@@ -1,4 +1,4 @@
-// The guard of DERIVATION.md, "Range": whether doubles can have lost anything that matters.
+// The guard of DERIVATION.md, "Range": whether the loss of precision in doubles is negligible.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 #include "nondeterministic_stack/sequence.h"
 
-// A number of the tables, each of which is a share of the weight of all runs so far, is as good as lost below this.
+// Entries of the tables, fractions of the weight of all runs so far, count as lost below this.
 constexpr double smallest_share = 1e-290;
-// What is lost once can grow in each step by the growth of the fastest configuration over that of the whole. Up to
-// this sum of their logarithms, 1e-290 e^600 < 1e-29 of the whole, nothing lost can have mattered.
+// A lost fraction can grow in each step by the growth of the fastest configuration divided by that of the total. Up to
+// this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
 constexpr double largest_regrowth = 600;
 
 // No configuration can multiply its weight in step t by more than exp of this.
@@ -31,7 +31,7 @@ inline double largest_growth(const Sequence &seq, int64_t t) {
     return result;
 }
 
-// An upper bound of what has been lost: the logarithm of its share of the whole over smallest_share. -inf: nothing.
+// An upper bound of the loss: the logarithm of its fraction of the total divided by smallest_share; -inf without loss.
 inline double lost_after(double lost, const Sequence &seq, int64_t t, double growth, bool something_small) {
     if (lost > -INFINITY) lost += largest_growth(seq, t) - growth;
     return something_small ? std::max(lost, 0.0) : lost;

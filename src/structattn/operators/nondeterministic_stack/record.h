@@ -1,8 +1,8 @@
-// What is kept of one sequence that is given step by step: its record, and the record's adjoint.
+// The stored state of one sequence that is processed step by step, and its adjoint.
 //
-// A record has room for a number of steps. It holds their logits and vectors, which arithmetic each step needed, and
-// the fast kernel's tables. Step t writes its own column and nothing else, so that the record of the first t steps stays
-// what it was when others follow.
+// A record has capacity for a number of steps. It holds their logits and vectors, the number type that each step required,
+// and the fast kernel's tables. Step t writes only its own column, so later steps do not change the record of the first
+// t steps.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 enum class Mode { doubles, wide, not_a_number, nothing_allowed };
 
-// Logits and vectors, or their adjoints, and behind them tables, or theirs.
+// Logits and vectors, or their adjoints, followed by tables, or their adjoints.
 struct RecordLayout {
     int64_t capacity, Q, S, m, window;
     Layout table;
@@ -54,7 +54,7 @@ struct Record {
     Sequence steps(int64_t t) const {
         return {t, at.Q, at.S, at.window, base + at.push, base + at.repl, base + at.pop, at.m, base + at.values};
     }
-    // The logits and vectors of t steps, or their adjoints, added to another record's.
+    // Adds the logits and vectors of t steps, or their adjoints, to those of another record.
     void add_inputs_to(const Record &to, int64_t t) const {
         auto add = [&](double *from, double *sum, int64_t count) {
             for (int64_t i = 0; i < count; ++i) sum[i] += from[i];
@@ -65,7 +65,7 @@ struct Record {
     }
 };
 
-// The first t steps, in a record with other room.
+// Copies the first t steps to a record of another capacity.
 inline void copy_record(const Record &from, const Record &to, int64_t t) {
     const int64_t C = from.at.C();
     std::copy_n(from.base + from.at.mode, t + 1, to.base + to.at.mode);

@@ -1,4 +1,4 @@
-// One sequence as the kernels see it: plain arrays of doubles, time outermost.
+// One sequence as arrays of doubles, with time as the outermost axis.
 //
 // Legend (DuSell & Chiang 2024, section 3.2.2): Q states, S = |Γ| stack symbols, n steps. q, x: state and top symbol
 // before a step; r, y: after it. j, k, t: times; step t = 1..n leads from time t-1 to time t.
@@ -13,13 +13,13 @@ struct Sequence {
     int64_t window;             // a pop at t removes only slots pushed at t - window or later
     const double *push, *repl;  // [n][Q][S][Q][S] logits
     const double *pop;          // [n][Q][S][Q] logits
-    int64_t columns;            // of the readings: the size m of a vector, or n_max + 1 where the weights are wanted
+    int64_t columns;            // of the readings: the size m of a vector, or n_max + 1 for the attention weights
     const double *values;       // [n + 1][columns], row 0 the bottom vector; null: the identity matrix
 
     int64_t configurations() const { return Q * S; }
     // The value of column c of the vector pushed at time k.
     double value(int64_t k, int64_t c) const { return values ? values[k * columns + c] : double(k == c); }
-    // The first time whose vector can have anything in column c.
+    // The first time whose vector can be nonzero in column c.
     int64_t first_time(int64_t c) const { return values ? 0 : c; }
     // The earliest push that a pop at t can undo.
     int64_t low(int64_t t) const { return std::max<int64_t>(t - window, 1); }
@@ -40,8 +40,8 @@ struct Gradients {
     double *values;             // [n + 1][columns]; null with Sequence::values
 };
 
-// What a forward pass tells about a sequence.
+// Status of a forward pass.
 struct Outcome {
-    int64_t live;   // steps before the first at which nothing is allowed; n if there is none
+    int64_t live;   // steps before the first without possible transitions; n if there is none
     bool trusted;   // false: numbers may have left the range of a double, and the result must not be used
 };

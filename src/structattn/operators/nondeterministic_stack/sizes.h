@@ -1,4 +1,4 @@
-// Which numbers of states and symbols the fast kernel was compiled for.
+// The numbers of states and symbols for which the fast kernel is compiled.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 constexpr bool has_compiled_form(int64_t Q, int64_t S) { return Q <= 3 && S <= 3; }
 
-// Calls body(q, s) with the sizes as compile-time constants, and says whether there is a compiled form of them.
+// Calls body(q, s) with the sizes as compile-time constants, and returns whether the kernel is compiled for them.
 template <class Body>
 bool with_sizes(int64_t Q, int64_t S, const Body &body) {
     auto with = [&](auto q) {

@@ -1,4 +1,4 @@
-// Steps of a batch, on arrays given by address: torch's own exchange of arrays costs more than the arithmetic.
+// Steps of a batch, on arrays given by address: passing tensors costs more than the arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace steps {
 
-// The records of a batch, one behind the other, or their adjoints.
+// The records of a batch, stored contiguously, or their adjoints.
 struct Batch {
     RecordLayout at;
     int64_t count;
@@ -23,14 +23,14 @@ struct Batch {
         return {at, reinterpret_cast<double *>(address) + b * at.adjoint_size};
     }
     double *mirror(uintptr_t address, int64_t b) const { return reinterpret_cast<double *>(address) + b * mirror_size(at); }
-    // Threads pay only where a step outlasts the making of a thread, some 20 µs, by far.
+    // Threads pay off only if a step takes much longer than creating a thread, some 20 µs.
     int useful_threads(int threads, int64_t t) const {
         const int64_t reach = std::min(t, at.window);
         return count * reach * reach * at.C() * at.Q * at.Q < 2000000 ? 1 : threads;
     }
 };
 
-// Rows (B, C, any), each without gaps, at these distances.
+// Contiguous rows (B, C, any) with these strides.
 template <class Number>
 struct Rows {
     uintptr_t address;
@@ -117,7 +117,7 @@ void backward_batch(uintptr_t records, uintptr_t adjoints, uintptr_t mirrors, ui
     });
 }
 
-// Members `chosen` of a batch, t steps of each, with room for more.
+// Copies t steps of the members `chosen` of a batch, with capacity for more.
 inline void copy_batch(uintptr_t from, int64_t from_capacity, uintptr_t to, int64_t to_capacity, uintptr_t chosen, int64_t t,
                        int64_t count, int64_t Q, int64_t S, int64_t m, int64_t window) {
     const Batch old(count, from_capacity, Q, S, m, window), fresh(count, to_capacity, Q, S, m, window);

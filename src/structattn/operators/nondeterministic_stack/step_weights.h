@@ -12,8 +12,8 @@
 namespace fast {
 
 // share[c] exp(logit - scale) for each transition out of each configuration c, where scale is the largest
-// logit + log share of all that can happen, or -inf where nothing can. Pops have a scale of their own: the bottom can't
-// be popped, so a pop's logit may be huge and its effect nothing.
+// logit + log share of the possible transitions, or -inf if there are none. Pops have a separate scale: the bottom can't
+// be popped, so a pop may have a huge logit but no effect.
 template <int Q, int S>
 struct StepWeights {
     static constexpr int C = Q * S;
@@ -37,13 +37,13 @@ struct StepWeights {
     }
 
 private:
-    // Logits become weights, in place.
+    // Converts logits to weights in place.
     template <int WIDTH>
     static double weigh(double *x, const double *log_share) {
         double scale = -INFINITY;
         for (int c = 0; c < C; ++c)
             for (int d = 0; d < WIDTH; ++d) scale = std::max(scale, x[c * WIDTH + d] += log_share[c]);
-        // Nothing but zeros where the scale is -inf; its difference from itself would be NaN.
+        // All zero if the scale is -inf, where logit - scale would be NaN.
         const V shift = splat(scale == -INFINITY ? 0.0 : scale);
         for (int d = 0; d < C * WIDTH; d += VL) store(x + d, exp_of_negative(load(x + d) - shift));
         return scale;

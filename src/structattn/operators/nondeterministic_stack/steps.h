@@ -1,4 +1,4 @@
-// A step of one sequence, forwards and backwards, in the arithmetic that it needs.
+// A step of one sequence, forward and backward, in the number type that it requires.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline bool usable(const Record &record, int64_t t) {
            below_infinity(record.pop(t), C * record.at.Q);
 }
 
-// All steps again; false where the reading of the last cannot be trusted or does not exist.
+// Recomputes all steps; false if the last reading is unreliable or does not exist.
 template <class Real>
 bool recompute(const Record &record, int64_t t, double *reading) {
     const Sequence seq = record.steps(t);
@@ -52,7 +52,7 @@ inline bool forward_in_doubles(const Record &record, int64_t t, double *reading)
     return compiled ? trusted : recompute<Plain>(record, t, reading);
 }
 
-// The reading of step t, whose logits and vector the record holds already.
+// The reading of step t, whose logits and vector are already in the record.
 inline void forward(const Record &record, int64_t t, double *reading) {
     Mode mode = record.mode(t - 1);
     if (mode != Mode::nothing_allowed && !usable(record, t)) mode = Mode::not_a_number;
@@ -84,7 +84,7 @@ inline void add_nan(const Record &record, const Record &adjoint, int64_t t) {
     Record{record.at, const_cast<double *>(bad.data())}.add_inputs_to(adjoint, t);
 }
 
-// W transposed and turned round, for the solve of the way back: a count of rows, and a table.
+// W transposed and reversed, for the backward solve: a number of rows, and a table.
 inline int64_t mirror_size(const RecordLayout &at) { return at.compiled() ? LANES + at.table.rows_size() : 0; }
 
 template <class Backward>

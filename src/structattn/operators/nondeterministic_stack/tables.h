@@ -1,9 +1,8 @@
-// The fast kernel's tables of one sequence: where each lies in one flat array.
+// Memory layout of the fast kernel's tables of one sequence in one flat array.
 //
-// Time runs along the lanes of vectors wherever a loop over time is the inner one, so every such array is padded with
-// zeros and loops may run over its end. C = Q * S configurations, (q, x) is number q * S + x. A slot (s, z, r) of R, D, W
-// is component r * C + (s * S + z).
-#pragma once
+// Inner loops over time are vectorized, so every array over time is padded with zeros and loops may exceed its end. C
+// = Q * S configurations, (q, x) has index q * S + x. A slot (s, z, r) of R, D, W is component r * C + (s * S + z).
+// #pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +15,7 @@ inline int64_t padded(int64_t count) { return (count + LANES - 1) / LANES * LANE
 
 struct Layout {
     int64_t n, C, Q, columns;
-    int64_t window;  // a pop at t reaches slots pushed at t - window or later; n where it reaches all of them
+    int64_t window;  // a pop at t reaches slots pushed at t - window or later; n without a limit
     int64_t times;   // padded length of an array over the times 0..n
     int64_t width;   // C padded
     std::vector<int64_t> row;  // where row t of a table over two times begins, in doubles per component
@@ -41,10 +40,10 @@ struct Layout {
         size = end;
     }
     int64_t slots() const { return Q * C; }
-    // Row t of a table over two times holds the times first(t) .. t - 1, and at least a vector of zeros behind them.
+    // Row t of a table over two times holds the times first(t) .. t - 1, followed by at least a vector of zeros.
     int64_t first(int64_t t) const { return std::max<int64_t>(t - 1 - window, 0) / LANES * LANES; }
     int64_t row_length(int64_t t) const { return padded(std::min(t, window + LANES)) + LANES; }
-    // Rows 1..n, and a vector's room before and behind them.
+    // Rows 1..n, with padding of one vector before and after them.
     int64_t rows_size() const { return (row[n + 1] + LANES) * slots(); }
     // The earliest push that a pop at t can undo.
     int64_t low(int64_t t) const { return std::max<int64_t>(t - window, 1); }
@@ -55,7 +54,7 @@ struct Rows {
     double *base;
     const Layout *layout;
 
-    // Where component 0 of row t has, or would have, time 0; the next component follows after stride(t).
+    // The (possibly virtual) position of time 0 of component 0 of row t; components are stride(t) apart.
     double *row(int64_t t) const { return base + layout->row[t] * layout->slots() - layout->first(t); }
     int64_t stride(int64_t t) const { return layout->row_length(t); }
     void clear(int64_t t) const {
@@ -67,7 +66,7 @@ struct Rows {
     }
 };
 
-// Arrays over time, one for each component, and zeros behind time t.
+// Arrays over time, one per component, zero after time t.
 inline void copy_times(int64_t components, const double *from, int64_t from_times, double *to, int64_t to_times, int64_t t) {
     for (int64_t i = 0; i < components; ++i) {
         std::copy_n(from + i * from_times, t + 1, to + i * to_times);
@@ -75,7 +74,7 @@ inline void copy_times(int64_t components, const double *from, int64_t from_time
     }
 }
 
-// Times 0..t of all tables. Rows lie where they lay, whatever the room: see row_length().
+// Copies times 0..t of all tables. The layout of a row does not depend on the capacity: see row_length().
 inline void copy_tables(const Layout &at, const double *from, const Layout &to_at, double *to, int64_t t) {
     const int64_t C = at.C, by_time = (t + 1) * C;
     std::copy_n(from + at.a, by_time, to + to_at.a);

@@ -1,8 +1,8 @@
 // Equation (1): x_{k-1} += ρ_k x_k and x_j += W_k[j] x_k for j <= k - 2, for falling k.
 //
-// This is two thirds of all arithmetic. x is held twice: as partial sums along time in `row`, where vectors run over j,
-// and finished, component by component, in `done`; the two never share a cache line in flight. Four k at a time are
-// applied to what lies below them, so that a vector of x is loaded and stored once for four.
+// This is two thirds of all arithmetic. x is stored twice: partial sums along time in `row`, vectorized over j, and final
+// values, component by component, in `done`; the two never share a cache line. Four k at a time are applied to the
+// earlier times, so that a vector of x is loaded and stored once for four.
 #pragma once
 
 #include "common/vector.h"
@@ -71,7 +71,7 @@ void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, con
     int64_t k = top;
     while (k > low) {
         const int64_t bottom = k / BLOCK * BLOCK;  // this block is k, k - 1, .., bottom
-        const int64_t edge = bottom / VL * VL;     // lanes from here on are served one k at a time
+        const int64_t edge = bottom / VL * VL;     // lanes from here on are updated one k at a time
         const double *tables[BLOCK] = {}, *x[BLOCK] = {};
         int64_t strides[BLOCK] = {};
         int count = 0;
@@ -81,7 +81,7 @@ void triangular_solve(double *row, int64_t stride, int64_t top, int64_t low, con
             if (k > edge) add_replacements<Q, S>(row, stride, k, rho + k * rho_step, done, width);
         }
         add_products_of<Q, S>(count, row, stride, tables, strides, x, width, lowest, edge);
-        // x_{edge - 1} lies in a vector that has its share of this block only now.
+        // x_{edge - 1} is in a vector that is complete only after this block.
         if (k == edge - 1) add_replacements<Q, S>(row, stride, edge, rho + edge * rho_step, done, width);
     }
 }

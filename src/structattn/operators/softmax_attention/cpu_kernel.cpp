@@ -1,9 +1,9 @@
 // Softmax attention, forward and backward, for the sizes of small models: see DERIVATION.md.
 //
 // Legend: q, k, v queries, keys, values; T queries, S keys of one head of one sequence; D, E their components; P the
-// weights, g the cotangent of the outputs. Positions past a sequence's length and keys later than a query may see are
-// never read, so that nothing they hold can matter. A key that a bias of -inf hides is read but weighs 0, which is as
-// good as long as all numbers are finite; where they are not, such keys are passed over one by one.
+// weights, g the cotangent of the outputs. Positions past a sequence's length and keys masked by causality are
+// never loaded, so that their values have no effect. A key masked by a bias of -inf is processed with weight 0, which is
+// equivalent as long as all numbers are finite; otherwise such keys are skipped individually.
 #include <nanobind/stl/array.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace {
 
-constexpr int block = 4;  // queries worked on together
+constexpr int block = 4;  // queries processed together
 
-// Which weights are dropped: a hash of (seed, query, key), so that the backward pass finds the same ones.
+// Which weights are dropped: a hash of (seed, query, key), so that the backward pass drops the same ones.
 struct Dropout {
     uint64_t seed;
     double rate;
@@ -47,16 +47,16 @@ struct Dropout {
     }
 };
 
-// Everything about one head of one sequence.
+// Inputs of one head of one sequence.
 template <class Number>
 struct Head {
     int64_t queries, keys, size, value_size;  // T and S of this sequence, D, E
     bool causal;
     Number scale;
     Dropout dropout;
-    uint64_t first_row;         // the number of this head's first query within the call
-    Rows<const Number> bias;    // what is added to the scores, T by S
-    bool pass_hidden_over;      // hidden keys are there and something is not finite
+    uint64_t first_row;         // index of this head's first query within the call
+    Rows<const Number> bias;    // added to the scores, T by S
+    bool pass_hidden_over;      // there are masked keys and non-finite numbers
 
     int64_t width() const { return padded<Number>(size); }
     int64_t value_width() const { return padded<Number>(value_size); }
@@ -64,7 +64,7 @@ struct Head {
     int64_t seen(int64_t t) const { return causal ? std::min(t + 1, keys) : keys; }
 };
 
-// Working memory for one head. Forward uses a part of it; what is not touched costs nothing.
+// Working memory for one head. Forward uses a part of it; untouched memory costs nothing.
 template <class Number>
 struct Tables {
     Number *key_columns, *value_columns, *keys, *values, *grad_keys, *grad_values;
@@ -113,14 +113,14 @@ void write_rows(const Number *table, int64_t first, int64_t count, int64_t size,
         for (int64_t c = 0; c < size; ++c) rows.row(first + r)[c] = factor * table[r * width + c];
 }
 
-// Whether no number is NaN or infinite; -inf passes where it is allowed.
+// Whether all numbers are finite; -inf is accepted if it is allowed.
 template <class Number>
 bool finite(Rows<const Number> rows, int64_t count, int64_t size, bool minus_infinity = false) {
     const Number most = std::numeric_limits<Number>::max(), least = minus_infinity ? -__builtin_inff() : -most;
     bool all = true;
     for (int64_t r = 0; r < count; ++r) {
         const Number *row = rows.row(r);
-        std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> outside = 0;  // as wide, so that lanes match
+        std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> outside = 0;  // as wide as Number, so that lanes match
         for (int64_t c = 0; c < size; ++c) outside |= !(row[c] >= least) | !(row[c] <= most);
         all &= outside == 0;
     }
@@ -144,7 +144,7 @@ struct Gradients {
     Rows<Number> query, key, value, bias;
 };
 
-// N queries from ``first`` on, and how many keys each of them sees; the last one sees most.
+// N queries from ``first`` on, and the number of visible keys of each; the last query has most.
 template <int N, class Number>
 struct Block {
     const Head<Number> &head;
@@ -160,7 +160,7 @@ struct Block {
         times_columns<N>(tables.query, head.width(), tables.key_columns, head.size, head.stride(), end, tables.weights);
         return weigh_scores(tables);
     }
-    // The same, from scores that stand where P will.
+    // The same, from scores stored in the memory of P.
     Number *weigh_scores(Tables<Number> &tables) const {
         const int64_t stride = head.stride();
         for (int64_t i = 0; i < N; ++i) softmax_row(tables.weights + i * stride, biased(i, tables.weights + i * stride), end);
@@ -169,7 +169,7 @@ struct Block {
         multiply(tables.factors, tables.weights, tables.kept);
         return tables.kept;
     }
-    // Adds the bias to the i-th query's scores; how many of the keys count, hidden ones among them: none if all are hidden.
+    // Adds the bias to the i-th query's scores; returns the number of keys including masked ones, or 0 if all are masked.
     int64_t biased(int64_t i, Number *scores) const {
         if (!head.bias) return seen[i];
         return add_bias(head.bias.row(first + i), seen[i], scores) ? seen[i] : 0;
@@ -215,7 +215,7 @@ struct Block {
             for (int64_t s = 0; s < end; ++s) cotangent[s] = weights[s] * (cotangent[s] - sum);
         }
     }
-    // Numbers about pairs of the block's queries and keys, to or from a tensor.
+    // Copies values of pairs of the block's queries and keys to or from a tensor.
     void write_pairs(const Number *pairs, Rows<Number> rows) const {
         for (int64_t i = 0; i < N; ++i) std::copy_n(pairs + i * head.stride(), seen[i], rows.row(first + i));
     }
@@ -227,8 +227,8 @@ struct Block {
         gather(weigh(in, tables), tables.values, head.value_width(), tables.product);
         write(tables, out);
     }
-    // The same for one query alone, as in decoding step by step. Keys and values are read where they lie: to copy them
-    // into tables would take longer than all that is done with them.
+    // The same for a single query, as in incremental decoding. Keys and values are used in place: copying them to tables
+    // would take longer than the arithmetic.
     template <class Source>
     void forward_alone(Rows<const Number> query, Source keys, Source values, Tables<Number> &tables,
                        const Outputs<Number> &out) const {
@@ -241,7 +241,7 @@ struct Block {
         else for (int64_t s = 0; s < seen[0]; ++s) add(0, s);
         write(tables, out);
     }
-    // The products are the readings; whoever wants the weights gets them.
+    // Computes the outputs and, if requested, the weights.
     void write(Tables<Number> &tables, const Outputs<Number> &out) const {
         write_rows(tables.product, first, N, head.value_size, Number(1), out.readings);
         clear_hidden(tables.weights);
@@ -267,7 +267,7 @@ struct Block {
     }
 };
 
-// Calls body(block) for all queries, four at a time and the rest singly.
+// Calls body(block) for all queries, four at a time, then one at a time.
 template <class Number, class Body>
 void for_each_block(const Head<Number> &head, const Body &body) {
     int64_t first = 0;
@@ -313,16 +313,16 @@ void backward_head(Head<Number> head, const Inputs<Number> &in, const Cotangents
     write_rows(tables.grad_values, 0, head.keys, head.value_size, Number(1), gradients.value);
 }
 
-// A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous. Zeros where
-// there is none.
+// A tensor (B, H, time, size): its address and the strides of the first three axes; the last is contiguous. All zero if
+// there is no tensor.
 using View = std::array<int64_t, 4>;
 
-// What a call is about besides its tensors.
+// Arguments of a call besides its tensors.
 struct Call {
     int64_t batch, heads, queries, keys, size, value_size;
     bool causal;
     double scale, rate;
-    int64_t ends, seed;  // addresses, of lengths of queries and then of keys; 0 where all count, or nothing is dropped
+    int64_t ends, seed;  // addresses, of lengths of queries and then of keys; 0 without lengths, or without dropout
     View bias;
 
     template <class Number>
@@ -345,13 +345,13 @@ struct Call {
         return {rows<const Number>(views[0], index), rows<const Number>(views[1], index),
                 rows<const Number>(views[2], index)};
     }
-    // Threads pay only where the work of all outlasts the making of a thread, some 20 µs.
+    // Threads pay off only if the total work takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const {
         return batch * heads * queries * keys * (size + value_size) < 1000000 ? 1 : threads;
     }
 };
 
-// Zeros from row ``first`` on.
+// Writes zeros from row ``first`` on.
 template <class Number>
 void clear(Rows<Number> rows, int64_t first, int64_t count, int64_t size) {
     for (; first < count; ++first) std::fill_n(rows.row(first), size, Number(0));
@@ -367,8 +367,8 @@ void forward(const Call &call, const std::array<View, 3> &inputs, const std::arr
     });
 }
 
-// One query for each sequence, whose keys and values are rows of stores that all have in common: in their views the axis
-// of the batch means nothing. ``slots`` is the address of the rows' numbers, (B, S), which are below ``stored``.
+// One query for each sequence, whose keys and values are rows of shared caches; the batch axis of the caches' views is
+// ignored. ``slots`` is the address of the row indices, (B, S), which are below ``stored``.
 template <class Number>
 void forward_stored(const Call &call, const std::array<View, 3> &inputs, const View &outputs, int64_t slots,
                     int64_t stored, int threads) {

@@ -1,7 +1,7 @@
-// Small dense products over vector registers, for a block of N queries at a time.
+// Small dense products in vector registers, for a block of N queries at a time.
 //
 // Legend: s counts keys, c components, i the queries of the block. A row of scores or weights is ``stride`` long, a row
-// of a table of vectors ``width``; both are whole lanes.
+// of a table of vectors ``width``; both are multiples of the vector size.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ inline Lanes<Number> load(const Number *from) {
     std::memcpy(&vector, from, sizeof vector);
     return vector;
 }
-// Some numbers that do not fill a vector, and zeros.
+// Numbers that do not fill a vector, padded with zeros.
 template <class Number>
 inline Lanes<Number> load_some(const Number *from, int64_t count) {
     Lanes<Number> vector{};
@@ -59,7 +59,7 @@ inline Number sum_lanes(Lanes<Number> vector) {
     return sum;
 }
 
-// exp(x) for x <= 0, to the last bit or two; 0 where the result would be denormal; NaN for NaN.
+// exp(x) for x <= 0, accurate to one or two units in the last place; 0 if the result would be denormal; NaN for NaN.
 template <class Number>
 inline Lanes<Number> exp_of_negative(Lanes<Number> x) {
     using F = Format<Number>;
@@ -81,7 +81,7 @@ inline Lanes<Number> exp_of_negative(Lanes<Number> x) {
     return too_low ? zero : power;
 }
 
-// The scores become weights: exp(score - maximum) / sum over the first ``count``, and zeros up to ``end``.
+// Converts scores to weights in place: exp(score - maximum) / sum over the first ``count``, and zeros up to ``end``.
 template <class Number>
 inline void softmax_row(Number *row, int64_t count, int64_t end) {
     for (int64_t s = count; s < end; ++s) row[s] = -__builtin_inff();
@@ -101,7 +101,7 @@ inline void softmax_row(Number *row, int64_t count, int64_t end) {
     for (int64_t s = 0; s < end; s += lanes<Number>) store<Number>(row + s, load(row + s) / sum);
 }
 
-// row[s] += bias[s], but -inf where the bias is, whatever the score there: that key is hidden. Whether any is left.
+// row[s] += bias[s], and -inf if the bias is -inf, for any score: that key is masked. Returns whether any key is visible.
 template <class Number>
 inline bool add_bias(const Number *bias, int64_t count, Number *row) {
     const Lanes<Number> hidden = Lanes<Number>{} - __builtin_inff();
@@ -123,7 +123,7 @@ inline bool add_bias(const Number *bias, int64_t count, Number *row) {
     return some;
 }
 
-// sum_c left[c] * right[c], where left goes on with zeros to whole lanes and right may end anywhere.
+// sum_c left[c] * right[c], where left is padded with zeros to whole vectors and right may have any length.
 template <class Number>
 inline Number dot(const Number *left, const Number *right, int64_t size) {
     Lanes<Number> sums{};
@@ -147,7 +147,7 @@ inline void times_columns(const Number *left, int64_t width, const Number *colum
     }
 }
 
-// products[i] = sum_{s < counts[i]} weights[i][s] * table[s]; counts[0] is the least of the counts.
+// products[i] = sum_{s < counts[i]} weights[i][s] * table[s]; counts[0] is the smallest count.
 template <int N, class Number>
 inline void times_rows(const Number *weights, int64_t stride, const int64_t *counts, const Number *table, int64_t width,
                        Number *products) {
@@ -169,7 +169,7 @@ inline void add_row(Number factor, const Number *from, int64_t width, Number *to
     for (int64_t c = 0; c < width; c += lanes<Number>) store<Number>(to + c, load(to + c) + factor * load(from + c));
 }
 
-// The same where ``from`` may end anywhere, and ``to`` goes on to whole lanes.
+// The same where ``from`` may have any length, and ``to`` is padded to whole vectors.
 template <class Number>
 inline void add_some(Number factor, const Number *from, int64_t size, Number *to) {
     const int64_t whole = size / lanes<Number> * lanes<Number>;

@@ -1,6 +1,6 @@
 // Stack pointer attention: the maps of a batch, their products with the values, and both gradients.
 //
-// Tensors come contiguous, by address; 0 stands for lengths that were not given. Maps have the rows 1..T: row 0 is e_0.
+// Tensors are contiguous and given by address; 0 if there are no lengths. Maps have the rows 1..T: row 0 is e_0.
 #include <algorithm>
 #include <cstdint>
 
@@ -21,8 +21,8 @@ struct Batch {
         const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
         return given ? std::clamp<int64_t>(given[b], 0, allotted) : allotted;
     }
-    // Calls body(b, steps) for every sequence, given its multiply-adds. One more thread for each 400,000 of the batch,
-    // some 40 µs, is what outlasts the making of a thread.
+    // Calls body(b, steps) for every sequence, given its multiply-adds. One thread per 400,000 of the batch (some 40 µs)
+    // takes longer than creating a thread.
     template <class Body>
     void for_each(int64_t work, int threads, const Body &body) const {
         const int64_t useful = std::min<int64_t>(threads, 1 + count * work / 400000);

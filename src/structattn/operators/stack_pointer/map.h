@@ -1,14 +1,14 @@
 // The map of one sequence and its adjoint. The recurrences are in DERIVATION.md.
 //
 // Legend: n steps; A the map with rows and columns 0..n, A[0] = e_0; push, noop, pop the action of a step; U the
-// adjoint of A; D_j = <U[i], A[j-1]> the adjoint of A[i-1][j] from the popping of step i, but for its factor pop_i.
+// adjoint of A; D_j = <U[i], A[j-1]> the adjoint of A[i-1][j] from the pop of step i, without its factor pop_i.
 //
-// All three products of the two directions are sums of rows of a table with given factors, so that vectors run along
+// All three products are linear combinations of rows of a table, vectorized along
 // the rows. Eight rows are added in one pass over the sum, or eight sums formed in one pass over the rows. For D the
-// columns of A must lie in memory like rows: the table of the backward pass is symmetric, row r being row r of A up to
-// the diagonal and column r from there on.
+// columns of A must be contiguous: the table of the backward pass is symmetric, with row r of A up to the diagonal and
+// column r of A from there on.
 //
-// Tables are double whatever the caller's type: products of many small probabilities would otherwise reach the
+// Tables are in double precision for all input types: products of many small probabilities would otherwise reach the
 // denormal numbers.
 #pragma once
 
@@ -23,8 +23,8 @@ constexpr int64_t BLOCK = 8;  // rows in one pass; the widest vector, so that a 
 
 inline int64_t whole_blocks(int64_t count) { return (count + BLOCK - 1) / BLOCK * BLOCK; }
 
-// A square table whose rows are an odd number of cache lines apart: a power of two would let a block's rows push each
-// other out of the cache.
+// A square table whose rows are an odd number of cache lines apart: with a power of two, the rows of a block
+// would evict each other from the cache.
 struct Table {
     double *numbers;
     int64_t stride;
@@ -50,7 +50,7 @@ inline void add_rows(double *sum, const double *rows, int64_t stride, const doub
 enum class Side { to_the_diagonal, from_the_diagonal };
 
 // The same for the block on the diagonal, lanes [edge, edge + BLOCK), of which row r has those on one side of lane r:
-// selected, not multiplied by zero, so that what lies on the other side may be anything.
+// selected, not multiplied by zero, so that the other side may hold anything.
 template <int COUNT, Side SIDE>
 inline void add_edge(double *sum, const double *rows, int64_t stride, const double *factors, int64_t first,
                      int64_t edge) {
@@ -95,7 +95,7 @@ inline void add_rectangle(double *sum, const Table &table, const double *factors
     if (end - r >= 1) add_rows<1>(sum, table.row(r), table.stride, factors + r, 0, width);
 }
 
-// The rows base .. base + BLOCK - 1 of a table += Σ_{first <= r < end} factors[r][row - base] * row r, at once.
+// The rows base .. base + BLOCK - 1 of a table += Σ_{first <= r < end} factors[r][row - base] * row r, in one pass.
 inline void add_to_block(const Table &table, int64_t base, const double *factors, int64_t first, int64_t end) {
     for (int64_t lane = 0; lane < base + BLOCK; lane += VL) {
         V sums[BLOCK];
@@ -108,7 +108,7 @@ inline void add_to_block(const Table &table, int64_t base, const double *factors
     }
 }
 
-// Rows 0..n of A up to the diagonal, equations (19) to (23); ``factors`` is room for a row.
+// Rows 0..n of A up to the diagonal, equations (19) to (23); ``factors`` is working memory for a row.
 template <class Number>
 void fill_map(const Number *actions, int64_t steps, const Table &map, double *factors) {
     std::fill_n(map.row(0), BLOCK, 0.0);
@@ -126,7 +126,7 @@ void fill_map(const Number *actions, int64_t steps, const Table &map, double *fa
     }
 }
 
-// From the rows 1..n of A as the forward pass gave them, (T + 1) numbers each, to the symmetric table.
+// Copies rows 1..n of A, as returned by the forward pass with (T + 1) numbers each, to the symmetric table.
 template <class Number>
 void fill_symmetric(const Number *given, int64_t allotted, int64_t steps, const Table &map) {
     map.row(0)[0] = 1;
@@ -134,7 +134,7 @@ void fill_symmetric(const Number *given, int64_t allotted, int64_t steps, const 
         for (int64_t n = 0; n <= r; ++n) map.row(r)[n] = map.row(n)[r] = given[n];
 }
 
-// Rows 1..n of a lower triangle, (T + 1) numbers each, into a table.
+// Copies rows 1..n of a lower triangle, (T + 1) numbers each, to a table.
 template <class Number>
 void fill_triangle(const Number *given, int64_t allotted, int64_t steps, const Table &table) {
     for (int64_t r = 1; r <= steps; ++r, given += allotted + 1) std::copy_n(given, r + 1, table.row(r));
@@ -148,28 +148,29 @@ void action_gradient(int64_t i, const double *adjoint, const double *before, con
     gradient[0] = Number(adjoint[i]), gradient[1] = Number(at), gradient[2] = Number(below);
 }
 
-// One sequence's backward pass: what is given, and working memory that may hold anything at first.
+// The backward pass of one sequence: inputs, and uninitialized working memory.
 template <class Number>
 struct Adjoint {
     const Number *actions;  // (n, 3)
     int64_t steps;          // n
     Table map;              // symmetric
-    Table U;                // rows 1..n hold the cotangent of A at first
+    Table U;                // rows 1..n are initialized with the cotangent of A
     double *D, *factors;    // a row, and BLOCK rows
 
     double noop(int64_t i) const { return actions[3 * i - 2]; }
     double pop(int64_t i) const { return actions[3 * i - 1]; }
-    // How much of U[i] goes into U[k] because a pop at step i uncovers A[k]: pop_i A[i-1][k+1], i >= k + 2.
+    // The factor with which U[i] is added to U[k] because a pop at step i uncovers A[k]: pop_i A[i-1][k+1], i >= k + 2.
     double uncovered(int64_t i, int64_t k) const { return pop(i) * map.row(k + 1)[i - 1]; }
 
-    // Before the rows i - BLOCK .. i - 1, a block, are finished one by one, they take what all rows after i give, at once.
+    // The contributions of all rows after i are added to the block of rows i - BLOCK .. i - 1 in one pass, before its rows
+    // are finished one at a time.
     void pass_to_block(int64_t i) const {
         if (i % BLOCK) return;
         for (int64_t r = i + 1; r <= steps; ++r)
             for (int64_t k = 0; k < BLOCK; ++k) factors[r * BLOCK + k] = uncovered(r, i - BLOCK + k);
         add_to_block(U, i - BLOCK, factors, i + 1, steps + 1);
     }
-    // U[k] still lacks what the later rows of its own block give, and what step k + 1 leaves in place or pops.
+    // U[k] still lacks the contributions of the later rows of its block, and of the no-op and pop of step k + 1.
     void finish(int64_t k) const {
         const int64_t i = k + 1, block_end = std::min(k / BLOCK * BLOCK + BLOCK, steps) + 1;
         const double *later = U.row(i);

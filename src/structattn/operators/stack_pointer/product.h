@@ -1,10 +1,10 @@
 // readings = map · values for one sequence, and its gradients, over the lower triangle only.
 //
-// Legend: n steps; row t of the map has the columns 0..t; d the width of a value. What lies to the right of the
-// triangle is not read, so that no later value reaches an earlier reading, not even as 0 · NaN.
+// Legend: n steps; row t of the map has the columns 0..t; d the width of a value. Entries to the right of the
+// triangle are ignored, so that no later value affects an earlier reading, not even as 0 · NaN.
 //
 // All three products have the form sum[row] = Σ_k factor(row, k) * panel[k]. A panel, two vectors wide, is copied
-// together so that it stays in the nearest cache, and a piece of it is loaded once for four rows.
+// to contiguous memory so that it stays in the L1 cache, and each part of it is loaded once for four rows.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct Sums {
     // The terms k of [begin, end) for each row that takes(r, k).
     template <class Takes>
     void add(const Factors<Number> &factors, const Number *panel, int64_t begin, int64_t end, const Takes &takes) {
-        Lanes left[COUNT], right[COUNT];  // in registers, where members would be written back after each term
+        Lanes left[COUNT], right[COUNT];  // local, because members would be written back after each term
         for (int r = 0; r < COUNT; ++r) left[r] = sum[r][0], right[r] = sum[r][1];
         for (int64_t k = begin; k < end; ++k) {
             Lanes piece[2];
@@ -71,7 +71,7 @@ struct Sums {
     }
 };
 
-// body(first row, sums) for the rows [begin, end): by fours, then one by one.
+// body(first row, sums) for the rows [begin, end): four at a time, then one at a time.
 template <class Number, class Body>
 void for_rows(int64_t begin, int64_t end, const Body &body) {
     int64_t r = begin;
@@ -99,12 +99,12 @@ void copy_transposed_panel(const Number *rows, int64_t count, int64_t width, int
     }
 }
 
-// One sequence: its steps n, the steps T allotted to it, and d.
+// One sequence: its steps n, the padded length T, and d.
 struct Shape {
     int64_t steps, allotted, width;
 };
 
-// readings[t] = Σ_{k <= t} map[t][k] values[k] for t = 1..n; row t of ``map`` and ``readings`` stands at t - 1.
+// readings[t] = Σ_{k <= t} map[t][k] values[k] for t = 1..n; row t of ``map`` and ``readings`` is stored at t - 1.
 template <class Number>
 void read_values(const Number *map, const Number *values, const Shape &shape, Number *panel, Number *readings) {
     const int64_t n = shape.steps, d = shape.width, stride = shape.allotted + 1;

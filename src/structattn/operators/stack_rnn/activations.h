@@ -1,4 +1,4 @@
-// The logistic function and the hyperbolic tangent of arrays, computed in double.
+// The logistic function and the hyperbolic tangent of arrays, computed in double precision.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ void apply(Number *x, int64_t count) {
     std::copy_n(rest, count - i, x + i);
 }
 
-// The vector to push, from what the network gives.
+// The pushed vector from the output of the network.
 template <class Number>
 void push_vector(Pushed pushed, Number *x, int64_t count) {
     if (pushed == Pushed::sigmoid) apply<Logistic>(x, count);
@@ -61,7 +61,7 @@ void push_vector(Pushed pushed, Number *x, int64_t count) {
         for (int64_t i = 0; i < count; ++i) x[i] = std::exp(x[i]);
 }
 
-// The derivative of that, from its result.
+// The derivative of that, as a function of its result.
 inline double push_slope(Pushed pushed, double y) {
     switch (pushed) {
         case Pushed::sigmoid: return y * (1 - y);

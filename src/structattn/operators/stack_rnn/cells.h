@@ -1,4 +1,4 @@
-// One step of a cell, forwards and backwards. Gates come as sums and stay as what became of them.
+// One step of a cell, forward and backward. Gates are replaced in place by their activations.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace stack_rnn {
 
-// gates: i, f, g, o, each of `units` numbers. cells: c and tanh c, of this step and, null for zeros, of the one before.
+// gates: i, f, g, o, each of `units` numbers. cells: c and tanh c, of this step and of the previous step (null for zeros).
 template <class Number>
 void lstm_forward(int64_t units, Number *gates, const Number *before, Number *cells, Number *hidden) {
     apply<Logistic>(gates, 2 * units);
@@ -23,7 +23,7 @@ void lstm_forward(int64_t units, Number *gates, const Number *before, Number *ce
     for (int64_t k = 0; k < units; ++k) hidden[k] = out[k] * cells[units + k];
 }
 
-// From the adjoints of h_t and, in memory_, of c_t: those of the gates' sums and, in memory_, of c_{t-1}.
+// From the adjoints of h_t and (in memory_) of c_t, computes those of the gates' inputs and (in memory_) of c_{t-1}.
 template <class Number>
 void lstm_backward(int64_t units, const Number *gates, const Number *before, const Number *cells, const Number *hidden_,
                    Number *memory_, Number *gates_) {

@@ -1,7 +1,7 @@
 // Recurrent networks with stacks, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
 //
-// A sequence is worked through by one thread; the maps between its vectors are packed once for the batch. Backwards, the
-// kernel gives the adjoints of the sums at every step; the gradients of the maps are matrix products for torch.
+// A sequence is processed by one thread; the weight matrices are packed once for the batch. The backward kernel returns the
+// adjoints of the gates and outputs at every step; torch computes the gradients of the matrices as matrix products.
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -21,14 +21,14 @@ namespace {
 using namespace stack_rnn;
 using Addresses = std::vector<uintptr_t>;
 
-struct OfStacks;  // the purpose of their memory: the nondeterministic one's steps use the common Scratch
+struct OfStacks;  // a Purpose for their memory: the steps of the nondeterministic stack use the common Scratch
 
 Sizes sizes_of(const std::vector<int64_t> &given) {
     return {given[0], given[1], given[2], Cell(given[3]), StackName(given[4]), Pushed(given[5]),
             given[6], given[7], given[8], given[9], given[10]};
 }
 
-// What every step writes and the way back reads.
+// Arrays written by every step and used by the backward pass.
 template <class Number>
 struct Kept {
     Series<Number> hiddens, sources, gates, cells, actions, values;
@@ -45,7 +45,7 @@ struct Kept {
         return {actions.of(b), values.of(b), reinterpret_cast<double *>(tables) + b * table_stride,
                 reinterpret_cast<const Number *>(bottom)};
     }
-    // c and tanh c of the step before; null at the first.
+    // c and tanh c of the previous step; null at the first step.
     const Number *before(int64_t b, int64_t t) const { return t > 0 ? cells.row(b, t - 1) : nullptr; }
 };
 
@@ -136,7 +136,7 @@ private:
     }
 };
 
-// One more thread for each 400,000 multiply-adds, some 40 µs, is what outlasts the making of a thread.
+// One thread per 400,000 multiply-adds (some 40 µs), which takes longer than creating a thread.
 int useful_threads(const Sizes &sizes, int threads) {
     const int64_t maps = sizes.gates() * sizes.sources() + sizes.outputs() * sizes.units;
     return int(std::min<int64_t>(threads, 1 + sizes.count * sizes.allotted * maps / 400000));

@@ -1,4 +1,4 @@
-// Products of a vector and a matrix, with the matrix laid out so that the inner loop is over the result.
+// Products of a vector and a matrix, with a matrix layout for inner loops over the result.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace stack_rnn {
 
-// y += x M. The columns of M lie in panels of eight vectors, at the end of four, two and one, and each panel lies row by
-// row: a product streams through memory once, with its sums in registers. y is padded to whole vectors; what is in its
-// padding means nothing.
+// y += x M. The columns of M are stored in panels of eight vectors, at the end of four, two and one, and each panel row by
+// row: a product streams through memory once, with sums in registers. y is padded to whole vectors; the padding has no
+// meaning.
 template <class Number>
 class Map {
     typedef Number Vector __attribute__((vector_size(VL * 8)));
@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    static constexpr uintptr_t cache_line = 64;  // a vector across two of them costs twice as much to load
+    static constexpr uintptr_t cache_line = 64;  // a vector across two lines costs twice as much to load
     int64_t rows_, columns_;
     std::vector<Number> kept_;
     Number *numbers_;
@@ -73,7 +73,7 @@ private:
         const Number *row = numbers_ + first * rows_;
         for (int64_t i = 0; i < rows_; ++i, row += COUNT * wide)
             for (int k = 0; k < COUNT; ++k) {
-                __builtin_prefetch(row + (3 * COUNT + k) * wide);  // the matrix is larger than the nearest cache
+                __builtin_prefetch(row + (3 * COUNT + k) * wide);  // the matrix is larger than the L1 cache
                 Vector factor;
                 std::memcpy(&factor, row + k * wide, sizeof factor);
                 sum[k] += x[i] * factor;

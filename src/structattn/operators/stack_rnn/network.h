@@ -1,7 +1,7 @@
-// A batch of sequences as the kernel sees it: sizes, and arrays that are given by address.
+// A batch of sequences: sizes, and arrays given by address.
 //
-// Legend: T steps allotted, U units, G gates (4 U of an LSTM, U of an Elman cell), R size of a reading, A numbers that
-// decide on a stack's action, m size of a pushed vector.
+// Legend: T padded steps, U hidden units, G gates (4 U of an LSTM, U of an Elman cell), R size of a reading, A numbers
+// of a stack action, m size of a pushed vector.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Sizes {
         return stack == StackName::superposition ? 3 : 2;
     }
     int64_t outputs() const { return actions() + vector; }
-    // Probabilities or strengths that are kept; those of a nondeterministic stack lie in its record.
+    // Stored probabilities or strengths; those of a nondeterministic stack are in its record.
     int64_t kept_actions() const { return nondeterministic() ? 0 : actions(); }
 };
 

@@ -1,10 +1,10 @@
-// The stack of one sequence, step by step, forwards and backwards: three kinds with the same face.
+// The stack of one sequence, step by step, forward and backward: three kinds with the same interface.
 //
-// A stack is given its arrays, and memory that it may use: room(...) numbers, unwritten at first.
-//   start(reading)                        before the first step; the first reading
-//   advance(t, outputs, reading)          step t = 1.., from what the network gives; keeps what the way back needs
+// A stack receives its arrays and working memory: room(...) uninitialized numbers.
+//   start(reading)                        before the first step; returns the first reading
+//   advance(t, outputs, reading)          step t = 1.. with the outputs of the network; stores what the backward pass needs
 //   begin_way_back()                      before the first retreat, of the last step
-//   retreat(t, reading_, outputs_)        from the adjoint of the reading, that of what the network gave
+//   retreat(t, reading_, outputs_)        computes the adjoint of the outputs from that of the reading
 //   finish(reading_, bottom_)             the gradient of the bottom vector, given the adjoint of the first reading
 #pragma once
 
@@ -22,8 +22,8 @@
 
 namespace stack_rnn {
 
-// Where a stack finds its numbers: kept actions (T, A) and vectors (T, m), the record of a nondeterministic one, and the
-// bottom vector (m).
+// The arrays of a stack: stored actions (T, A) and vectors (T, m), the record of a nondeterministic stack, and the bottom
+// vector (m).
 template <class Number>
 struct StackArrays {
     Number *actions, *values;
@@ -97,7 +97,7 @@ private:
         const int64_t width = (columns + superposition::lanes - 1) / superposition::lanes * superposition::lanes;
         return {arrays.actions, arrays.values + column, nullptr, steps, sizes.vector, columns, width};
     }
-    // Calls body(tile, its `count` stacks, its first column); there is nothing to do where there are no steps.
+    // Calls body(tile, its `count` stacks, its first column); does nothing without steps.
     template <class Body>
     void for_each_tile(int64_t count, const Body &body) {
         double *numbers = room_;

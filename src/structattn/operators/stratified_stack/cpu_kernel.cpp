@@ -1,5 +1,5 @@
 // Stratified stack, forward and backward, of a batch. The equations and their adjoints are in DERIVATION.md; one step of
-// each is in steps.h. Strengths and sums are double whatever the caller's type.
+// each is in steps.h. Strengths and sums are in double precision for all input types.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The tensors of a call, contiguous, given by address; 0 for lengths that were not given.
+// The tensors of a call, contiguous and given by address; 0 if there are no lengths.
 template <class Number>
 struct Batch {
     uintptr_t lengths;
@@ -29,11 +29,11 @@ struct Batch {
         Number *numbers = at<Number>(address, b, width);
         std::fill(numbers + steps(b) * width, numbers + allotted * width, Number(0));
     }
-    // Threads pay only where the work of one sequence outlasts the making of a thread, some 20 µs.
+    // Threads pay off only if the work of a sequence takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const { return allotted * allotted * (vector + 2) < 200000 ? 1 : threads; }
 };
 
-// Row t of `rows` becomes the strengths of t items after step t.
+// Sets row t of `rows` to the strengths of t items after step t.
 template <class Number>
 void fill_strengths(const Number *actions, int64_t steps, int64_t stride, double *rows) {
     for (int64_t t = 1; t <= steps; ++t) {

@@ -1,6 +1,6 @@
-// One step of the stratified stack, forwards and backwards, of one sequence. DERIVATION.md has the equations.
+// One step of the stratified stack for one sequence, forward and backward. The equations are in DERIVATION.md.
 //
-// Legend: s strengths of the items, item 0 the lowest; room[i] what is left of a unit, or of a pop, when its turn comes.
+// Legend: s strengths of the items, item 0 the lowest; room[i] the strength of a reading or a pop that the items above leave.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace stratified {
 
-// Strengths of `count` items become those of count + 1.
+// Updates the strengths of `count` items to those of count + 1.
 inline void advance(const double *s, int64_t count, double push, double pop, double *next) {
     double room = pop;
     for (int64_t i = count - 1; i >= 0; --i) {
@@ -19,8 +19,8 @@ inline void advance(const double *s, int64_t count, double push, double pop, dou
     next[count] = push;
 }
 
-// The adjoint of the strengths of count + 1 items becomes, in place, that of the `count` items before; the last is that
-// of the push. Gives the gradient of the pop; of_room is room for count numbers.
+// Updates the adjoint of the strengths of count + 1 items in place to that of the `count` items before; the last entry is
+// that of the push. Returns the gradient of the pop; of_room is working memory for count numbers.
 inline double retreat(const double *s, int64_t count, double pop, double *s_, double *of_room) {
     double room = pop, pop_ = 0, below = 0;
     for (int64_t i = count - 1; i >= 0; --i) {
@@ -46,7 +46,7 @@ void read(const double *s, int64_t count, const Number *values, int64_t m, doubl
     }
 }
 
-// Adds the gradients of a reading to those of the strengths and of the vectors; of_room is room for count numbers.
+// Adds the gradients of a reading to those of the strengths and of the vectors; of_room is working memory for count numbers.
 template <class Number>
 void read_backward(const double *s, int64_t count, const Number *values, int64_t m, const double *reading_, double *s_,
                    double *values_, double *of_room) {

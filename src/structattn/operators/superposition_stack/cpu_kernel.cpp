@@ -1,7 +1,7 @@
 // Superposition stack, forward and backward, of a batch; one step of each is in tile.h, the recurrences and their
 // adjoints are in DERIVATION.md.
 //
-// Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, w width of a tile.
+// Legend: T padded steps, n <= T steps of a sequence, m size of a vector, w width of a tile.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -25,15 +25,15 @@ void forward(const Tile<Number> &tile, Number *readings) {
     }
 }
 
-// Steps whose stacks are kept at once in the backward pass: all, where they fit into 16 MiB; otherwise about the square
-// root, and the stacks at the beginning of each such block are kept as well.
+// The number of steps whose stacks are stored at once in the backward pass: all if they fit into 16 MiB; otherwise about
+// the square root, and the stacks at the beginning of each such block are stored as well.
 int64_t block_length(int64_t steps, int64_t stack_size) {
     constexpr int64_t limit = (int64_t(1) << 24) / sizeof(double);
     if (steps * stack_size <= limit) return steps;
     return int64_t(std::ceil(std::sqrt(double(steps))));
 }
 
-// starts[i] becomes the stack before the first step of block i; ``pair`` is room for two stacks.
+// Sets starts[i] to the stack before the first step of block i; ``pair`` is working memory for two stacks.
 template <class Number>
 void fill_starts(const Tile<Number> &tile, int64_t block, Stacks &starts, Stacks &pair) {
     begin(tile, starts, 0);
@@ -45,7 +45,7 @@ void fill_starts(const Tile<Number> &tile, int64_t block, Stacks &starts, Stacks
     }
 }
 
-// Steps ``last`` down to ``first``; stacks[0] holds the stack before ``first``, adjoints[last % 2] what comes from later.
+// Steps ``last`` down to ``first``; stacks[0] holds the stack before ``first``, adjoints[last % 2] the adjoint from later steps.
 template <class Number>
 void backward_block(const Tile<Number> &tile, int64_t first, int64_t last, Stacks &stacks, Stacks &adjoints,
                     const Number *cotangent, double *untouched, double *products, Number *grad_values) {
@@ -65,7 +65,7 @@ void backward_block(const Tile<Number> &tile, int64_t first, int64_t last, Stack
     }
 }
 
-// Adds the tile's share of the gradient of the actions to ``products`` (n, 3).
+// Adds the tile's contribution to the gradient of the actions to ``products`` (n, 3).
 template <class Number>
 void backward(const Tile<Number> &tile, const Number *cotangent, double *products, Number *grad_values,
               Number *grad_initial) {
@@ -85,10 +85,10 @@ void backward(const Tile<Number> &tile, const Number *cotangent, double *product
     if (grad_initial) std::copy_n(untouched, tile.columns, grad_initial);
 }
 
-// The tensors of a call, contiguous, given by address: torch's own exchange of arrays costs more than the arithmetic.
+// The tensors of a call, contiguous and given by address: passing tensors costs more than the arithmetic.
 template <class Number>
 struct Batch {
-    uintptr_t actions, values, lengths, initial;  // the last two may be 0: none
+    uintptr_t actions, values, lengths, initial;  // the last two may be 0 (absent)
     int64_t count, allotted, vector;
 
     int64_t steps(int64_t b) const {
@@ -116,7 +116,7 @@ struct Batch {
         Number *numbers = at<Number>(address, b, width);
         std::fill(numbers + steps(b) * width, numbers + allotted * width, Number(0));
     }
-    // Threads pay only where the work of one sequence outlasts the making of a thread, some 20 µs.
+    // Threads pay off only if the work of a sequence takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const { return allotted * allotted * vector < 200000 ? 1 : threads; }
 };
 

@@ -1,18 +1,18 @@
 // One step of the superposition stack, forward and backward, on a tile of columns. The recurrences and their adjoints are
 // in DERIVATION.md.
 //
-// Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, w width of a
-// tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may differ from zero and that a reading still sees.
+// Legend: T padded steps, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, w width of a
+// tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may be nonzero and affect a reading.
 //
-// The columns of a stack do not know each other, so they are worked through in tiles of 16 or 32, which stay in the
-// nearest cache. A stack is stored as [slot | row 1 | row 2 | ... | two rows behind], each w numbers long and aligned.
-// The slot holds the vector that the next step pushes: Above, At and Below are then one array seen through shifts of
+// The columns of a stack are independent, so they are processed in tiles of 16 or 32, which stay in the
+// L1 cache. A stack is stored as [slot | row 1 | row 2 | ... | two more rows], each w numbers long and aligned.
+// The slot holds the vector that the next step pushes: Above, At and Below are then one array at offsets of
 // one row, and a step of the whole stack is a single loop over h(t) * w numbers.
 //
-// Rows that no vector has reached yet are all alike, V_t[i] = z_t for i > t: the two rows behind the last hold z_t as
-// long as they are read, and zeros from then on.
+// Rows that no vector has reached yet are equal, V_t[i] = z_t for i > t: the two rows after the last hold z_t as
+// long as they are used, and zeros afterwards.
 //
-// Tables are double whatever the caller's type: products of many small probabilities would otherwise reach the
+// Tables are in double precision for all input types: products of many small probabilities would otherwise reach the
 // denormal numbers, which are both inexact and, on many processors, a hundred times slower.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace superposition {
 
-constexpr int64_t lanes = 16;  // numbers that a sum keeps apart, so that vector registers never change its order
+constexpr int64_t lanes = 16;  // partial sums, so that the vector width never changes the order of a sum
 constexpr int64_t widest_tile = 32;
 
 // One tile of one sequence of the batch, as plain arrays.
@@ -29,11 +29,11 @@ template <class Number>
 struct Tile {
     const Number *actions;  // (T, 3): push, no-op, pop
     const Number *values;   // (T, m), from the tile's first column on
-    const Number *initial;  // (m), likewise; none where the stack begins with zeros
+    const Number *initial;  // (m), likewise; null if the initial stack is zero
     int64_t steps;          // n
     int64_t vector;         // m
     int64_t columns;        // of the tile
-    int64_t width;          // w: columns rounded up to whole lanes; the surplus is zero
+    int64_t width;          // w: columns rounded up to whole lanes; the padding is zero
 
     int64_t height(int64_t t) const { return std::min(t, steps + 1 - t); }
     bool untouched_rows_are_read(int64_t t) const { return initial && height(t) == t; }
@@ -46,13 +46,13 @@ struct Tile {
     }
 };
 
-// An array of stacks, unwritten at first.
+// An uninitialized array of stacks.
 class Stacks {
   public:
     Stacks(double *numbers, int64_t size, int64_t width) : numbers_(numbers), size_(size), width_(width) {}
     double *slot(int64_t index) { return numbers_ + index * size_; }
     double *rows(int64_t index) { return slot(index) + width_; }
-    // Nothing in the slot, zeros in the one row that the adjoint of the last step has, and in the two rows after it.
+    // Nothing in the slot, zeros in the only row of the adjoint of the last step, and in the two rows after it.
     void make_empty(int64_t index) { std::fill_n(slot(index), 4 * width_, 0.0); }
     void copy_from(Stacks &other, int64_t from, int64_t to) { std::copy_n(other.slot(from), size_, slot(to)); }
     Stacks after(int64_t count) const { return {numbers_ + count * size_, size_, width_}; }
@@ -62,7 +62,7 @@ class Stacks {
     int64_t size_, width_;
 };
 
-// V_0: nothing but untouched rows.
+// V_0: only rows that no vector has reached.
 template <class Number>
 void begin(const Tile<Number> &tile, Stacks &stacks, int64_t index) {
     stacks.make_empty(index);
@@ -70,7 +70,7 @@ void begin(const Tile<Number> &tile, Stacks &stacks, int64_t index) {
     for (int64_t i = 0; i < 2; ++i) tile.copy_row(tile.initial, stacks.rows(index) + i * tile.width);
 }
 
-// z_t = (push + noop + pop) z_{t-1} in the two rows behind the last of V_t.
+// z_t = (push + noop + pop) z_{t-1} in the two rows after the last of V_t.
 template <class Number>
 void advance_untouched_rows(const Tile<Number> &tile, int64_t t, const double *old, double *next) {
     const int64_t w = tile.width;
@@ -78,7 +78,7 @@ void advance_untouched_rows(const Tile<Number> &tile, int64_t t, const double *o
     for (int64_t k = 0; k < w; ++k) next[t * w + k] = next[(t + 1) * w + k] = sum * old[(t - 1) * w + k];
 }
 
-// V_t from V_{t-1}, equations (5) to (8); the vector of step t goes into the old stack's slot.
+// V_t from V_{t-1}, equations (5) to (8); the vector of step t is stored in the old stack's slot.
 template <class Number>
 void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, int64_t to) {
     const int64_t w = tile.width, count = tile.height(t) * w;
@@ -91,7 +91,8 @@ void advance(const Tile<Number> &tile, int64_t t, Stacks &stacks, int64_t from, 
     if (tile.untouched_rows_are_read(t)) advance_untouched_rows(tile, t, old, next);
 }
 
-// From U_t: the gradient of the action of step t, added to ``products``, and U_{t-1}. One pass over the rows of both.
+// From U_t, computes U_{t-1} and the gradient of the action of step t, which is added to ``products``. One pass over
+// the rows of both.
 template <class Number>
 void retreat(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
              double *__restrict earlier, double *products) {
@@ -111,8 +112,8 @@ void retreat(const Tile<Number> &tile, int64_t t, const double *before, const do
     for (int64_t l = 0; l < lanes; ++l) products[0] += above[l], products[1] += at[l], products[2] += below[l];
 }
 
-// The adjoint of z_t becomes that of z_{t-1}, on which depend z_t and, through rows t and t + 1 of V_{t-1}, two rows of
-// V_t. What z_t adds to the gradient of the action goes into ``products``.
+// Updates the adjoint of z_t to that of z_{t-1}, on which z_t and, through rows t and t + 1 of V_{t-1}, two rows of V_t
+// depend. The contribution of z_t to the gradient of the action is added to ``products``.
 template <class Number>
 void retreat_untouched_rows(const Tile<Number> &tile, int64_t t, const double *before, const double *adjoint,
                             double *untouched, double *products) {
