@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
-from structattn.building.words import Words
 from structattn.decoding import (
     BeamSearch,
     DecodingStart,
@@ -144,7 +144,7 @@ def sentences(count: int, vocabulary: int) -> list[Pair]:
 def built(name: str, vocabulary: int) -> EncoderDecoder:
     torch.manual_seed(0)
     settings = EncoderDecoderSettings.model_validate(yaml.safe_load(SYSTEMS.read_text())[name])
-    return build_encoder_decoder(settings, Words(vocabulary), Words(vocabulary)).eval()
+    return build_encoder_decoder(settings, VocabularySpec(vocabulary), VocabularySpec(vocabulary)).eval()
 
 
 def timed(

@@ -21,8 +21,8 @@ from operator_cases import CASES
 from torch.nn import functional as F
 
 import structattn
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model
-from structattn.building.words import Words
 from structattn.cli.self_check import all_outcomes
 from structattn.operators.common.gpu import interpreted
 from structattn.settings.model import LanguageModelSettings
@@ -65,7 +65,9 @@ def operators() -> dict[str, dict[str, dict[str, float]]]:
 def training_step(layers: str, length: int) -> Callable[[], object]:
     """Return a function that updates a language model on a batch of sentences of one length."""
     sizes = {"d_model": 256, "d_ff": 1024, "num_heads": 8, "layers": layers, "tied_embeddings": True}
-    model = build_language_model(LanguageModelSettings.model_validate(sizes), Words(CLASSES + 2)).cuda().train()
+    model = (
+        build_language_model(LanguageModelSettings.model_validate(sizes), VocabularySpec(CLASSES + 2)).cuda().train()
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     tokens = torch.randint(3, CLASSES + 2, (SENTENCES, length + 1), device="cuda")
 

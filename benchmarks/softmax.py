@@ -29,8 +29,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from decoding import built, incremental, sentences, translate
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model
-from structattn.building.words import Words
 from structattn.settings.models import LanguageModelSettings
 
 OPERATOR = importlib.import_module("structattn.operators.softmax_attention")
@@ -84,7 +84,9 @@ def language_model(sizes: tuple[int, ...], dropout: float) -> Callable[[], objec
     names = "d_model", "d_ff", "num_heads", "layers", "dropout"
     values = width, 4 * width, heads, layers, dropout
     settings = LanguageModelSettings.model_validate({"kind": "transformer", **dict(zip(names, values, strict=True))})
-    return _update(build_language_model(settings, Words(VOCABULARY)), torch.randint(4, VOCABULARY, (batch, length)))
+    return _update(
+        build_language_model(settings, VocabularySpec(VOCABULARY)), torch.randint(4, VOCABULARY, (batch, length))
+    )
 
 
 def translation_update(length: int) -> Callable[[], object]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
-from structattn.building.words import Words
 from structattn.decoding import DecodingStart
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
@@ -34,7 +34,7 @@ def translator():
         else:
             parts = {"encoder": {"layers": "1"}, "decoder": DECODERS[mechanism]}
             settings = EncoderDecoderSettings.model_validate({"kind": "encoder_decoder"} | SIZES | parts)
-        model = build_encoder_decoder(settings, Words(9), Words(3 + symbols)).double().eval()
+        model = build_encoder_decoder(settings, VocabularySpec(9), VocabularySpec(3 + symbols)).double().eval()
         model.output.weight.data *= 3  # otherwise sources would hardly matter
         model.output.bias.data[0] += 1  # otherwise few texts would end
         return model

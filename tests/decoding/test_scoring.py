@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model
-from structattn.building.words import Words
 from structattn.decoding import (
     BeamSearch,
     Ensemble,
@@ -29,7 +29,7 @@ def language_model():
     def build(seed=0, layers="1.superposition-3"):
         torch.manual_seed(seed)
         settings = LanguageModelSettings(layers=layers, d_model=8, d_ff=12, num_heads=2, init_scale=1.0)
-        return build_language_model(settings, Words(7)).double().eval()
+        return build_language_model(settings, VocabularySpec(7)).double().eval()
 
     return build
 

@@ -247,7 +247,9 @@ def test_checkpoints_can_be_selected_by_bleu(place, tmp_path):
 
 
 def test_only_translation_runs_can_be_selected_by_bleu(place):
-    with pytest.raises(SettingsError, match=r"training.select_by: 'bleu' is for translation; the task is 'language_m"):
+    with pytest.raises(
+        SettingsError, match=r"training.select_by: 'bleu' needs the task 'translation'; the task is 'language_m"
+    ):
         resolve_settings({"task": "language_modeling", "data": "x", "training": {"select_by": "bleu"}})
 
 
@@ -276,7 +278,7 @@ def test_the_length_penalty_is_that_of_the_settings(place, run):
     arguments = ["--search", "dusell-chiang-2024", "--length-penalty", "0.6"]
     refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")
     assert refused.exit_code == 2
-    assert "dusell-chiang-2024 divides by the length itself" in " ".join(refused.output.split())
+    assert "dusell-chiang-2024 has a fixed length penalty" in " ".join(refused.output.split())
 
 
 def test_bleu_uses_the_tokenizer_of_the_settings(place, tmp_path, monkeypatch):

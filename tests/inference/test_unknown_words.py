@@ -241,7 +241,7 @@ def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
         make_translator([open_run(tmp_path / "plain")], EvaluationSettings(unknown_words="spell"))
     assert make_translator([open_run(tmp_path / "plain"), run]).unknown == "keep"
     bytes_ = names.prepare(tmp_path, level="byte").path
-    with pytest.raises(SettingsError, match="do not say how words are spelt"):
+    with pytest.raises(SettingsError, match="the data have no characters of words"):
         train(resolve_settings(names.tree(bytes_)), tmp_path / "bytes")
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
-from structattn.building.words import Words
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.errors import SettingsError
 
@@ -23,7 +23,7 @@ SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 1, 3]), torch.tensor([6, 4, 2]
 def model(source=SOURCE, target=TARGET, **settings):
     torch.manual_seed(3)
     chosen = EncoderDecoderSettings.model_validate(MIXED | settings)
-    return build_encoder_decoder(chosen, Words(source), Words(target)).double().eval()
+    return build_encoder_decoder(chosen, VocabularySpec(source), VocabularySpec(target)).double().eval()
 
 
 def drawn(size, time, lengths=None):
@@ -94,7 +94,7 @@ def test_tables_are_shared_as_told():
     assert (two_way.source.table.num_embeddings, two_way.target.table.num_embeddings) == (SOURCE, TARGET)
     assert three_way.output is None
     assert three_way.source is None
-    with pytest.raises(SettingsError, match="three-way needs one vocabulary, got 9 source and 7 target tokens"):
+    with pytest.raises(SettingsError, match="three-way needs a joint vocabulary; got 9 source and 7 target tokens"):
         model(tied_embeddings="three-way")
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model
-from structattn.building.words import Words
 from structattn.settings.model import LanguageModelSettings
 
 SCALE = 0.1
@@ -15,7 +15,7 @@ SCALE = 0.1
 def built(**settings):
     torch.manual_seed(0)
     chosen = {"d_model": 64, "d_ff": 128, "layers": "1.nondeterministic-2-3-5.1", "init_scale": SCALE}
-    return build_language_model(LanguageModelSettings.model_validate(chosen | settings), Words(200))
+    return build_language_model(LanguageModelSettings.model_validate(chosen | settings), VocabularySpec(200))
 
 
 def assert_uniform(weights, bound):

@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model
-from structattn.building.words import Words
 from structattn.models import Block, Embedding, FeedForward
 from structattn.settings.model import LanguageModelSettings
 
@@ -18,7 +18,7 @@ MIXED = {"layers": "1.superposition-5.nondeterministic-2-2-3.1", "d_model": 8, "
 
 def model(**settings):
     torch.manual_seed(3)
-    return build_language_model(LanguageModelSettings(**(MIXED | settings)), Words(VOCABULARY)).double().eval()
+    return build_language_model(LanguageModelSettings(**(MIXED | settings)), VocabularySpec(VOCABULARY)).double().eval()
 
 
 def tokens(batch=3, time=6):

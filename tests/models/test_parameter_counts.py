@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model, build_model
-from structattn.building.words import Words
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
 
@@ -74,7 +74,7 @@ def test_characters_need_no_parameter_for_a_word():
     sizes = {"layers": "1", "d_model": 48}
 
     def of_embedding(vocabulary_size, embedding):
-        words = Words(vocabulary_size, 100, lambda: torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))
+        words = VocabularySpec(vocabulary_size, 100, lambda: torch.zeros(vocabulary_size - 4, 12, dtype=torch.int64))
         model = build_language_model(LanguageModelSettings(embedding=embedding, **sizes), words)
         return sum(parameter.numel() for parameter in model.embedding.parameters())
 

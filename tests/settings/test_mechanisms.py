@@ -5,8 +5,15 @@ from typing import get_args
 import pytest
 
 from structattn.building.builders import CROSS_BUILDERS, HEADS_BUILDERS, RECURRENT_BUILDERS, STACK_BUILDERS
-from structattn.settings.layers import AddedStack, Cross, Layer
-from structattn.settings.mechanisms import MECHANISMS, CrossGaussian, Gaussian, Mechanism, Nothing, describe_mechanism
+from structattn.settings.layers import AddedStack, CrossAttention, Layer
+from structattn.settings.mechanisms import (
+    MECHANISMS,
+    CrossGaussian,
+    Gaussian,
+    Mechanism,
+    NoAttention,
+    describe_mechanism,
+)
 from structattn.settings.recurrent import RecurrentStackSettings
 from structattn.settings.short_form import layers_from_short
 
@@ -17,7 +24,7 @@ def members(union):
 
 def test_entries_and_builders_have_the_same_settings_classes():
     built = {*STACK_BUILDERS, *HEADS_BUILDERS, *CROSS_BUILDERS, *RECURRENT_BUILDERS}
-    assert built - {CrossGaussian} == {entry.settings for entry in MECHANISMS.values()} - {Nothing}
+    assert built - {CrossGaussian} == {entry.settings for entry in MECHANISMS.values()} - {NoAttention}
 
 
 @pytest.mark.parametrize(
@@ -25,12 +32,12 @@ def test_entries_and_builders_have_the_same_settings_classes():
     [
         (Layer, {**STACK_BUILDERS, **HEADS_BUILDERS}),
         (AddedStack, STACK_BUILDERS),
-        (Cross, CROSS_BUILDERS),
+        (CrossAttention, CROSS_BUILDERS),
         (RecurrentStackSettings, RECURRENT_BUILDERS),
     ],
 )
 def test_every_mechanism_of_a_union_has_a_builder(union, builders):
-    kinds = [kind for kind in members(union) if not issubclass(kind, Nothing)]
+    kinds = [kind for kind in members(union) if not issubclass(kind, NoAttention)]
     assert {next(base for base in kind.__mro__ if base in builders) for kind in kinds} == set(builders)
 
 

@@ -1,4 +1,4 @@
-"""Settings: short forms, overrides, and refusals that name the dotted path."""
+"""Settings of runs: defaults, overrides, and errors with dotted paths."""
 
 import pytest
 import yaml
@@ -14,7 +14,7 @@ def resolved(*overrides):
     return resolve_settings(dict(MINIMAL), overrides)
 
 
-def test_a_kind_that_is_left_out_is_the_usual_one():
+def test_missing_kinds_have_defaults():
     assert resolved("training.batches.batch_size=4").training.batches.batch_size == 4
     assert resolved("training.schedule.patience=1").training.schedule == PlateauSchedule(patience=1)
     assert resolved("training.schedule={kind: warmup, warmup_steps: 7}").training.schedule == WarmupSchedule(
@@ -23,12 +23,12 @@ def test_a_kind_that_is_left_out_is_the_usual_one():
     assert resolved("training.batches={kind: tokens, max_tokens: 9}").training.batches == TokenBatches(max_tokens=9)
 
 
-def test_a_name_is_a_kind_with_its_defaults():
+def test_a_kind_can_be_given_by_its_name():
     assert resolved("training.schedule=constant").training.schedule == ConstantSchedule()
     assert resolved("training.batches=tokens").training.batches == TokenBatches()
 
 
-def test_resolved_settings_can_be_fed_back(tmp_path):
+def test_resolved_settings_can_be_read_back(tmp_path):
     settings = resolved("model.layers=1.superposition-4.1", "training.precision=bf16", "seed=7")
     path = tmp_path / "settings.yaml"
     path.write_text(settings.to_yaml())
@@ -44,7 +44,7 @@ def test_resolved_settings_can_be_fed_back(tmp_path):
             "model.layers=[{attention: nondeterministic, num_states: 2, symbol: 3, stack_embedding_size: 5}]",
             r"model\.layers\.0\.symbol: Extra inputs",
         ),
-        ("model.num_heads=3", "model: .*layer 0: 3 heads do not divide the width 32"),
+        ("model.num_heads=3", "model: .*layer 0: d_model 32 is not divisible by num_heads 3"),
         ("model.kind=perceptron", "model: .*'perceptron'.*'transformer', 'masked', 'encoder_decoder'"),
         ("model={kind: encoder_decoder, decoder: {layer: 3}}", r"model\.decoder\.layer: Extra inputs"),
         ("model.layers=[{attention: superposition}]", r"model\.layers\.0\.stack_embedding_size: Field required"),
@@ -54,16 +54,16 @@ def test_resolved_settings_can_be_fed_back(tmp_path):
         ("training.optimizer.learning_rate=fast", "training.optimizer.learning_rate: .*got 'fast'"),
         ("seed", "expected path.to.field=value"),
         ("seed.deep=1", "seed.deep: Extra inputs|seed: "),
-        ("data.deep=1", "'data' holds 'prepared', which has no fields"),
+        ("data.deep=1", "'data' is 'prepared', which has no fields"),
         ("seed=[", "not a YAML value"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_path(override, message):
+def test_errors_name_the_path(override, message):
     with pytest.raises(SettingsError, match=message):
         resolved(override)
 
 
-def test_files_that_are_not_settings_are_named(tmp_path):
+def test_errors_name_the_file(tmp_path):
     path = tmp_path / "settings.yaml"
     with pytest.raises(SettingsError, match=r"settings\.yaml"):
         load_settings(path)

@@ -50,7 +50,7 @@ TF, SUP = MARKED
     ],
 )
 def test_published_numbers_lie_inside_or_outside(expectations, published, accuracies, inside):
-    table = {"source": "Table 1", "score": "test.accuracy", "of": "mean", "unit": 0.01, "rounding": 0.05}
+    table = {"source": "Table 1", "score": "test.accuracy", "statistic": "mean", "unit": 0.01, "rounding": 0.05}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": published, "deviation": 0.4}]}])
     (found,) = compare_with_published(sweep.published, [row(TF, (0.1,), accuracies)])
     assert (found.source, found.cell, found.published, found.deviation) == ("Table 1", TF, published, 0.4)
@@ -67,9 +67,9 @@ def test_what_has_not_ended_is_compared_with_nothing(expectations):
 def test_claims_are_held_to_every_cell_that_matches(expectations):
     sweep = expectations(
         claims=[
-            {"says": "small", "cell": {"model": ["Tf", "Tf+Sup"], "language": "w#w^R"}, "at_most": 0.1},
-            {"says": "better", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}},
-            {"says": "right", "cell": TF, "score": "test.accuracy", "of": "greatest", "at_least": 0.9},
+            {"description": "small", "cell": {"model": ["Tf", "Tf+Sup"], "language": "w#w^R"}, "at_most": 0.1},
+            {"description": "better", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}},
+            {"description": "right", "cell": TF, "score": "test.accuracy", "statistic": "max", "at_least": 0.9},
         ]
     )
     rows = [row(TF, (0.2, 0.3), (0.85, 0.9)), row(SUP, (0.1, 0.4)), row(DYCK, (0.1,))]
@@ -89,11 +89,15 @@ def test_claims_are_held_to_every_cell_that_matches(expectations):
 @pytest.mark.parametrize(
     ("published", "claims", "message"),
     [
-        ([{"source": "s", "values": [{"cell": {"model": "Tf"}, "value": 1}]}], [], "says nothing of language"),
-        ([{"source": "s", "values": [{"cell": {**TF, "model": "x"}, "value": 1}]}], [], "'x' is no value of 'model'"),
-        ([], [{"says": "c", "cell": {"size": "big"}, "at_most": 1}], "'size' is no axis"),
-        ([], [{"says": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
-        ([], [{"says": "c"}], "expected one of at_most.*found none"),
+        ([{"source": "s", "values": [{"cell": {"model": "Tf"}, "value": 1}]}], [], "no value for language"),
+        (
+            [{"source": "s", "values": [{"cell": {**TF, "model": "x"}, "value": 1}]}],
+            [],
+            "'x' is not a value of 'model'",
+        ),
+        ([], [{"description": "c", "cell": {"size": "big"}, "at_most": 1}], "'size' is not an axis"),
+        ([], [{"description": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
+        ([], [{"description": "c"}], "expected one of at_most.*found none"),
     ],
 )
 def test_expectations_of_nothing_in_the_grid_are_refused(expectations, published, claims, message):
@@ -103,7 +107,7 @@ def test_expectations_of_nothing_in_the_grid_are_refused(expectations, published
 
 def test_expectations_do_not_rename_trials(tree, expectations, tmp_path):
     plain = make_trials(SweepSettings.model_validate(tree), tmp_path)
-    held = make_trials(expectations(claims=[{"says": "c", "at_most": 1}]), tmp_path)
+    held = make_trials(expectations(claims=[{"description": "c", "at_most": 1}]), tmp_path)
     assert [trial.name for trial in held] == [trial.name for trial in plain]
 
 
@@ -119,9 +123,9 @@ def write_run(folder, score, accuracy):
 
 def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
     tree["published"] = [
-        {"source": "Table 7", "score": "test.accuracy", "of": "mean", "values": [{"cell": TF, "value": 0.5}]}
+        {"source": "Table 7", "score": "test.accuracy", "statistic": "mean", "values": [{"cell": TF, "value": 0.5}]}
     ]
-    tree["claims"] = [{"says": "close to the bound", "cell": TF, "at_most": 0.05}]
+    tree["claims"] = [{"description": "close to the bound", "cell": TF, "at_most": 0.05}]
     tree["evaluate"] = {"test": "all"}
     recipe = tmp_path / "sweep.json"  # JSON is YAML
     recipe.write_text(json.dumps(tree))
@@ -148,14 +152,14 @@ def test_a_folder_without_trials_of_the_sweep_is_refused(sweep, tmp_path):
 
 
 def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
-    tree["claims"] = [{"says": "c", "at_most": 1, "cell": {"model": "GPT"}}]
+    tree["claims"] = [{"description": "c", "at_most": 1, "cell": {"model": "GPT"}}]
     (tmp_path / "sweep.json").write_text(json.dumps(tree))
-    with pytest.raises(SettingsError, match=r"claims.0: 'GPT' is no value of 'model'"):
+    with pytest.raises(SettingsError, match=r"claims.0: 'GPT' is not a value of 'model'"):
         load_sweep(tmp_path / "sweep.json")
 
 
 def test_only_a_mean_has_an_interval_of_its_own(expectations):
-    table = {"source": "Table 1", "score": "validation", "of": "least"}
+    table = {"source": "Table 1", "score": "validation", "statistic": "min"}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": 0.15}]}])
     (found,) = compare_with_published(sweep.published, [row(TF, (0.1, 0.2))])
     assert (found.ours, found.interval, found.inside) == (0.1, None, None)

@@ -12,7 +12,7 @@ from structattn.sweeps.results import SweepResults, read_sweep_results, write_sw
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import TableRow, sample_statistics
 
-FIGURE = {"along": "depth", "score": "test.BLEU", "of": "mean", "says": "BLEU by depth"}
+FIGURE = {"x_axis": "depth", "score": "test.BLEU", "statistic": "mean", "caption": "BLEU by depth"}
 
 
 def sweep(**figure):
@@ -56,7 +56,7 @@ def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_t
 
 def test_what_no_cell_was_scored_on_is_not_drawn():
     assert sweep_figures(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
-    (plot,) = sweep_figures(sweep(score="validation", of="selected"), ROWS, Path(), "small")
+    (plot,) = sweep_figures(sweep(score="validation", statistic="selected"), ROWS, Path(), "small")
     assert drawn(plot)[1]["hc"][1] == [1.0, 1.0]
 
 
@@ -73,12 +73,12 @@ def test_they_lie_beside_the_results(tmp_path):
 
 
 def test_an_axis_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match=r"figures\.0\.along: 'width' is no axis; the grid has depth, model"):
-        sweep(along="width")
-    with pytest.raises(ValueError, match=r"figures\.0\.panels: 'length' is no axis"):
+    with pytest.raises(ValueError, match=r"figures\.0\.x_axis: 'width' is not an axis; the grid has depth, model"):
+        sweep(x_axis="width")
+    with pytest.raises(ValueError, match=r"figures\.0\.panels: 'length' is not an axis"):
         sweep(panels="length")
-    with pytest.raises(ValueError, match="scores by length are those of a split, of the selected trial"):
-        sweep(along="length")
+    with pytest.raises(ValueError, match="x_axis: length needs score"):
+        sweep(x_axis="length")
 
 
 def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_rest(tmp_path):
@@ -95,7 +95,7 @@ def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_r
         scored("4", "hc", {41: 0.75}),
         TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
     ]
-    by_length = sweep(along="length", score="test.accuracy", of="selected", panels="depth")
+    by_length = sweep(x_axis="length", score="test.accuracy", statistic="selected", panels="depth")
     (plot,) = sweep_figures(by_length, rows, tmp_path, "small")
     panels = plot.figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]
@@ -116,7 +116,7 @@ def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they
             "training": {"max_updates": 2, "max_epochs": None},
         },
         "grid": {"model": {"hard": {}, "soft": {"model.layers": "1"}, "other": {"model.layers": "2"}}},
-        "figures": [{"kind": "dependencies", "cell": {"model": ["soft", "hard"]}, "says": "figure 2"}],
+        "figures": [{"kind": "dependencies", "cell": {"model": ["soft", "hard"]}, "caption": "figure 2"}],
     }
     small = SweepSettings.model_validate(tree)
     run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
@@ -125,7 +125,7 @@ def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they
         (plot,) = sweep_figures(small, results.rows, results.runs, "small")
         assert (plot.name, plot.caption) == ("small-dependencies", "figure 2")
         assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
-    with pytest.raises(ValueError, match=r"figures\.0: 'harder' is no value of 'model'"):
+    with pytest.raises(ValueError, match=r"figures\.0: 'harder' is not a value of 'model'"):
         SweepSettings.model_validate(
-            tree | {"figures": [{"kind": "dependencies", "cell": {"model": "harder"}, "says": ""}]}
+            tree | {"figures": [{"kind": "dependencies", "cell": {"model": "harder"}, "caption": ""}]}
         )

@@ -24,7 +24,7 @@ def test_its_trials_fit(path, tmp_path):
     assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
     assert len(compare_with_published(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
-        assert check_claims([claim], cells, []), f"{claim.says!r} speaks of no cell"
+        assert check_claims([claim], cells, []), f"{claim.description!r} speaks of no cell"
 
 
 def test_there_are_recipes():

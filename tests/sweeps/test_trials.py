@@ -106,28 +106,34 @@ def test_cells_without_trials_are_left_out(tree, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"where": [{"match": {"langage": "Dyck"}, "set": {}}]}, "'langage' is no axis; the grid has language, model"),
-        ({"where": [{"match": {"model": "RNN"}, "set": {}}]}, r"'RNN' is no value of 'model'; it has Tf, Tf\+Sup"),
+        (
+            {"where": [{"match": {"langage": "Dyck"}, "set": {}}]},
+            "'langage' is not an axis; the grid has language, model",
+        ),
+        (
+            {"where": [{"match": {"model": "RNN"}, "set": {}}]},
+            r"'RNN' is not a value of 'model'; expected one of Tf, Tf\+Sup",
+        ),
         ({"restarts": 0}, "restarts: .* greater than or equal to 1, got 0"),
         ({"gird": {}}, "gird: Extra inputs"),
         ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
-        ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is more than high 1.0"),
-        ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is more than high 1"),
-        ({"grid": {"model": {}}}, r"grid\.model: has no values"),
-        ({"base": {"training": None}}, r"base\.training: None is no mapping"),
-        ({"base": {"seed": 3}}, r"base\.seed: the seeds of trials are"),
+        ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),
+        ({"random": {RATE: {"kind": "integer", "low": 2, "high": 1}}}, "low 2 is greater than high 1"),
+        ({"grid": {"model": {}}}, r"grid\.model is empty"),
+        ({"base": {"training": None}}, r"base\.training: expected a mapping of settings; found None"),
+        ({"base": {"seed": 3}}, r"base\.seed: expected none, since trials have the seeds"),
         ({"evaluate": {"tset": "all"}}, "evaluate.tset"),
-        ({"claims": [{"says": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
+        ({"claims": [{"description": "", "score": "test.BLEU", "at_least": 1}]}, "`evaluate` does not name 'test'"),
         (
-            {"claims": [{"says": "", "score": "test.bleu", "at_least": 1}], "evaluate": {"test": "all"}},
-            "test.bleu is asked for; splits are scored by cross_entropy",
+            {"claims": [{"description": "", "score": "test.bleu", "at_least": 1}], "evaluate": {"test": "all"}},
+            "unknown score test.bleu; the scores of a split are cross_entropy",
         ),
         (
             {
-                "claims": [{"says": "", "score": "test.BLEU", "of": "mean", "at_least": 1}],
+                "claims": [{"description": "", "score": "test.BLEU", "statistic": "mean", "at_least": 1}],
                 "evaluate": {"test": "selected"},
             },
-            "mean of test.BLEU is asked for, and `evaluate` scores selected trials only",
+            "mean of test.BLEU needs all trials, but `evaluate` scores selected trials only",
         ),
         ({"random": {RATE: {"low": 0.1, "high": float("inf")}}}, "finite"),
     ],
@@ -140,7 +146,7 @@ def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, chan
 
 def test_a_trial_that_does_not_fit_is_refused_with_its_cell(tree, tmp_path):
     tree["grid"]["model"]["Tf"] = {"model.num_heads": 3}
-    with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*3 heads do not divide .*4"):
+    with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*d_model 4 is not divisible by num_heads 3"):
         trials(tree, tmp_path)
 
 

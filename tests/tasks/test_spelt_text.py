@@ -70,7 +70,7 @@ def test_a_run_learns_and_is_scored(tmp_path, monkeypatch, model):
 @MODELS
 def test_only_words_are_spelt(tmp_path, model):
     prepared = prepare(tmp_path, "character")
-    with pytest.raises(SettingsError, match=r"model\.\w+: the data do not say how words are spelt"):
+    with pytest.raises(SettingsError, match=r"model\.\w+: the data have no characters of words"):
         build_model_for(settings(model).model, prepared)
 
 
@@ -80,9 +80,9 @@ RARE = {"kind": "c2w", "words": "rare"}
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TRANSFORMER | {"tied_embeddings": True}, "tied_embeddings shares a table, and c2w has none"),
-        (TRANSFORMER | {"embedding": RARE}, "words: rare leaves it nothing"),
-        (LSTM | {"embedding": RARE}, "words: rare leaves it nothing"),
+        (TRANSFORMER | {"tied_embeddings": True}, "tied_embeddings needs table embeddings; got c2w"),
+        (TRANSFORMER | {"embedding": RARE}, "words: rare is for the source"),
+        (LSTM | {"embedding": RARE}, "words: rare is for the source"),
         (LSTM | {"embedding_size": None}, "c2w needs embedding_size"),
     ],
 )

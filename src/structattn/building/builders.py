@@ -1,4 +1,4 @@
-"""The builder of each attention mechanism and stack, under its settings class."""
+"""Builders of attention mechanisms and stacks, by settings class."""
 
 from collections.abc import Callable, Mapping
 from itertools import cycle, islice
@@ -25,8 +25,8 @@ from structattn.settings.mechanisms import (
     CrossGaussian,
     Gaussian,
     Hard,
+    NoAttention,
     Nondeterministic,
-    Nothing,
     Softmax,
     StackPointer,
     Stratified,
@@ -102,7 +102,7 @@ def _cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> C
         settings.d_model,
         _offsets(gaussian, gaussian.num_heads or settings.num_heads, (-1.0, 0.0, 1.0)),
         gaussian.num_learned_heads,
-        1.0 if gaussian.length_ratio is None else gaussian.length_ratio,  # tasks/model.py sets that of the data
+        1.0 if gaussian.length_ratio is None else gaussian.length_ratio,  # tasks/model.py sets the ratio of the data
         gaussian.floor,
         gaussian.kernel,
         gaussian.window,
@@ -148,7 +148,7 @@ RECURRENT_BUILDERS: Mapping[type[Settings], RecurrentBuilder] = MappingProxyType
 
 def build_attention(settings: TransformerSettings, layer: Settings, causal: bool) -> AttentionLayer | None:
     """Return the self-attention of a layer; None for ``attention: none``."""
-    if isinstance(layer, Nothing):
+    if isinstance(layer, NoAttention):
         return None
     for kind in type(layer).__mro__:
         if kind in STACK_BUILDERS:
@@ -165,7 +165,7 @@ def build_stack(d_model: int, stack: Settings) -> AttentionLayer:
 
 def build_cross_attention(settings: TransformerSettings, cross: Settings) -> CrossAttentionLayer | None:
     """Return the cross-attention of a layer; None for ``attention: none``."""
-    return None if isinstance(cross, Nothing) else _builder_of(CROSS_BUILDERS, cross)(settings, cross)
+    return None if isinstance(cross, NoAttention) else _builder_of(CROSS_BUILDERS, cross)(settings, cross)
 
 
 def build_recurrent_stack(stack: Settings) -> RecurrentStack:

@@ -1,4 +1,4 @@
-"""Positions and dropout rates that several builders share."""
+"""Positions and dropout rates shared by several builders."""
 
 from torch import nn
 

@@ -1,13 +1,13 @@
-"""Models from their settings."""
+"""Build models from their settings."""
 
 from typing import TypeVar, assert_never
 
 from torch import nn
 
+from structattn.building.embeddings import VocabularySpec, build_spelling, build_word_embedding
 from structattn.building.layers import build_embedding, build_layers, build_output
 from structattn.building.recurrent import build_recurrent
 from structattn.building.two_stream import two_stream_encoder_decoder, two_stream_language_model
-from structattn.building.words import Words, build_spelling, build_word_embedding
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, initialize_transformer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.mechanisms import Softmax
@@ -22,63 +22,67 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
-    """The model that the settings describe, with initial weights drawn from torch's global generator.
+    """Build a model, with initial weights sampled from torch's global generator.
 
     Args:
-        settings: of any kind of model.
-        vocabulary_size: all ids, <pad>, <bos> and <eos> included; of a model that reads two sequences, those of both.
+        settings: the settings of any kind of model.
+        vocabulary_size: the number of ids, including special tokens; of both sides of an encoder-decoder.
     """
     match settings:
         case LanguageModelSettings() | TwoStreamSettings():
-            return build_language_model(settings, Words(vocabulary_size))
+            return build_language_model(settings, VocabularySpec(vocabulary_size))
         case MaskedLanguageModelSettings():
             return build_masked_language_model(settings, vocabulary_size)
         case LstmSettings() | ElmanSettings():
-            return build_recurrent(settings, Words(vocabulary_size))
+            return build_recurrent(settings, VocabularySpec(vocabulary_size))
         case EncoderDecoderSettings() | TwoStreamEncoderDecoderSettings():
-            return build_encoder_decoder(settings, Words(vocabulary_size), Words(vocabulary_size))
+            return build_encoder_decoder(settings, VocabularySpec(vocabulary_size), VocabularySpec(vocabulary_size))
     assert_never(settings)
 
 
-def build_language_model(settings: LanguageModelSettings | TwoStreamSettings, words: Words) -> LanguageModel:
-    """A causal language model with initial weights.
+def build_language_model(
+    settings: LanguageModelSettings | TwoStreamSettings, vocabulary: VocabularySpec
+) -> LanguageModel:
+    """Build a causal language model with initial weights.
 
     Raises:
-        SettingsError: words are to be spelt, and the data do not say how.
+        SettingsError: the embeddings need the characters of words, and ``vocabulary`` has none.
     """
     if isinstance(settings, TwoStreamSettings):
-        return _initialized(two_stream_language_model(settings, words.size), settings)
-    embedding = build_word_embedding(settings, settings.embedding, words, settings.tied_embeddings, "model.embedding")
+        return _initialized(two_stream_language_model(settings, vocabulary.size), settings)
+    embedding = build_word_embedding(
+        settings, settings.embedding, vocabulary, settings.tied_embeddings, "model.embedding"
+    )
     layers = build_layers(settings, settings.layers, causal=True)
-    model = LanguageModel(embedding, layers, build_output(settings, words.size, settings.tied_embeddings))
+    model = LanguageModel(embedding, layers, build_output(settings, vocabulary.size, settings.tied_embeddings))
     return _initialized(model, settings)
 
 
 def build_masked_language_model(settings: MaskedLanguageModelSettings, vocabulary_size: int) -> MaskedLanguageModel:
-    """A masked language model with initial weights; one id more than ``vocabulary_size``, the mask, is an input."""
-    embedding = build_embedding(settings, vocabulary_size, whole=True, masks=1)
+    """Build a masked language model with initial weights; its input has one more id, the mask."""
+    embedding = build_embedding(settings, vocabulary_size, whole=True, num_masks=1)
     layers = build_layers(settings, settings.layers, causal=False)
     model = MaskedLanguageModel(embedding, layers, build_output(settings, vocabulary_size, settings.tied_embeddings))
     return _initialized(model, settings)
 
 
 def build_encoder_decoder(
-    settings: EncoderDecoderSettings | TwoStreamEncoderDecoderSettings, source: Words, target: Words
+    settings: EncoderDecoderSettings | TwoStreamEncoderDecoderSettings, source: VocabularySpec, target: VocabularySpec
 ) -> EncoderDecoder:
-    """An encoder-decoder with initial weights.
+    """Build an encoder-decoder with initial weights.
 
     Args:
-        settings: its layers and sizes.
+        settings: the settings of the model.
         source: the source vocabulary.
         target: the target vocabulary.
 
     Raises:
-        SettingsError: the source is to share the target's embeddings, and their vocabularies differ in size; or words
-            are to be spelt, and nobody knows how.
+        SettingsError: embeddings are shared and the vocabularies differ in size, or the embeddings need the characters
+            of words and a vocabulary has none.
     """
     if settings.tied_embeddings == "three-way" and source.size != target.size:
         raise SettingsError(
-            "model.tied_embeddings: three-way needs one vocabulary, "
+            "model.tied_embeddings: three-way needs a joint vocabulary; "
             f"got {source.size} source and {target.size} target tokens"
         )
     if isinstance(settings, TwoStreamEncoderDecoderSettings):
@@ -86,17 +90,19 @@ def build_encoder_decoder(
     return _initialized(_encoder_decoder(settings, source, target), settings)
 
 
-def _encoder_decoder(settings: EncoderDecoderSettings, source: Words, target: Words) -> EncoderDecoder:
+def _encoder_decoder(
+    settings: EncoderDecoderSettings, source: VocabularySpec, target: VocabularySpec
+) -> EncoderDecoder:
     tied, encoder, decoder = settings.tied_embeddings != "none", settings.encoder, settings.decoder
     cross = (Softmax(),) * len(decoder.layers) if decoder.cross_attention is None else decoder.cross_attention
     shared = settings.tied_embeddings == "three-way"
-    read = None if shared else (encoder.embedding, source, tied, "model.encoder.embedding")
+    source_embedding = None if shared else (encoder.embedding, source, tied, "model.encoder.embedding")
     spelling = decoder.spelling
     return EncoderDecoder(
         build_word_embedding(settings, decoder.embedding, target, tied, "model.decoder.embedding"),
         build_layers(settings, encoder.layers, causal=False),
         build_layers(settings, decoder.layers, causal=True, cross=cross),
-        source=None if read is None else build_word_embedding(settings, *read),
+        source=None if source_embedding is None else build_word_embedding(settings, *source_embedding),
         output=build_output(settings, target.size, tied),
         spelling=None
         if spelling is None

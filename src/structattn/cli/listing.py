@@ -19,7 +19,7 @@ def choices() -> dict[str, Mapping[str, str]]:
     """Return all names that settings and commands accept: heading -> name -> description."""
     from structattn.data.formal_languages import FORMAL_LANGUAGES
     from structattn.data.transductions import TRANSDUCTIONS
-    from structattn.settings.layers import AddedStack, Cross, Layer
+    from structattn.settings.layers import AddedStack, CrossAttention, Layer
     from structattn.settings.models import ModelSettings
     from structattn.settings.positions import Positions
     from structattn.settings.recurrent import RecurrentStackSettings
@@ -30,7 +30,7 @@ def choices() -> dict[str, Mapping[str, str]]:
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
         "mechanisms (model.layers)": _discriminated(Layer, "attention"),
         "stacks added to a layer (stack in model.layers)": _discriminated(AddedStack, "attention"),
-        "cross-attention (model.decoder.cross_attention)": _discriminated(Cross, "attention"),
+        "cross-attention (model.decoder.cross_attention)": _discriminated(CrossAttention, "attention"),
         "stacks of recurrent models (model.stack)": _discriminated(RecurrentStackSettings, "attention"),
         "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": TASK_DESCRIPTIONS,

@@ -19,7 +19,7 @@ from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
-from structattn.settings.positions import most_tokens
+from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError, UsageError
@@ -174,7 +174,7 @@ class _TransductionInputs:
 
 
 def _require_positions(length: int, settings: RunSettings, number: int) -> None:
-    maximum = most_tokens(settings.model)
+    maximum = max_positions(settings.model)
     if maximum is not None and length > maximum:
         raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
 

@@ -1,25 +1,44 @@
-"""What all settings share: they are frozen, and an unknown key is an error."""
+"""Base class of all settings, and unions of settings classes."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Union
 
-from pydantic import BaseModel, ConfigDict, Discriminator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
 
 class Settings(BaseModel):
-    """A frozen group of settings that refuses keys it does not know."""
+    """Frozen group of settings; unknown keys, infinities and NaN are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 def from_name(value: Any) -> Any:
-    """The name of a kind stands for the kind with its defaults."""
+    """Convert the name of a kind to settings of that kind with default values; return other values unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 def discriminated_by(field: str, default: str) -> Discriminator:
-    """Choose among kinds of settings by ``field``; where it is left out, ``default`` is meant."""
+    """Return a discriminator that selects the member of a union by the value of ``field``.
+
+    Args:
+        field: the name of the field.
+        default: the tag of the member that is selected if the field is missing.
+    """
 
     def kind(value: Any) -> Any:
         return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
 
     return Discriminator(kind)
+
+
+def union_of(members: Mapping[str, type[Settings]], field: str, default: str) -> Any:
+    """Return the union of settings classes as a type annotation; the value of ``field`` selects the class.
+
+    Args:
+        members: value of ``field`` -> settings class, at least two.
+        field: the name of the field.
+        default: the value that is assumed if the field is missing.
+    """
+    # A type that is built at run time: type checkers see Any and need an alias where they should know more.
+    tagged = tuple(Annotated[each, Tag(name)] for name, each in members.items())
+    return Annotated[Union[tagged], discriminated_by(field, default)]  # noqa: UP007

@@ -1,4 +1,4 @@
-"""How words become vectors, and unknown words spellings."""
+"""Settings of word embeddings and of the decoder that spells unknown words."""
 
 from typing import Annotated, Literal
 
@@ -8,33 +8,35 @@ from structattn.settings.base import Settings, discriminated_by, from_name
 
 
 class TableEmbedding(Settings):
-    """A vector for each token of the vocabulary."""
+    """An embedding for each token of the vocabulary."""
 
     kind: Literal["table"] = "table"
 
 
-class _Spelt(Settings):
+class _CharacterEmbedding(Settings):
     words: Literal["all", "rare"] = Field(
-        default="all", description="which words are spelt: all, or those without a number; the others have a table"
+        default="all",
+        description="words that are embedded by their characters: all, or out-of-vocabulary words only; others have an "
+        "embedding each",
     )
-    character_embedding_size: int = Field(default=50, ge=1, description="size of the vectors of characters")
+    character_embedding_size: int = Field(default=50, ge=1, description="size of the character embeddings")
 
 
-class C2wEmbedding(_Spelt):
-    """Words from their characters by an LSTM in each direction, C2W (Ling et al. 2015); for data of words."""
+class C2wEmbedding(_CharacterEmbedding):
+    """Bidirectional LSTM over the characters of a word, C2W (Ling et al. 2015); for data at word level."""
 
     kind: Literal["c2w"]
-    hidden_size: int = Field(default=150, ge=1, description="units of each LSTM")
+    hidden_size: int = Field(default=150, ge=1, description="number of hidden units of each LSTM")
     coupled: bool = Field(
-        default=False, description="peepholes and coupled gates, as in the paper, instead of an ordinary LSTM; slow"
+        default=False, description="peepholes and coupled gates as in the paper, slow; false: ordinary LSTM cells"
     )
 
 
-class CharacterLstmEmbedding(_Spelt):
-    """Words by the last state of a deep LSTM over their characters (Luong & Manning 2016); for data of words."""
+class CharacterLstmEmbedding(_CharacterEmbedding):
+    """Last state of a deep LSTM over the characters of a word (Luong & Manning 2016); for data at word level."""
 
     kind: Literal["character_lstm"]
-    num_layers: int = Field(default=2, ge=1, description="of the LSTM; each has as many units as the model is wide")
+    num_layers: int = Field(default=2, ge=1, description="number of LSTM layers; their hidden size is d_model")
 
 
 _WordEmbedding = Annotated[
@@ -47,12 +49,13 @@ WordEmbedding = Annotated[_WordEmbedding, BeforeValidator(from_name, json_schema
 
 
 class SpellingSettings(Settings):
-    """An LSTM that spells the words which a decoder predicts as <unk> (Luong & Manning 2016); for data of words."""
+    """LSTM that spells words predicted as <unk> (Luong & Manning 2016); for data at word level."""
 
-    character_embedding_size: int = Field(default=50, ge=1, description="size of the vectors of characters")
-    hidden_size: int | None = Field(default=None, ge=1, description="of each layer; null: the width of the model")
-    num_layers: int = Field(default=2, ge=1, description="of the LSTM")
+    character_embedding_size: int = Field(default=50, ge=1, description="size of the character embeddings")
+    hidden_size: int | None = Field(default=None, ge=1, description="hidden units of each LSTM layer; null: d_model")
+    num_layers: int = Field(default=2, ge=1, description="number of LSTM layers")
     path: Literal["separate", "same"] = Field(
         default="separate",
-        description="separate: it begins with tanh(W x), x the decoder's vector; same: with x, which predicts the word",
+        description="initial state of the LSTM: tanh(W h), h the hidden state of the decoder (separate), or h, which "
+        "also predicts the word (same)",
     )

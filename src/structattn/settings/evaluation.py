@@ -1,4 +1,4 @@
-"""How a run is scored and used, where nobody says otherwise."""
+"""Settings of evaluation and translation."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -12,65 +12,67 @@ BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "no
 
 
 class EvaluationSettings(Settings):
-    """Which weights are taken, and how translations are looked for.
+    """Default checkpoint and beam search of a run.
 
-    It has no part in what is trained, but for ``bleu_tokenizer`` where a run is selected by BLEU; a run keeps the
-    checkpoints that it names.
+    Training is not affected, except that it keeps the checkpoints needed here, and that ``bleu_tokenizer`` also applies
+    to the selection of checkpoints by BLEU.
     """
 
     checkpoint: str = Field(
         default="best",
         pattern=r"^(best|last)(-[1-9][0-9]{0,3})?$",
-        description="best, last, or the mean of the weights of K of them: best-K, last-K; a run keeps the K best",
+        description="best, last, or best-K, last-K: the mean of the weights of K checkpoints; a run keeps its K best",
     )
     search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
-        default="fairseq", description="how hypotheses are pruned and ranked"
+        default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )
-    beam_size: int = Field(default=4, ge=1, description="hypotheses kept; 1 is greedy")
+    beam_size: int = Field(default=4, ge=1, description="number of hypotheses; 1: greedy search")
     length_penalty: float | None = Field(
         default=None,
         ge=0,
-        description="of the length that log p is divided by; None: 0.6 (you-2020) or 1 (fairseq), as published",
+        description="exponent of the length by which log p is divided; null: 0.6 (you-2020) or 1 (fairseq)",
     )
-    max_length_ratio: float = Field(default=1.0, ge=0, description="target tokens allowed for each of the source")
-    max_length_offset: int = Field(default=50, ge=0, description="target tokens allowed besides")
-    max_length: int | None = Field(default=None, ge=1, description="target tokens allowed in any case; None: no end")
+    max_length_ratio: float = Field(default=1.0, ge=0, description="maximum target length per source token")
+    max_length_offset: int = Field(default=50, ge=0, description="added to max_length_ratio times the source length")
+    max_length: int | None = Field(default=None, ge=1, description="maximum target length in tokens; null: no limit")
     unknown_words: Literal["keep", "copy", "spell"] | None = Field(
         default=None,
-        description="what stands for words that the vocabulary lacks: <unk>, the attended source word, a spelling; "
-        "None: a spelling where the model has learnt to spell, else <unk>",
+        description="output for a predicted <unk>: <unk> itself (keep), the attended source word (copy) or a spelling "
+        "(spell); null: spell if the model has a spelling decoder, else keep",
     )
-    bleu_tokenizer: BleuTokenizer = Field(default="13a", description="how sacrebleu parts words when a run is scored")
+    bleu_tokenizer: BleuTokenizer = Field(default="13a", description="tokenizer of sacrebleu")
 
     @property
     def best_checkpoints(self) -> int:
-        """How many of the best checkpoints it takes to score a run so; 1 at least."""
+        """Number of best checkpoints to keep for evaluation, at least 1."""
         which, _, count = self.checkpoint.partition("-")
         return int(count or 1) if which == "best" else 1
 
     @property
     def last_checkpoints(self) -> int:
-        """How many of the newest it takes; 1 at least."""
+        """Number of latest checkpoints to keep for evaluation, at least 1."""
         which, _, count = self.checkpoint.partition("-")
         return int(count or 1) if which == "last" else 1
 
     def changed(self, values: Mapping[str, Any]) -> Self:
-        """These settings with other values of some fields; another search has its own exponent where none is given.
+        """Return a copy with other values of some fields.
+
+        Another ``search`` resets ``length_penalty`` to its default, unless a new value is given.
 
         Raises:
-            UsageError: a value is impossible, or does not suit the others.
+            UsageError: a value is invalid, alone or in combination with the others.
         """
         try:
             own = {"length_penalty": None} if values.get("search", self.search) != self.search else {}
             return type(self).model_validate(self.model_dump() | own | dict(values))
         except ValidationError as error:
-            told = (
+            problems = (
                 (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
             )
-            raise UsageError("; ".join(": ".join(filter(None, parts)) for parts in told)) from None
+            raise UsageError("; ".join(": ".join(filter(None, parts)) for parts in problems)) from None
 
     @model_validator(mode="after")
-    def _the_rule_has_an_exponent(self) -> Self:
+    def _check_length_penalty(self) -> Self:
         if self.length_penalty is not None and self.search == "dusell-chiang-2024":
-            raise ValueError("length_penalty: dusell-chiang-2024 divides by the length itself; expected none")
+            raise ValueError("length_penalty: the search dusell-chiang-2024 has a fixed length penalty; expected null")
         return self

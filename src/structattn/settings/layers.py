@@ -1,87 +1,64 @@
-"""The layers of a transformer, as a typed list or in short."""
+"""Settings of transformer layers, derived from the entries of the mechanisms."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import BeforeValidator, Field, create_model
 
-from structattn.settings.base import Settings, discriminated_by
-from structattn.settings.mechanisms import (
-    CrossGaussian,
-    Gaussian,
-    Hard,
-    Nondeterministic,
-    Nothing,
-    Softmax,
-    StackPointer,
-    Superposition,
-)
+from structattn.settings.base import Settings, union_of
+from structattn.settings.mechanisms import MECHANISMS, Mechanism, attention_name
 from structattn.settings.short_form import layers_from_short, mechanism_from_short
 
-_AddedStack = Annotated[
-    Annotated[Superposition, Tag("superposition")]
-    | Annotated[Nondeterministic, Tag("nondeterministic")]
-    | Annotated[StackPointer, Tag("stack_pointer")],
-    discriminated_by("attention", default="stack_pointer"),
-]
-AddedStack = Annotated[_AddedStack, BeforeValidator(mechanism_from_short, json_schema_input_type=_AddedStack | str)]
+if TYPE_CHECKING:
+    AddedStack: TypeAlias = Settings
+else:
+    _AddedStack = union_of(
+        {entry.name: entry.settings for entry in MECHANISMS.values() if entry.added_stack},
+        field="attention",
+        default="stack_pointer",
+    )
+    AddedStack = Annotated[_AddedStack, BeforeValidator(mechanism_from_short, json_schema_input_type=_AddedStack | str)]
 
 
-class OtherSublayers(Settings):
-    """What a layer has besides self-attention."""
+class LayerSettings(Settings):
+    """A transformer layer: its self-attention and its other sublayers."""
 
-    feedforward: bool = Field(default=True, description="a feed-forward sublayer")
+    feedforward: bool = Field(default=True, description="whether the layer has a feed-forward sublayer")
     stack: AddedStack | None = Field(
-        default=None, description="stack attention added after the feed-forward sublayer, without norm and dropout"
+        default=None,
+        description="stack attention added after the feed-forward sublayer, without layer norm and dropout; null: none",
     )
 
 
-class SoftmaxLayer(OtherSublayers, Softmax):
-    """Multi-head scaled dot-product attention (Vaswani et al. 2017)."""
+def _layer_class(entry: Mechanism) -> type[LayerSettings]:
+    created = create_model(
+        f"{entry.settings.__name__}Layer",
+        __base__=(LayerSettings, entry.settings),
+        __module__=__name__,
+        __doc__=entry.settings.__doc__,
+    )
+    return cast(type[LayerSettings], created)
 
 
-class HardLayer(OtherSublayers, Hard):
-    """Hard attention: one position read by each head, learnt as Gumbel-softmax (Discrete Transformer)."""
+LAYER_CLASSES: Mapping[str, type[LayerSettings]] = MappingProxyType(
+    {entry.name: _layer_class(entry) for entry in MECHANISMS.values() if entry.self_attention}
+)
+"""Name of the self-attention -> settings class of the layer, with the fields of the mechanism and of the layer."""
+globals().update({each.__name__: each for each in LAYER_CLASSES.values()})  # pickle finds classes by module and name
 
-
-class GaussianLayer(OtherSublayers, Gaussian):
-    """Hard-coded Gaussian attention around fixed offsets (You et al. 2020)."""
-
-
-class SuperpositionLayer(OtherSublayers, Superposition):
-    """Superposition stack attention in the place of self-attention (DuSell & Chiang 2024)."""
-
-
-class NondeterministicLayer(OtherSublayers, Nondeterministic):
-    """Nondeterministic stack attention in the place of self-attention (DuSell & Chiang 2024)."""
-
-
-class StackPointerLayer(OtherSublayers, StackPointer):
-    """Stack attention by pointers; in the place of self-attention here, under ``stack`` added (Li et al. 2024)."""
-
-
-class NoAttentionLayer(OtherSublayers, Nothing):
-    """No self-attention sublayer, nor its residual connection and norm."""
-
-
-Layer = Annotated[
-    Annotated[SoftmaxLayer, Tag("softmax")]
-    | Annotated[SuperpositionLayer, Tag("superposition")]
-    | Annotated[NondeterministicLayer, Tag("nondeterministic")]
-    | Annotated[StackPointerLayer, Tag("stack_pointer")]
-    | Annotated[GaussianLayer, Tag("gaussian")]
-    | Annotated[HardLayer, Tag("hard")]
-    | Annotated[NoAttentionLayer, Tag("none")],
-    discriminated_by("attention", default="softmax"),
-]
-Cross = Annotated[
-    Annotated[Softmax, Tag("softmax")]
-    | Annotated[CrossGaussian, Tag("gaussian")]
-    | Annotated[Hard, Tag("hard")]
-    | Annotated[Nothing, Tag("none")],
-    discriminated_by("attention", default="softmax"),
-]
+if TYPE_CHECKING:
+    Layer: TypeAlias = LayerSettings
+    CrossAttention: TypeAlias = Settings
+else:
+    Layer = union_of(LAYER_CLASSES, field="attention", default="softmax")
+    _CROSS = [entry.cross_attention for entry in MECHANISMS.values() if entry.cross_attention is not None]
+    CrossAttention = union_of({attention_name(each): each for each in _CROSS}, field="attention", default="softmax")
 
 _LayerList = Annotated[tuple[Layer, ...], Field(min_length=1)]
 Layers = Annotated[_LayerList, BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int)]
-_CrossList = tuple[Cross, ...]
+_CrossList = tuple[CrossAttention, ...]
 CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
+
+DEFAULT_LAYERS = (LAYER_CLASSES["softmax"](),) * 5
+"""Five layers with softmax self-attention, as in DuSell & Chiang (2024)."""

@@ -1,4 +1,4 @@
-"""Attention mechanisms and stacks: their settings, and one entry for each with its short form and its labels."""
+"""Settings of attention mechanisms and stacks, and one entry for each with where it can be used and its names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,73 +12,79 @@ from structattn.settings.base import Settings
 Kernel = Literal["full", "window", "index"]
 
 
-class WithHeads(Settings):
-    """What every mechanism with heads has."""
+class MultiHead(Settings):
+    """Base class of mechanisms with several heads."""
 
-    num_heads: int | None = Field(default=None, ge=1, description="heads; the model's number where it is left out")
+    num_heads: int | None = Field(default=None, ge=1, description="number of heads; null: that of the model")
 
 
-class Softmax(WithHeads):
+class Softmax(MultiHead):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017)."""
 
     attention: Literal["softmax"] = "softmax"
 
 
-class Hard(WithHeads):
-    """Hard attention, trained as Gumbel-softmax (Discrete Transformer)."""
+class Hard(MultiHead):
+    """Hard attention: each head selects one position; trained with Gumbel-softmax (Discrete Transformer)."""
 
     attention: Literal["hard"]
-    temperature: float = Field(default=1.0, ge=0, description="τ of the Gumbel-softmax in training")
+    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        default=False, description="read one position in training, too, with the gradient of the relaxed weights"
+        default=False,
+        description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
+        "relaxed weights in the backward pass",
     )
 
 
-class Gaussian(WithHeads):
+class Gaussian(MultiHead):
     """Hard-coded Gaussian attention around fixed offsets (You et al. 2020)."""
 
     attention: Literal["gaussian"]
     offsets: tuple[float, ...] | None = Field(
         default=None,
         min_length=1,
-        description="centres relative to the position, repeated until every head has one; left out: -1, 1 where both "
-        "sides are seen, -1, 0 where only the left one is, -1, 0, 1 across",
+        description="centres relative to the query's position, repeated for all heads; null: -1, 0 in causal and -1, 1 "
+        "in bidirectional self-attention, -1, 0, 1 in cross-attention",
     )
     num_learned_heads: int = Field(
-        default=0, ge=0, description="heads, of all, that are learned softmax attention instead"
+        default=0, ge=0, description="how many of the heads use learned softmax attention instead"
     )
     kernel: Kernel = Field(
-        default="full", description="full: all positions; window: a few around the centre; index: the centre, weight 1"
+        default="full",
+        description="full: all positions; window: the `window` positions around the centre; index: the position at the "
+        "centre alone, with weight 1",
     )
-    window: int = Field(default=3, ge=1, description="how many positions the kernel of that name keeps, an odd number")
+    window: int = Field(default=3, ge=1, description="number of positions of the window kernel, odd")
     sigma: float = Field(default=1.0, gt=0, description="standard deviation, in positions")
 
     @field_validator("window")
     @classmethod
-    def _window_is_odd(cls, window: int) -> int:
+    def _check_window(cls, window: int) -> int:
         if window % 2 == 0:
             raise ValueError("expected an odd number of positions")
         return window
 
 
 class CrossGaussian(Gaussian):
-    """Hard-coded Gaussian attention around the place that the length ratio tells (You et al. 2020)."""
+    """Hard-coded Gaussian attention around the target position times the length ratio (You et al. 2020)."""
 
     length_ratio: float | None = Field(
         default=None,
         gt=0,
-        description="γ, average source length / average target length; None: that of the training pairs, in tokens",
+        description="γ, mean source length / mean target length; null: computed from the training pairs, in tokens",
     )
-    floor: bool = Field(default=True, description="round centres down; the paper does, its code does not")
+    floor: bool = Field(
+        default=True, description="round centres down, as in the paper; the authors' code does not round"
+    )
 
 
 class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"]
-    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
+    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
-        default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: none"
+        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
 
 
@@ -86,24 +92,28 @@ class Nondeterministic(Settings):
     """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["nondeterministic"]
-    num_states: int = Field(ge=1, le=16, description="|Q|")
-    stack_alphabet_size: int = Field(ge=1, le=16, description="|Γ|, the bottom symbol included")
-    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
+    num_states: int = Field(ge=1, le=16, description="|Q|, number of states of the pushdown automaton")
+    stack_alphabet_size: int = Field(
+        ge=1, le=16, description="|Γ|, number of stack symbols, including the bottom symbol"
+    )
+    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
-        default="sigmoid", description="what is applied to a pushed vector; the paper: sigmoid, its code: exp"
+        default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
     )
     window: int | None = Field(
-        default=None, ge=1, description="steps after its push for which an item can be popped; null: for ever"
+        default=None,
+        ge=1,
+        description="maximum number of steps between the push and the pop of an item; null: no limit",
     )
 
 
 class Stratified(Settings):
-    """The stratified stack, for recurrent networks (Grefenstette et al. 2015)."""
+    """Stratified stack of a recurrent network (Grefenstette et al. 2015)."""
 
     attention: Literal["stratified"]
-    stack_embedding_size: int = Field(ge=1, description="m, the size of a stack vector")
+    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
-        default="tanh", description="what is applied to a pushed vector; the paper: tanh"
+        default="tanh", description="activation of pushed vectors; tanh in the paper"
     )
 
 
@@ -113,32 +123,46 @@ class StackPointer(Settings):
     attention: Literal["stack_pointer"]
     bottom: Literal["bos", "first_token"] = Field(
         default="bos",
-        description="what an empty stack reads: a vector that is learnt, or the first token as in the code",
+        description="value of the empty stack: a learned vector (bos), or the first token as in the authors' code",
     )
 
 
-class Nothing(Settings):
-    """No such sublayer, nor its residual connection and norm."""
+class NoAttention(Settings):
+    """No sublayer of this kind, and no residual connection and layer norm for it."""
 
     attention: Literal["none"]
 
 
+def attention_name(settings: type[Settings]) -> str:
+    """Return the value of the field ``attention`` in a settings class."""
+    return str(get_args(settings.model_fields["attention"].annotation)[0])
+
+
 @dataclass(frozen=True)
 class Mechanism:
-    """What the short form, tables, records and figures need to know of a mechanism.
+    """Entry of an attention mechanism or stack.
 
-    The builder of its layer is in ``building/builders.py``, under the same settings class.
+    The settings classes of layers, cross-attention and stacks, the short form, tables, records and figures are derived
+    from these entries. ``building/builders.py`` has a builder for each settings class.
 
     Args:
         settings: the settings class.
-        sizes: fields given by the numbers of the short form, in this order; descriptions show them.
-        optional_size: field that one further number of the short form sets.
-        label: name in descriptions of models; the name in the settings where it is empty.
-        actions: names of the actions in the records of ``explain``; empty for mechanisms without actions.
-        caption: text of the figure that shows such a record.
+        self_attention: whether a transformer layer can have it as self-attention.
+        cross_attention: the settings class as cross-attention; None if not available.
+        added_stack: whether it can be added after the feed-forward sublayer of a layer, and to pretrained models.
+        recurrent_stack: whether recurrent networks can control it.
+        sizes: the fields set by the numbers of the short form, in this order; also shown in descriptions.
+        optional_size: the field set by one more number of the short form.
+        label: the name in descriptions of models; empty: the name in the settings.
+        actions: the names of the actions in the records of ``explain``; empty for mechanisms without actions.
+        caption: the caption of figures of these records.
     """
 
     settings: type[Settings]
+    self_attention: bool = True
+    cross_attention: type[Settings] | None = None
+    added_stack: bool = False
+    recurrent_stack: bool = False
     sizes: tuple[str, ...] = ()
     optional_size: str | None = None
     label: str = ""
@@ -148,55 +172,61 @@ class Mechanism:
     @property
     def name(self) -> str:
         """The value of ``attention`` in the settings."""
-        return str(get_args(self.settings.model_fields["attention"].annotation)[0])
+        return attention_name(self.settings)
 
 
 _ENTRIES = (
-    Mechanism(Softmax, optional_size="num_heads"),
-    Mechanism(Hard, optional_size="num_heads"),
-    Mechanism(Gaussian, optional_size="num_heads"),
+    Mechanism(Softmax, cross_attention=Softmax, optional_size="num_heads"),
+    Mechanism(Hard, cross_attention=Hard, optional_size="num_heads"),
+    Mechanism(Gaussian, cross_attention=CrossGaussian, optional_size="num_heads"),
     Mechanism(
         Superposition,
+        added_stack=True,
+        recurrent_stack=True,
         sizes=("stack_embedding_size",),
         actions=("push", "no-op", "pop"),
-        caption="Superposition stack: above, the probability of each action at every position; below, the weights "
-        "with which each position's reading mixes the vectors pushed at other positions.",
+        caption="Superposition stack. Top: probability of each action at every position. Bottom: weights of the "
+        "vectors pushed at other positions in each position's stack reading.",
     ),
     Mechanism(
         Nondeterministic,
+        added_stack=True,
+        recurrent_stack=True,
         sizes=("num_states", "stack_alphabet_size", "stack_embedding_size"),
         optional_size="window",
         actions=("push", "replace", "pop"),
-        caption="Nondeterministic stack: above, the posterior probability of each action at every position, dots for "
-        "the most probable run; below, the weights with which each position's reading mixes the vectors pushed at "
-        "other positions.",
+        caption="Nondeterministic stack. Top: posterior probability of each action at every position; dots mark the "
+        "most probable run. Bottom: weights of the vectors pushed at other positions in each position's stack reading.",
     ),
     Mechanism(
         Stratified,
+        self_attention=False,
+        recurrent_stack=True,
         sizes=("stack_embedding_size",),
         actions=("push", "pop"),
-        caption="Stratified stack: above, the strength of each push and pop; below, how much of each position's "
-        "vector is within one unit from the top.",
+        caption="Stratified stack. Top: strength of each push and pop. Bottom: how much of each position's vector lies "
+        "within one unit of the top.",
     ),
     Mechanism(
         StackPointer,
+        added_stack=True,
         label="stack pointer",
         actions=("push", "no-op", "pop"),
-        caption="Stack pointer: above, the probability of each action at every position; below, the probability that "
-        "each position is on top of the stack.",
+        caption="Stack pointer. Top: probability of each action at every position. Bottom: probability that each "
+        "position is on top of the stack.",
     ),
-    Mechanism(Nothing, label="no attention"),
+    Mechanism(NoAttention, cross_attention=NoAttention, label="no attention"),
 )
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
 def describe_mechanism(settings: Settings) -> str:
-    """Return a mechanism in a few words: ``nondeterministic 2-3-5``, ``softmax-8``, ``gaussian (-1, 1)``."""
+    """Return a short description: ``nondeterministic 2-3-5``, ``softmax-8`` or ``gaussian (-1, 1)``."""
     entry = next(entry for entry in MECHANISMS.values() if isinstance(settings, entry.settings))
     text = entry.label or entry.name
     if entry.sizes:
         text += " " + "-".join(str(getattr(settings, field)) for field in entry.sizes)
-    if isinstance(settings, WithHeads) and settings.num_heads is not None:
+    if isinstance(settings, MultiHead) and settings.num_heads is not None:
         text += f"-{settings.num_heads}"
     if isinstance(settings, Gaussian) and settings.offsets is not None:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"

@@ -1,48 +1,60 @@
-"""The settings of transformers that read one sequence."""
+"""Settings of causal and masked transformer language models."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
-from structattn.settings.layers import Layers, SoftmaxLayer
-from structattn.settings.transformer import TransformerSettings, require_heads_that_fit
+from structattn.settings.layers import DEFAULT_LAYERS, Layers
+from structattn.settings.transformer import TransformerSettings, check_num_heads
 
 
 class LanguageModelSettings(TransformerSettings):
-    """A causal transformer language model."""
+    """Causal transformer language model."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
-    embedding: WordEmbedding = Field(
-        default=TableEmbedding(), description="table, c2w or character_lstm, by name or with its fields"
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
     )
-    tied_embeddings: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
+    embedding: WordEmbedding = Field(
+        default=TableEmbedding(),
+        description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
+    )
+    tied_embeddings: bool = Field(
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+    )
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> Self:
-        require_heads_that_fit(self, "layer", self.layers)
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", self.layers)
         return self
 
     @model_validator(mode="after")
-    def _words_fit(self) -> Self:
+    def _check_embedding(self) -> Self:
         if isinstance(self.embedding, TableEmbedding):
             return self
         if self.tied_embeddings:
-            raise ValueError(f"tied_embeddings shares a table, and {self.embedding.kind} has none to share")
+            raise ValueError(f"tied_embeddings needs table embeddings; got {self.embedding.kind}")
         if self.embedding.words == "rare":
-            raise ValueError("a language model reads rare words as <unk>: words: rare leaves it nothing to spell")
+            raise ValueError(
+                "embedding: words: rare is for the source of a translation; out-of-vocabulary words of a language "
+                "model's input are <unk>"
+            )
         return self
 
 
 class MaskedLanguageModelSettings(TransformerSettings):
-    """A transformer that fills in masked tokens and sees both sides of them; its stacks go from left to right."""
+    """Bidirectional transformer that predicts masked tokens; its stack attention runs from left to right."""
 
     kind: Literal["masked"]
-    layers: Layers = Field(default=(SoftmaxLayer(),) * 5, description="a list of layers, or its short form")
-    tied_embeddings: bool = Field(default=False, description="share input and output embeddings; drops the output bias")
+    layers: Layers = Field(
+        default=DEFAULT_LAYERS, description="list of layers, or short form such as 2.superposition-32.2"
+    )
+    tied_embeddings: bool = Field(
+        default=False, description="share the weights of embeddings and output layer, which then has no bias"
+    )
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> Self:
-        require_heads_that_fit(self, "layer", self.layers)
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", self.layers)
         return self

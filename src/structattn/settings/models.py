@@ -1,4 +1,4 @@
-"""All kinds of models."""
+"""Union of the settings of all models."""
 
 from typing import Annotated
 

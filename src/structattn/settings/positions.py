@@ -1,4 +1,4 @@
-"""What tells a transformer where its tokens stand."""
+"""Settings of positional encodings."""
 
 from typing import Annotated, Literal
 
@@ -10,52 +10,60 @@ Layout = Literal["interleaved", "halves"]
 
 
 class NoPositions(Settings):
-    """Nothing but causal masks and stacks."""
+    """No positional encoding."""
 
     kind: Literal["none"]
 
 
 class Sinusoidal(Settings):
-    """Sines and cosines added to the embeddings (Vaswani et al. 2017)."""
+    """Sinusoidal encodings added to the embeddings (Vaswani et al. 2017)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
-    layout: Layout = Field(default="interleaved", description="sine beside its cosine, or all sines before all cosines")
-    base: float = Field(default=10000.0, gt=0, description="wave lengths run from 2π to about 2π times this")
-    denominator: Literal["d", "d-2"] = Field(default="d", description="of the exponents; d-2 as in tensor2tensor")
+    layout: Layout = Field(
+        default="interleaved", description="sines and cosines alternate, or all sines precede all cosines (halves)"
+    )
+    base: float = Field(default=10000.0, gt=0, description="wavelengths range from 2π to about 2π times this")
+    denominator: Literal["d", "d-2"] = Field(
+        default="d", description="denominator of the exponents; d-2 as in tensor2tensor"
+    )
     direction: Literal["forward", "backward"] = Field(
-        default="forward", description="count from the start, or from the end of the padded sequence"
+        default="forward", description="positions count from the start, or from the end of the padded sequence"
     )
 
 
 class Learned(Settings):
-    """A learned vector for each position, added to the embeddings."""
+    """Learned embeddings of positions, added to those of tokens."""
 
     kind: Literal["learned"]
-    max_positions: int = Field(default=512, ge=1, description="the longest sequence, in tokens")
+    max_positions: int = Field(default=512, ge=1, description="maximum sequence length, in tokens")
 
 
 class Relative(Settings):
-    """Scores by content and by offset (Dai et al. 2019, Transformer-XL)."""
+    """Relative positions of Transformer-XL (Dai et al. 2019)."""
 
     kind: Literal["relative"]
-    base: float = Field(default=10000.0, gt=0, description="of the frequencies; 256 in the code of Li et al. (2024)")
+    base: float = Field(
+        default=10000.0, gt=0, description="base of the frequencies; 256 in the code of Li et al. (2024)"
+    )
 
 
 class Rotary(Settings):
-    """Queries and keys turned by angles that grow with the position (Su et al. 2021)."""
+    """Rotary positions, RoPE (Su et al. 2021)."""
 
     kind: Literal["rotary"]
-    base: float = Field(default=10000.0, gt=0, description="of the frequencies")
-    layout: Layout = Field(default="interleaved", description="how the components of a head form pairs")
+    base: float = Field(default=10000.0, gt=0, description="base of the frequencies")
+    layout: Layout = Field(
+        default="interleaved", description="pairs of rotated components: neighbours (interleaved), or one of each half"
+    )
 
 
 class Alibi(Settings):
-    """Scores that fall with the distance (Press et al. 2022, ALiBi)."""
+    """Linear biases by distance, ALiBi (Press et al. 2022)."""
 
     kind: Literal["alibi"]
     variant: Literal["textbook", "shifted"] = Field(
         default="textbook",
-        description="shifted: half a step nearer for earlier keys, as in the code of Li et al. (2024)",
+        description="shifted: distances of earlier keys are smaller by 0.5, as in the code of Li et al. (2024)",
     )
 
 
@@ -71,7 +79,7 @@ _Positions = Annotated[
 Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_type=_Positions | str)]
 
 
-def most_tokens(model: object) -> int | None:
-    """How many tokens the learned positions of a model's settings reach to; None where nothing ends."""
+def max_positions(model: object) -> int | None:
+    """Return the maximum sequence length of a model with learned positions; None for other models."""
     positions = getattr(model, "positions", None)
     return positions.max_positions if isinstance(positions, Learned) else None

@@ -1,4 +1,4 @@
-"""Data that are made or coded, as settings: what a sweep prepares for its trials."""
+"""Settings of the data that a sweep prepares for its trials."""
 
 from typing import Annotated, Literal, Self
 
@@ -9,67 +9,86 @@ from structattn.settings.base import Settings, discriminated_by
 Lengths = tuple[int, int]
 
 
-class Drawn(Settings):
-    """Data that are drawn at random."""
+class SampledData(Settings):
+    """Base class of data that are sampled at random."""
 
-    seed: int | None = Field(default=None, ge=0, description="of what is drawn; None: that of the trial")
+    seed: int | None = Field(default=None, ge=0, description="random seed; null: that of the trial")
 
     def seeded(self, trial_seed: int) -> Self:
-        """The same, with a seed in any case."""
+        """Return these settings with a seed: their own, or that of the trial."""
         return self.model_copy(update={"seed": trial_seed}) if self.seed is None else self
 
 
-class FormalLanguageData(Drawn):
-    """Strings of a formal language; the defaults are the sizes of DuSell & Chiang (2024, section 6)."""
+class FormalLanguageData(SampledData):
+    """Strings of a formal language; the default sizes are those of DuSell & Chiang (2024, section 6)."""
 
     kind: Literal["formal_language"] = "formal_language"
-    language: str = Field(description="its name, as `structattn list` shows it")
-    reading: Literal["faithful", "reference"] = "faithful"
-    train: int = Field(default=10_000, ge=1, description="training strings")
-    valid: int = Field(default=1_000, ge=1, description="validation strings")
-    test_per_length: int = Field(default=100, ge=1, description="test strings of each length")
-    train_lengths: Lengths = Field(default=(40, 80), description="least and greatest length of training strings")
-    test_lengths: Lengths = Field(default=(40, 100), description="least and greatest length of test strings")
-    group: int = Field(default=10, ge=1, description="neighbouring strings of one length, so that batches need no pads")
+    language: str = Field(description="name of the language, as listed by `structattn list`")
+    reading: Literal["faithful", "reference"] = Field(
+        default="faithful",
+        description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
+    )
+    train: int = Field(default=10_000, ge=1, description="number of training strings")
+    valid: int = Field(default=1_000, ge=1, description="number of validation strings")
+    test_per_length: int = Field(default=100, ge=1, description="number of test strings of each length")
+    train_lengths: Lengths = Field(default=(40, 80), description="minimal and maximal length of training strings")
+    test_lengths: Lengths = Field(default=(40, 100), description="minimal and maximal length of test strings")
+    group: int = Field(
+        default=10,
+        ge=1,
+        description="number of consecutive training strings of equal length, so that batches need no padding",
+    )
 
 
-class TransductionPairs(Drawn):
-    """Pairs of a transduction; the defaults are the sizes of Li et al. (2024, section 4.2)."""
+class TransductionPairs(SampledData):
+    """Pairs of a transduction; the default sizes are those of Li et al. (2024, section 4.2)."""
 
     kind: Literal["transduction"]
-    transduction: str = Field(description="its name, as `structattn list` shows it")
-    train_lengths: Lengths = Field(default=(1, 40), description="least and greatest length of x in training")
-    test_lengths: Lengths = Field(default=(41, 100), description="least and greatest length of x in the test set")
-    valid_per_length: int = Field(default=16, ge=1, description="validation pairs of each length")
-    test_per_length: int = Field(default=512, ge=1, description="test pairs of each length")
+    transduction: str = Field(description="name of the transduction, as listed by `structattn list`")
+    train_lengths: Lengths = Field(default=(1, 40), description="minimal and maximal length of training inputs")
+    test_lengths: Lengths = Field(default=(41, 100), description="minimal and maximal length of test inputs")
+    valid_per_length: int = Field(default=16, ge=1, description="number of validation pairs of each length")
+    test_per_length: int = Field(default=512, ge=1, description="number of test pairs of each length")
 
 
 TextFiles = Annotated[
-    tuple[str, ...], Field(min_length=1, max_length=2, description="source and target, line for line; or one TSV")
+    tuple[str, ...], Field(min_length=1, max_length=2, description="source and target file, line for line; or one TSV")
 ]
 
 
 class ParallelText(Settings):
-    """Text in two languages, as `structattn prepare parallel` codes it; with its defaults."""
+    """Parallel text, with the options of `structattn prepare parallel`."""
 
     kind: Literal["parallel"]
     train: TextFiles
     valid: TextFiles
     test: TextFiles | None = None
-    level: Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"] = "bpe"
-    joint: bool = Field(default=True, description="one set of subwords and one vocabulary for both sides")
-    size: int = Field(default=32_000, ge=0, description="merges to learn (bpe), or pieces (sentencepiece)")
-    threshold: int = Field(default=0, ge=0, description="subwords rarer than this on a side are parted there")
-    marker: Literal["end", "start", "continuation", "none"] = Field(default="end", description="of words, for bpe")
-    nfkc: bool = True
-    lowercase: bool = False
-    max_characters: int | None = Field(default=None, ge=1, description="drop pairs with a longer side")
-    max_ratio: float | None = Field(
-        default=None, ge=1, description="drop training pairs with a side so many times longer"
+    level: Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"] = Field(
+        default="bpe", description="unit of tokens"
     )
-    drop_full_stops: bool = Field(default=False, description="drop pairs of which a side is a full stop alone")
-    sample: int | None = Field(default=None, ge=1, description="keep so many training pairs, drawn at random")
-    sample_seed: int = Field(default=123, ge=0)
+    joint: bool = Field(default=True, description="one subword model and one vocabulary for both sides")
+    vocabulary_size: int = Field(
+        default=32_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    )
+    vocabulary_threshold: int = Field(
+        default=0,
+        ge=0,
+        description="subwords less frequent than this on a side are split on that side; words become <unk>",
+    )
+    marker: Literal["end", "start", "continuation", "none"] = Field(
+        default="end", description="word-boundary marker of bpe"
+    )
+    nfkc: bool = Field(default=True, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(default=False, description="convert text to lower case")
+    max_characters: int | None = Field(default=None, ge=1, description="drop pairs in which a side is longer")
+    max_ratio: float | None = Field(
+        default=None,
+        ge=1,
+        description="drop training pairs in which a side is more than this many times as long as the other",
+    )
+    drop_full_stops: bool = Field(default=False, description="drop pairs in which a side is a single full stop")
+    sample: int | None = Field(default=None, ge=1, description="keep a random sample of this many training pairs")
+    sample_seed: int = Field(default=123, ge=0, description="random seed of the sample")
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What a sweep's results are held against, numbers that were published and claims, and how they are drawn."""
+"""Settings of the published numbers, claims and figures of a sweep."""
 
 from typing import Annotated, Literal, Self
 
@@ -7,7 +7,7 @@ from pydantic import Field, Tag, model_validator
 from structattn.settings.base import Settings, discriminated_by
 
 LENGTH = "length"
-"""What a figure is drawn along where it is no axis of the grid."""
+"""The x axis of a figure that shows scores by length instead of an axis of the grid."""
 
 SCORES = (
     "cross_entropy",
@@ -24,69 +24,70 @@ SCORES = (
     "chrF2",
     "TER",
 )
-"""What a run is scored by on a split: what stands after the point in SPLIT.NAME."""
+"""Scores of a split, NAME in SPLIT.NAME."""
 
 CONTRASTIVE = "contrastive"
-"""What stands before the point in the place of a split: accuracies on contrastive pairs, by type of error."""
+"""Replaces the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 
 
 class ScoreName(Settings):
-    """Which number of a cell is meant."""
+    """A score of a cell."""
 
     score: str = Field(
         default="validation",
         pattern=r"^(validation|\w+\.\w+)$",
-        description="validation, SPLIT.NAME as test.accuracy, or contrastive.TYPE of error",
+        description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error",
     )
-    of: Literal["selected", "mean", "least", "greatest"] = Field(
-        default="selected", description="of the trial that validation selects, or over all trials of the cell"
+    statistic: Literal["selected", "mean", "min", "max"] = Field(
+        default="selected",
+        description="score of the trial with the best validation score, or a statistic of all trials of the cell",
     )
 
 
 class PublishedValue(Settings):
-    """The number of one cell, as printed."""
+    """Published number of one cell."""
 
     cell: dict[str, str] = Field(description="axis -> name of its value, for every axis of the grid")
-    value: float
-    deviation: float | None = Field(default=None, ge=0, description="the standard deviation printed beside it")
+    value: float = Field(description="the number as printed")
+    deviation: float | None = Field(default=None, ge=0, description="the published standard deviation")
 
 
-class Published(ScoreName):
-    """A table, or a part of one."""
+class PublishedTable(ScoreName):
+    """Published table, or a part of one."""
 
     source: str = Field(description="paper and table")
-    unit: float = Field(default=1.0, gt=0, description="what 1 in print means; 0.01 for percent")
-    rounding: float = Field(default=0.0, ge=0, description="half a unit of the last digit in print")
-    values: tuple[PublishedValue, ...]
+    unit: float = Field(default=1.0, gt=0, description="unit of the printed numbers; 0.01 for percent")
+    rounding: float = Field(default=0.0, ge=0, description="half a unit of the last printed digit")
+    values: tuple[PublishedValue, ...] = Field(description="the numbers")
 
 
 class Curves(ScoreName):
-    """A picture: a score along one axis of the grid, or by length; a curve for each combination of the other axes."""
+    """Figure of a score along an axis of the grid or by length, one curve for each combination of the other axes."""
 
     kind: Literal["curves"] = "curves"
-    along: str = Field(
-        description="the axis, whose values stand from left to right in the recipe's order; or `length`, that of the "
-        "strings of the selected trial's split"
+    x_axis: str = Field(
+        description="axis of the grid, its values in the order of the recipe; or `length`, the string length in the "
+        "split of the selected trial"
     )
-    panels: str | None = Field(default=None, description="an axis, each of whose values has a panel of its own")
-    says: str = Field(description="the caption")
+    panels: str | None = Field(default=None, description="axis of the grid with one panel for each value; null: none")
+    caption: str = Field(description="caption")
 
     @model_validator(mode="after")
-    def _lengths_are_of_a_split(self) -> Self:
-        if self.along == LENGTH and (self.score == "validation" or self.of != "selected"):
-            raise ValueError("scores by length are those of a split, of the selected trial: SPLIT.NAME, of: selected")
+    def _check_length(self) -> Self:
+        if self.x_axis == LENGTH and (self.score == "validation" or self.statistic != "selected"):
+            raise ValueError("x_axis: length needs score: SPLIT.NAME and statistic: selected")
         return self
 
 
 class Dependencies(Settings):
-    """A picture: which inputs the predictions of an example depend on, in truth and in the selected trials of cells."""
+    """Figure of the inputs on which each prediction of an example depends, true and by the selected trials."""
 
     kind: Literal["dependencies"]
-    split: str = Field(default="test", description="of the example, its first")
-    cell: CellPattern = Field(default={}, description="axis -> a value, or a list; of every cell that matches")
-    says: str = Field(description="the caption")
+    split: str = Field(default="test", description="split whose first example is shown")
+    cell: CellPattern = Field(default={}, description="axis -> value or list of values; all matching cells are shown")
+    caption: str = Field(description="caption")
 
 
 Figure = Annotated[
@@ -96,19 +97,21 @@ Figure = Annotated[
 
 
 class Claim(ScoreName):
-    """Something that should hold: of the cells that match, against a number or against their like."""
+    """Expected relation between a score of each matching cell and a constant or the score of another cell."""
 
-    says: str = Field(description="the claim in words")
+    description: str = Field(description="the claim in words")
     cell: CellPattern = Field(
-        default={}, description="axis -> a value, or a list; every cell that matches is held to it"
+        default={}, description="axis -> value or list of values; the claim is checked for all matching cells"
     )
-    at_most: float | None = None
-    at_least: float | None = None
-    below: dict[str, str] | None = Field(default=None, description="changes of the cell that give the one to be below")
-    above: dict[str, str] | None = None
+    at_most: float | None = Field(default=None, description="upper bound")
+    at_least: float | None = Field(default=None, description="lower bound")
+    below: dict[str, str] | None = Field(
+        default=None, description="axis -> value of the cell with a higher score; other axes as in the matching cell"
+    )
+    above: dict[str, str] | None = Field(default=None, description="the same for the cell with a lower score")
 
     @model_validator(mode="after")
-    def _one_relation(self) -> Self:
+    def _check_relation(self) -> Self:
         given = [name for name in ("at_most", "at_least", "below", "above") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"expected one of at_most, at_least, below, above; found {', '.join(given) or 'none'}")

@@ -1,4 +1,4 @@
-"""The settings of a whole run, and how they are read from YAML and from ``path.to.field=value``."""
+"""Settings of a run; reading them from YAML and from overrides ``path.to.field=value``."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,43 +16,43 @@ from structattn.support.errors import SettingsError
 
 
 class RunSettings(Settings):
-    """Everything that decides a training run: its data, its model, its training, its seed; and how it is used."""
+    """Settings of a run: task, data, model, training, evaluation and random seed."""
 
     task: Literal[
         "formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction", "translation"
-    ]
-    data: Path = Field(description="a prepared folder")
-    model: ModelSettings = LanguageModelSettings()
-    training: TrainingSettings = TrainingSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
-    seed: int = Field(default=1, ge=0)
+    ] = Field(description="task, as listed by `structattn list`")
+    data: Path = Field(description="folder of prepared data")
+    model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
+    training: TrainingSettings = Field(default=TrainingSettings(), description="training")
+    evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
+    seed: int = Field(default=1, ge=0, description="random seed")
 
     @model_validator(mode="after")
-    def _bleu_is_of_translations(self) -> Self:
+    def _check_select_by(self) -> Self:
         if self.training.select_by == "bleu" and self.task != "translation":
-            raise ValueError(f"training.select_by: 'bleu' is for translation; the task is {self.task!r}")
+            raise ValueError(f"training.select_by: 'bleu' needs the task 'translation'; the task is {self.task!r}")
         return self
 
     @model_validator(mode="after")
-    def _checkpoints_are_kept(self) -> Self:
+    def _check_checkpoints(self) -> Self:
         count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
         if count > kept:
             raise ValueError(
-                f"evaluation.checkpoint: {self.evaluation.checkpoint!r} is of {count} checkpoints, and "
+                f"evaluation.checkpoint: {self.evaluation.checkpoint!r} needs {count} checkpoints; "
                 f"training.keep_checkpoints is {kept}"
             )
         return self
 
     def to_yaml(self) -> str:
-        """The resolved settings; reading them back gives an equal object."""
+        """Return all settings, including defaults, as YAML that can be read back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def assign(tree: dict[str, Any], assignment: str) -> None:
-    """Set ``path.to.field=value`` in a tree; the value is read as YAML.
+    """Apply an override ``path.to.field=value`` to nested mappings; the value is parsed as YAML.
 
     Raises:
-        SettingsError: it is no such assignment.
+        SettingsError: the override is malformed.
     """
     path, separator, text = assignment.partition("=")
     if not separator or not path:
@@ -64,71 +64,76 @@ def assign(tree: dict[str, Any], assignment: str) -> None:
 
 
 def set_path(tree: dict[str, Any], path: str, value: object) -> None:
-    """Set the field at ``path.to.field`` in a tree of mappings, making those that are missing.
+    """Set the field ``path.to.field`` in nested mappings; missing mappings are created.
 
     Raises:
-        SettingsError: something on the way is no mapping.
+        SettingsError: a parent of the field is not a mapping.
     """
     *parents, last = path.split(".")
     node = tree
     for name in parents:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise SettingsError(f"{path}: {name!r} holds {node!r}, which has no fields")
+            raise SettingsError(f"{path}: {name!r} is {node!r}, which has no fields")
     node[last] = value
 
 
 def _dotted(location: tuple[int | str, ...], missing: bool, tree: object) -> str:
-    """A location as it is written in ``tree``: pydantic's names the kinds of settings that it chose on the way, too."""
+    """Return the dotted path of an error in ``tree``; pydantic's location also names the members of unions."""
     parts = []
     for index, part in enumerate(location):
         if isinstance(tree, dict) and part not in tree and not (missing and index == len(location) - 1):
-            continue  # a kind, not a field
+            continue  # the member of a union, not a field
         if part == tree:
-            continue  # a kind that was given by its name alone
+            continue  # a kind that is given by its name alone
         parts.append(str(part))
         inside = (isinstance(tree, dict) and part in tree) or isinstance(tree, list)
         tree = tree[part] if inside else None  # type: ignore[index]  # one of the two
     return ".".join(parts) or "(the whole)"
 
 
-def described(error: ValidationError, tree: object, source: str, overrides: Sequence[str] = ()) -> str:
-    """What pydantic found in a tree, with the path of each field and the file or the override that it comes from."""
+def error_message(error: ValidationError, tree: object, source: str, overrides: Sequence[str] = ()) -> str:
+    """Return pydantic's errors as one message, each with its source (file or override) and dotted path."""
     lines = []
     for problem in error.errors():
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
-        says_enough = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
-        given = "" if says_enough else f", got {problem['input']!r}"
-        culprits = [text for text in overrides if _may_concern(text, problem["loc"])]
-        lines.append(f"{culprits[-1] if culprits else source}: {path}: {problem['msg']}{given}")
+        hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
+        given = "" if hides_input else f", got {problem['input']!r}"
+        suspects = [text for text in overrides if _may_set(text, problem["loc"])]
+        lines.append(f"{suspects[-1] if suspects else source}: {path}: {problem['msg']}{given}")
     return "; ".join(lines)
 
 
-def _may_concern(assignment: str, location: tuple[int | str, ...]) -> bool:
-    """Whether an override set the field at a location, which also names the kinds of what it passes through."""
+def _may_set(assignment: str, location: tuple[int | str, ...]) -> bool:
+    """Return whether an override may have set the field at a location, which also names members of unions."""
     steps = iter(str(part) for part in location)
     return all(part in steps for part in assignment.partition("=")[0].split("."))
 
 
 def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source: str = "settings") -> RunSettings:
-    """Apply ``path.to.field=value`` to a tree of plain values, then check it.
+    """Apply overrides to nested mappings and validate the result.
+
+    Args:
+        tree: the settings as read from YAML; changed in place.
+        overrides: ``path.to.field=value``, the values in YAML.
+        source: the origin of ``tree``, for messages.
 
     Raises:
-        SettingsError: a key is unknown or a value impossible; the message gives the dotted path.
+        SettingsError: a key is unknown or a value invalid; the message has the dotted path.
     """
     for assignment in overrides:
         assign(tree, assignment)
     try:
         return RunSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(described(error, tree, source, overrides)) from None
+        raise SettingsError(error_message(error, tree, source, overrides)) from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds.
+    """Read a YAML file that contains a mapping.
 
     Raises:
-        SettingsError: the file cannot be read, is not YAML, or holds something else.
+        SettingsError: the file cannot be read, is not YAML, or contains something else.
     """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -142,9 +147,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
-    """Read settings from a YAML file and apply ``path.to.field=value`` to them.
+    """Read the settings of a run from a YAML file.
+
+    Args:
+        path: the file.
+        overrides: ``path.to.field=value``, the values in YAML.
 
     Raises:
-        SettingsError: the file cannot be read, is not YAML, or does not fit.
+        SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
     return resolve_settings(read_mapping(path), overrides, str(path))

@@ -1,4 +1,4 @@
-"""Layers in short: ``2.nondeterministic-2-3-5.2``, ``5+stack_pointer``, ``4xnone.softmax-1``."""
+"""Short form of layers: ``2.nondeterministic-2-3-5.2``, ``5+stack_pointer``, ``4xnone.softmax-1``."""
 
 import re
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ _NUMBER = "[0-9]+"
 
 
 def layers_from_short(value: object) -> object:
-    """Turn the short form into the list it stands for; leave anything but text and whole numbers alone.
+    """Convert the short form of layers to a list of mappings; return values other than str and int unchanged.
 
-    Parts are separated by points. A number stands for that many softmax layers; a name, followed by sizes after
-    hyphens, for one layer (``superposition-m``, ``nondeterministic-Q-S-m``, ``softmax-h`` with h heads); with ``3x``
-    before it, for three of them. ``+`` adds a stack after the feed-forward sublayer: ``5+stack_pointer``.
-    ``stack_pointer`` alone is the layer of its paper, ``softmax+stack_pointer``.
+    Parts are separated by dots. A number means that many softmax layers. A name, followed by sizes after hyphens, means
+    one layer (``superposition-m``, ``nondeterministic-Q-S-m``, ``softmax-h`` with h heads); the prefix ``3x`` means
+    three of them. ``+`` adds a stack after the feed-forward sublayer: ``5+stack_pointer``. ``stack_pointer`` alone
+    means ``softmax+stack_pointer``, the layer of its paper.
 
     Raises:
-        ValueError: the text does not read so.
+        ValueError: the text is not a valid short form.
     """
-    if isinstance(value, float):  # 2.10 would have become 2.1 on the way
-        raise ValueError(f"YAML reads {value} as a number; write the layers in quotes, or add them up")
+    if isinstance(value, float):  # YAML has already turned 2.10 into 2.1
+        raise ValueError(f"YAML reads {value} as a number; put the layers in quotes, or write their sum")
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         return value
@@ -33,10 +33,10 @@ def layers_from_short(value: object) -> object:
 
 
 def mechanism_from_short(value: object) -> object:
-    """Turn ``superposition-10`` into what it stands for; leave anything but text alone.
+    """Convert the short form of one mechanism, ``superposition-10``, to a mapping; return other values unchanged.
 
     Raises:
-        ValueError: the text does not read so.
+        ValueError: the text is not a valid short form.
     """
     return _mechanism(value, value) if isinstance(value, str) else value
 
@@ -58,12 +58,12 @@ def _mechanism(part: str, text: str) -> dict[str, Any]:
     name, *sizes = part.split("-")
     entry = MECHANISMS.get(name)
     if entry is None:
-        raise ValueError(f"{part!r} in {text!r} is neither a number of softmax layers nor one of {sorted(MECHANISMS)}")
+        raise ValueError(f"{part!r} in {text!r}: expected a number of softmax layers or one of {sorted(MECHANISMS)}")
     choices = _sizes(entry)
     fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
     if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
         forms = " or ".join("-".join([name, *(_LETTERS.get(each, each) for each in choice)]) for choice in choices)
-        raise ValueError(f"{part!r} in {text!r} should read {forms}, with numbers")
+        raise ValueError(f"{part!r} in {text!r}: expected {forms}, with numbers")
     return {"attention": name, **{field: int(size) for field, size in zip(fields, sizes, strict=True)}}
 
 

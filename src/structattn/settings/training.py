@@ -1,4 +1,4 @@
-"""The settings of the training loop."""
+"""Settings of training."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,39 +8,40 @@ from structattn.settings.base import Settings, discriminated_by, from_name
 
 
 class SequenceBatches(Settings):
-    """Batches of a fixed number of sequences, all of one length; no padding."""
+    """Fixed number of sequences of equal length per batch; no padding."""
 
     kind: Literal["sequences"] = "sequences"
-    batch_size: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=10, ge=1, description="sequences per batch")
 
 
 class TokenBatches(Settings):
-    """Batches of sequences of similar length, at most ``max_tokens`` tokens with padding."""
+    """Sequences of similar length, at most ``max_tokens`` tokens per batch including padding."""
 
     kind: Literal["tokens"] = "tokens"
-    max_tokens: int = Field(default=4096, ge=1)
+    max_tokens: int = Field(default=4096, ge=1, description="tokens per batch, including padding")
 
 
 class StreamBatches(Settings):
-    """Windows of ``sequence_length`` tokens cut from a continuous stream, ``batch_size`` of them in a batch."""
+    """Windows of ``sequence_length`` tokens of a continuous stream of text, ``batch_size`` of them per batch."""
 
     kind: Literal["stream"]
-    sequence_length: int = Field(default=128, ge=1)
-    batch_size: int = Field(default=16, ge=1)
+    sequence_length: int = Field(default=128, ge=1, description="tokens per window")
+    batch_size: int = Field(default=16, ge=1, description="windows per batch")
 
 
 class PairBatches(Settings):
-    """Batches of pairs of similar lengths, at most ``max_tokens`` tokens with padding, for translation."""
+    """Sentence pairs of similar lengths, at most ``max_tokens`` tokens per batch including padding; for translation."""
 
     kind: Literal["pairs"]
-    max_tokens: int = Field(default=2048, ge=1)
+    max_tokens: int = Field(default=2048, ge=1, description="tokens per batch, including padding")
     max_tokens_of: Literal["source", "target", "both", "sum"] = Field(
-        default="both", description="the side that must not pass the limit: one, each of both, or their sum"
+        default="both",
+        description="tokens that max_tokens limits: those of one side, of each side (both), or their sum",
     )
     source_bpe_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="part of the merges left out at each encoding"
+        default=0.0, ge=0, lt=1, description="BPE-dropout: probability of skipping a merge of the source"
     )
-    target_bpe_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for the target (BPE-dropout)")
+    target_bpe_dropout: float = Field(default=0.0, ge=0, lt=1, description="BPE-dropout of the target")
 
 
 _Batches = Annotated[
@@ -54,36 +55,40 @@ Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=
 
 
 class ConstantSchedule(Settings):
-    """The learning rate stays as it is."""
+    """Constant learning rate."""
 
     kind: Literal["constant"] = "constant"
 
 
 class PlateauSchedule(Settings):
-    """Multiply the rate by ``factor`` after more than ``patience`` validations without improvement (torch's rule)."""
+    """Multiply the learning rate by ``factor`` after more than ``patience`` validations without improvement."""
 
     kind: Literal["plateau"] = "plateau"
-    factor: float = Field(default=0.9, gt=0, lt=1)
-    patience: int = Field(default=5, ge=0)
+    factor: float = Field(default=0.9, gt=0, lt=1, description="factor of each decay")
+    patience: int = Field(default=5, ge=0, description="validations without improvement that are allowed")
 
 
 class WarmupSchedule(Settings):
-    """Raise the rate linearly for ``warmup_steps`` updates, then decay it with the inverse square root of updates."""
+    """Linear warm-up over ``warmup_steps`` updates, then decay with the inverse square root of the updates."""
 
     kind: Literal["warmup"]
-    warmup_steps: int = Field(default=4000, ge=1)
+    warmup_steps: int = Field(default=4000, ge=1, description="number of warm-up updates")
 
 
 class LinearSchedule(Settings):
-    """Raise the rate linearly for ``warmup_steps`` updates, then decay it linearly until update ``total_steps``."""
+    """Linear warm-up over ``warmup_steps`` updates, then linear decay until update ``total_steps``."""
 
     kind: Literal["linear"]
-    total_steps: int = Field(ge=1, description="100,000 for the small data of You et al. (2020)")
-    end_learning_rate: float = Field(default=0.0, ge=0, description="the last rate, which stays; 1e-5 there")
-    warmup_steps: int = Field(default=0, ge=0)
+    total_steps: int = Field(
+        ge=1, description="update of the end of the decay; 100,000 for the small data of You et al. (2020)"
+    )
+    end_learning_rate: float = Field(
+        default=0.0, ge=0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="number of warm-up updates")
 
     @model_validator(mode="after")
-    def _warmup_ends_before(self) -> Self:
+    def _check_warmup(self) -> Self:
         if self.warmup_steps >= self.total_steps:
             raise ValueError(f"warmup_steps={self.warmup_steps}; expected less than total_steps={self.total_steps}")
         return self
@@ -100,66 +105,86 @@ Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_typ
 
 
 class LabelSmoothing(Settings):
-    """Label smoothing in training; scores are never smoothed. The formulas are in `tasks/label_smoothing.py`."""
+    """Label smoothing of the training loss; the formulas are in `tasks/label_smoothing.py`."""
 
-    epsilon: float = Field(default=0.1, ge=0, lt=1)
+    epsilon: float = Field(default=0.1, ge=0, lt=1, description="weight of the smoothing distribution")
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
         default="torch",
-        description="torch: that of torch and of DuSell & Chiang (2024); you: You et al. (2020); annotated: the "
-        "Annotated Transformer; fairseq: that of fairseq",
+        description="variant of torch and DuSell & Chiang (2024), of You et al. (2020), of the Annotated Transformer, "
+        "or of fairseq",
     )
 
 
 class AdamSettings(Settings):
-    """Adam as torch defines it, weight decay decoupled (Loshchilov & Hutter 2019, as in fairseq)."""
+    """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
 
-    learning_rate: float = Field(default=0.001, gt=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0, description="of all parameters, times the learning rate")
+    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
+    betas: tuple[float, float] = Field(
+        default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
+    )
+    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
+    )
 
 
 class TrainingSettings(Settings):
-    """How a model is trained. The defaults are those of DuSell & Chiang (2024, section 6)."""
+    """Settings of training; the defaults are those of DuSell & Chiang (2024, section 6)."""
 
-    batches: Batches = SequenceBatches()
-    loss: Literal["sequence_sum", "token_mean"] = Field(
-        default="sequence_sum", description="sum over time, mean over sequences (the paper); or mean over tokens"
+    batches: Batches = Field(
+        default=SequenceBatches(), description="kind of batches, a name or a mapping with its fields"
     )
-    label_smoothing: LabelSmoothing | None = None
+    loss: Literal["sequence_sum", "token_mean"] = Field(
+        default="sequence_sum",
+        description="sum over the tokens of a sequence and mean over sequences, as in the paper; or mean over tokens",
+    )
+    label_smoothing: LabelSmoothing | None = Field(default=None, description="label smoothing; null: none")
     receptive_field_weight: float = Field(
         default=0.0,
         ge=0,
-        description="λ of λR, R the inputs that a position depends on (Discrete Transformer, section 5.1; there 0.1, "
-        "with loss: token_mean); models of softmax or hard attention only",
+        description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
+        "paper); for models with softmax or hard attention only",
     )
     spelling_weight: float = Field(
-        default=1.0, ge=0, description="α of J_word + α J_characters, where a model spells (Luong & Manning 2016)"
+        default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )
-    optimizer: AdamSettings = AdamSettings()
-    schedule: Schedule = PlateauSchedule()
-    max_grad_norm: float | None = Field(default=5.0, gt=0, description="global gradient norm is cut to this")
-    gradient_accumulation_steps: int = Field(
-        default=1, ge=1, description="batches whose gradients are added before an update"
+    optimizer: AdamSettings = Field(default=AdamSettings(), description="optimizer")
+    schedule: Schedule = Field(
+        default=PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
     )
-    precision: Literal["float32", "bf16"] = Field(default="float32", description="bf16: autocast, weights in float32")
-    max_epochs: int | None = Field(default=200, ge=1)
-    max_updates: int | None = Field(default=None, ge=1)
-    max_minutes: float | None = Field(default=None, gt=0, description="stop after this time; outside byte identity")
+    max_grad_norm: float | None = Field(
+        default=5.0, gt=0, description="maximum of the global gradient norm; null: no clipping"
+    )
+    gradient_accumulation_steps: int = Field(default=1, ge=1, description="number of batches per update")
+    precision: Literal["float32", "bf16"] = Field(
+        default="float32", description="bf16: autocast to bfloat16, with weights in float32"
+    )
+    max_epochs: int | None = Field(default=200, ge=1, description="maximum number of epochs; null: no limit")
+    max_updates: int | None = Field(default=None, ge=1, description="maximum number of updates; null: no limit")
+    max_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="maximum training time in minutes; results then depend on the speed of the machine",
+    )
     select_by: Literal["cross_entropy", "bleu"] = Field(
         default="cross_entropy",
-        description="what the best checkpoint and early stopping go by; bleu: of greedy translations of the "
-        "validation split",
+        description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
-    validate_every: int | None = Field(default=None, ge=1, description="updates between validations; None: each epoch")
+    validate_every: int | None = Field(
+        default=None, ge=1, description="updates between validations; null: once per epoch"
+    )
     early_stopping_patience: int | None = Field(
-        default=10, ge=1, description="validations without improvement before the end"
+        default=10, ge=1, description="stop after this many validations without improvement; null: never"
     )
     checkpoint_every: int | None = Field(
-        default=None, ge=1, description="updates between checkpoints besides those at validations"
+        default=None, ge=1, description="updates between checkpoints; null: at validations only"
     )
     checkpoint_minutes: float | None = Field(
-        default=None, gt=0, description="minutes between checkpoints; outside byte identity"
+        default=None,
+        gt=0,
+        description="minutes between checkpoints; kept checkpoints then depend on the speed of the machine",
     )
-    keep_checkpoints: int = Field(default=2, ge=2, description="newest checkpoints kept, the best apart")
-    num_threads: int | None = Field(default=None, ge=1, description="processor threads; None: what torch chooses")
+    keep_checkpoints: int = Field(
+        default=2, ge=2, description="number of latest checkpoints to keep, in addition to the best"
+    )
+    num_threads: int | None = Field(default=None, ge=1, description="number of CPU threads; null: default of torch")

@@ -1,53 +1,57 @@
-"""The settings of transformers with two streams."""
+"""Settings of two-stream transformers."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from structattn.settings.encoder_decoder import Tied
+from structattn.settings.encoder_decoder import TiedEmbeddings
 from structattn.settings.mechanisms import Softmax
-from structattn.settings.transformer import TransformerSettings, require_heads_that_fit
+from structattn.settings.transformer import TransformerSettings, check_num_heads
 
 
-class TwoStreamParts(TransformerSettings):
-    """What all transformers with two streams share; width, heads and feed-forward maps are those of either stream."""
+class TwoStreamBase(TransformerSettings):
+    """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
-    num_layers: int = Field(default=4, ge=1, description="how many; of an encoder-decoder, on either side")
-    temperature: float = Field(default=1.0, ge=0, description="τ of the Gumbel-softmax in training")
+    num_layers: int = Field(default=4, ge=1, description="number of layers; in an encoder-decoder, of each side")
+    temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
-        default=False, description="read one position in training, too, with the gradient of the relaxed weights"
+        default=False,
+        description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
+        "relaxed weights in the backward pass",
     )
     semantic_positions: bool = Field(
-        default=True, description="positions added to the semantic stream, too; false: only the syntactic one has them"
+        default=True, description="add positions to both streams; false: to the syntactic stream only"
     )
 
     @model_validator(mode="after")
-    def _hard_attention_has_no_dropout(self) -> Self:
+    def _check_attention_dropout(self) -> Self:
         if self.attention_dropout:
-            raise ValueError("attention_dropout: two streams read by hard attention, of which nothing is dropped")
+            raise ValueError(
+                "attention_dropout: the hard attention of two-stream models has no dropout; expected 0 or null"
+            )
         return self
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> Self:
-        require_heads_that_fit(self, "layer", (Softmax(),))
+    def _check_heads(self) -> Self:
+        check_num_heads(self, "layer", (Softmax(),))
         return self
 
 
-class TwoStreamSettings(TwoStreamParts):
-    """A causal language model with a soft stream that decides where to look and a hard one (Discrete Transformer)."""
+class TwoStreamSettings(TwoStreamBase):
+    """Two-stream causal language model: syntactic and semantic stream (Discrete Transformer)."""
 
     kind: Literal["two_stream"]
     tied_embeddings: bool = Field(
-        default=False, description="share output and semantic input embeddings; drops the output bias"
+        default=False, description="share the weights of semantic embeddings and output layer, which then has no bias"
     )
 
 
-class TwoStreamEncoderDecoderSettings(TwoStreamParts):
-    """An encoder-decoder with a soft stream that decides where to look and a hard one (Discrete Transformer)."""
+class TwoStreamEncoderDecoderSettings(TwoStreamBase):
+    """Two-stream encoder-decoder: syntactic and semantic stream (Discrete Transformer)."""
 
     kind: Literal["two_stream_encoder_decoder"]
-    tied_embeddings: Tied = Field(
+    tied_embeddings: TiedEmbeddings = Field(
         default="none",
-        description="two-way: the target's semantic embeddings are the output's; three-way: target and source share "
-        "their embeddings of either stream as well; drops the output bias",
+        description="two-way: semantic target embeddings and output layer share weights; three-way: source and target "
+        "embeddings of each stream, too; the output layer then has no bias",
     )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from structattn.settings.published import Claim, Published, PublishedValue, ScoreName
-from structattn.settings.sweep import fits
+from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
+from structattn.settings.sweep import matches
 from structattn.sweeps.table import SampleStatistics, TableRow
 from structattn.sweeps.trials import Cell
 
@@ -53,18 +53,18 @@ class ClaimResult:
     holds: bool | None
 
 
-def compare_with_published(tables: Sequence[Published], rows: Sequence[TableRow]) -> list[PublishedComparison]:
+def compare_with_published(tables: Sequence[PublishedTable], rows: Sequence[TableRow]) -> list[PublishedComparison]:
     """Return every published number with ours, in the order of the tables."""
     return [_comparison(table, value, rows) for table in tables for value in table.values]
 
 
-def _comparison(table: Published, value: PublishedValue, rows: Sequence[TableRow]) -> PublishedComparison:
+def _comparison(table: PublishedTable, value: PublishedValue, rows: Sequence[TableRow]) -> PublishedComparison:
     row = _find_row(value.cell, rows)
     ours = None if row is None else row_score(row, table)
     ours = None if ours is None else ours / table.unit
     spread = None if row is None else score_statistics(row, table.score)
     interval = None  # the interval belongs to the mean
-    if table.of == "mean" and spread is not None and spread.interval is not None:
+    if table.statistic == "mean" and spread is not None and spread.interval is not None:
         interval = spread.interval / table.unit
     inside = None
     if ours is not None and interval is not None:
@@ -75,7 +75,7 @@ def _comparison(table: Published, value: PublishedValue, rows: Sequence[TableRow
 
 def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[TableRow]) -> list[ClaimResult]:
     """Check every claim on every grid cell that its pattern matches."""
-    return [_verdict(claim, cell, rows) for claim in claims for cell in cells if fits(cell, claim.cell)]
+    return [_verdict(claim, cell, rows) for claim in claims for cell in cells if matches(cell, claim.cell)]
 
 
 def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
@@ -88,7 +88,7 @@ def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
         upper = claim.at_most is not None or claim.below is not None
         met = ours < bound if upper else ours > bound
         holds = met or (other is None and ours == bound)
-    return ClaimResult(claim.says, cell, ours, bound, holds)
+    return ClaimResult(claim.description, cell, ours, bound, holds)
 
 
 def _cell_score(score: ScoreName, cell: Mapping[str, str], rows: Sequence[TableRow]) -> float | None:
@@ -102,13 +102,13 @@ def _find_row(cell: Mapping[str, str], rows: Sequence[TableRow]) -> TableRow | N
 
 def row_score(row: TableRow, score: ScoreName) -> float | None:
     """Return the number of a cell that ``score`` names; None if the cell has no such score."""
-    if score.of == "selected":
+    if score.statistic == "selected":
         if score.score == "validation":
             return row.best
         split, name = score.score.split(".")
         return row.splits.get(split, {}).get(name)
     spread = score_statistics(row, score.score)
-    found: float | None = None if spread is None else getattr(spread, score.of)
+    found: float | None = None if spread is None else getattr(spread, score.statistic)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Prepare the data that a trial's settings describe."""
+"""Prepare the data of a trial."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ def prepare_data(folder: Path, data: Prepare) -> None:
     """Write a prepared folder atomically.
 
     Args:
-        folder: must not exist.
-        data: the description of the data; data without a seed of their own have the seed of the trial.
+        folder: the folder to create; it must not exist.
+        data: the settings of the data.
 
     Raises:
-        StructattnError: a text is invalid, an optional library is missing, or the sizes are impossible.
+        StructattnError: a text is invalid, an optional library is missing, or a size is out of range.
     """
     if isinstance(data, ParallelText):
         _prepare_parallel_text(folder, data)
@@ -33,7 +33,9 @@ def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
     prepare_parallel(
         folder,
         {name: [Path(file) for file in files] for name, files in data.splits.items()},
-        tokenizer=TokenizerSettings(data.level, data.joint, data.size, data.threshold, data.marker),
+        tokenizer=TokenizerSettings(
+            data.level, data.joint, data.vocabulary_size, data.vocabulary_threshold, data.marker
+        ),
         filters=Filters(data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed),
         normalization=Normalization(data.nfkc, data.lowercase),
     )

@@ -1,4 +1,4 @@
-"""Draw the figures that a sweep's settings ask for."""
+"""Distribution the figures that a sweep's settings ask for."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from structattn.reporting.figures.figure import Plot, file_name
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.runs import read_run
 from structattn.settings.published import LENGTH, Curves, Dependencies
-from structattn.settings.sweep import SweepSettings, fits
+from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.table import TableRow
 
 
 def sweep_figures(sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
-    """Draw the figures of a sweep; figures without data are left out.
+    """Distribution the figures of a sweep; figures without data are left out.
 
     Args:
         sweep: the settings with the list of figures.
@@ -39,32 +39,32 @@ def _dependencies(figure: Dependencies, rows: Sequence[TableRow], runs: Path, na
     """Plot the dependency matrices of the selected trials; a run without records is explained first."""
     found = []
     for row in rows:
-        if fits(row.cell, figure.cell):
+        if matches(row.cell, figure.cell):
             folder = runs / row.selected
             if not any((folder / "records").glob(f"{figure.split}-*.json")):
                 run = open_run(folder)
                 analyze_run(run, figure.split, default_examples(run, figure.split, 1))
             found.append(read_run(folder, ", ".join(row.cell.values())))
     plot = dependency_plot(found, file_name(name, "dependencies"))
-    return plot and replace(plot, caption=figure.says)
+    return plot and replace(plot, caption=figure.caption)
 
 
 def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> Plot | None:
     panels = _panels(figure, rows, runs)
     if not panels:
         return None
-    places = None if figure.along == LENGTH else list(sweep.grid[figure.along])
-    labels = figure.along, figure.score.replace(".", ", ").replace("_", " ")
-    return curves_plot(panels, places, labels, file_name(name, figure.along, figure.score), figure.says)
+    places = None if figure.x_axis == LENGTH else list(sweep.grid[figure.x_axis])
+    labels = figure.x_axis, figure.score.replace(".", ", ").replace("_", " ")
+    return curves_plot(panels, places, labels, file_name(name, figure.x_axis, figure.score), figure.caption)
 
 
 def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]:
     """One panel for each value of the panel axis, one curve for each combination of the remaining axes."""
     points: dict[str, dict[str, dict[Place, Value]]] = {}
     for row in rows:
-        points_of_row = _by_length(figure, runs / row.selected) if figure.along == LENGTH else _by_axis(figure, row)
+        points_of_row = _by_length(figure, runs / row.selected) if figure.x_axis == LENGTH else _by_axis(figure, row)
         if points_of_row:
-            rest = [value for axis, value in row.cell.items() if axis not in (figure.along, figure.panels)]
+            rest = [value for axis, value in row.cell.items() if axis not in (figure.x_axis, figure.panels)]
             panel = points.setdefault(row.cell.get(figure.panels or "", ""), {})
             panel.setdefault(", ".join(rest) or figure.score, {}).update(points_of_row)
     return [Panel(title, [Curve(*curve) for curve in curves.items()]) for title, curves in points.items()]
@@ -72,7 +72,7 @@ def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]
 
 def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
     score = row_score(row, figure)
-    return {} if score is None else {row.cell[figure.along]: (score, _interval(figure, row))}
+    return {} if score is None else {row.cell[figure.x_axis]: (score, _interval(figure, row))}
 
 
 def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
@@ -87,9 +87,9 @@ def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
 def _interval(figure: Curves, row: TableRow) -> float | None:
     """The interval of the mean over trials; for a single trial that of its own score, as BLEU has one."""
     spread = score_statistics(row, figure.score)
-    if spread is not None and spread.interval is not None and figure.of == "mean":
+    if spread is not None and spread.interval is not None and figure.statistic == "mean":
         return spread.interval
-    if spread is None or figure.score == "validation" or (spread.count > 1 and figure.of != "selected"):
+    if spread is None or figure.score == "validation" or (spread.count > 1 and figure.statistic != "selected"):
         return None
     split, score = figure.score.split(".")
     return row.splits.get(split, {}).get(f"{score} ±")

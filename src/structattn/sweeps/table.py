@@ -39,16 +39,16 @@ class SampleStatistics:
         mean: the mean.
         deviation: the sample standard deviation (n - 1); None for one number.
         interval: half the width of the 95 % confidence interval of the mean (Student's t); None for one number.
-        least: the minimum.
-        greatest: the maximum.
+        min: the minimum.
+        max: the maximum.
     """
 
     count: int
     mean: float
     deviation: float | None
     interval: float | None
-    least: float
-    greatest: float
+    min: float
+    max: float
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from structattn.settings.prepare import Drawn, Prepare
-from structattn.settings.run import RunSettings, described, resolve_settings, set_path
-from structattn.settings.sweep import Draw, LogUniform, SweepSettings, Uniform
+from structattn.settings.prepare import Prepare, SampledData
+from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
+from structattn.settings.sweep import Distribution, LogUniform, SweepSettings, Uniform
 from structattn.support.errors import SettingsError
 from structattn.support.seeds import numpy_generator
 
@@ -79,7 +79,7 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     for axis, name in cell.items():
         _set_paths(tree, sweep.grid[axis][name])
     for where in sweep.where:
-        if where.fits(cell):
+        if where.matches(cell):
             _set_paths(tree, where.set)
     sampled = {path: _sample(sweep, cell, restart, path) for path in sweep.random}
     _set_paths(tree, sampled)
@@ -107,8 +107,8 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     try:
         made: Prepare = _PREPARE.validate_python(given)
     except ValidationError as error:
-        raise SettingsError(described(error, given, f"{source}: prepare")) from None
-    return made.seeded(tree["seed"]) if isinstance(made, Drawn) else made
+        raise SettingsError(error_message(error, given, f"{source}: prepare")) from None
+    return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made
 
 
 def _sample(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
@@ -118,7 +118,7 @@ def _sample(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
     return _between(sweep.random[path], fraction)
 
 
-def _between(draw: Draw, fraction: float) -> float:
+def _between(draw: Distribution, fraction: float) -> float:
     if isinstance(draw, LogUniform):
         return math.exp(math.log(draw.low) + fraction * math.log(draw.high / draw.low))
     if isinstance(draw, Uniform):

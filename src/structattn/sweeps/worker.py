@@ -14,7 +14,7 @@ from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
 from structattn.training.run_training import train
 
-MAX_MESSAGE_LENGTH = 20_000  # characters; fits a pipe's buffer, so a worker can exit before its result is read
+MAX_MESSAGE_LENGTH = 20_000  # characters; matches a pipe's buffer, so a worker can exit before its result is read
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from functools import partial
 
 from torch import nn
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder, build_language_model, build_model
 from structattn.building.recurrent import build_recurrent
-from structattn.building.words import Words
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.folders import PreparedFolder
 from structattn.data.folders.parallel_side import ParallelSide
@@ -58,23 +58,23 @@ def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolde
     return settings.model_copy(update={"decoder": decoder})
 
 
-def _words_of_side(side: ParallelSide) -> Words:
+def _words_of_side(side: ParallelSide) -> VocabularySpec:
     """Return the words of one side of parallel text."""
     return _words(side.vocabulary, side.character_tokenizer)
 
 
-def _words_of_text(prepared: PreparedFolder) -> Words:
+def _words_of_text(prepared: PreparedFolder) -> VocabularySpec:
     """Return the words of a text; their characters are those of the vocabulary."""
     vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
     spelt = vocabulary.symbols[_first_word(vocabulary) :]
     return _words(vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelt, 1)) if level == "word" else None)
 
 
-def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None) -> Words:
+def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None) -> VocabularySpec:
     if tokenizer is None:
-        return Words(vocabulary.size)
+        return VocabularySpec(vocabulary.size)
     spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return Words(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelt))
+    return VocabularySpec(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelt))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from structattn.data.folders import PreparedFolder, Sequences
-from structattn.settings.positions import most_tokens
+from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import SettingsError
@@ -24,7 +24,7 @@ def require_positions_that_reach(
     Raises:
         SettingsError: a sequence has more tokens than there are positions; the message names it.
     """
-    maximum = most_tokens(settings.model)
+    maximum = max_positions(settings.model)
     if maximum is None:
         return
     if isinstance(settings.training.batches, StreamBatches):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder, build_language_model
-from structattn.building.words import Words
 from structattn.models import BidirectionalComposition, SpelledEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
@@ -17,7 +17,7 @@ from structattn.support.errors import SettingsError
 SIZE, CHARACTERS, WIDTH = 8, 7, 4
 SPELLINGS = torch.tensor([[1, 4, 2, 0], [1, 5, 2, 0], [1, 4, 5, 2], [1, 6, 2, 0]])  # of the words 4 to 7
 RARE = torch.tensor([[1, 6, 6, 6, 4, 2], [1, 4, 5, 2, 0, 0]])
-WORDS = Words(SIZE, CHARACTERS, lambda: SPELLINGS)
+WORDS = VocabularySpec(SIZE, CHARACTERS, lambda: SPELLINGS)
 
 
 class Counting(nn.Module):
@@ -169,10 +169,10 @@ def test_language_models_read_words_by_their_characters():
     [
         (
             {"tied_embeddings": "three-way", "encoder": {"embedding": "c2w"}},
-            "three-way shares a table, and c2w has none",
+            "three-way needs table embeddings; got c2w",
         ),
-        ({"tied_embeddings": "two-way", "decoder": {"embedding": "c2w"}}, "two-way shares a table, and c2w has none"),
-        ({"decoder": {"embedding": {"kind": "c2w", "words": "rare"}}}, "reads rare words as <unk>"),
+        ({"tied_embeddings": "two-way", "decoder": {"embedding": "c2w"}}, "two-way needs table embeddings; got c2w"),
+        ({"decoder": {"embedding": {"kind": "c2w", "words": "rare"}}}, "words: rare is for the source"),
         ({"encoder": {"embedding": "c3w"}}, "'c3w'"),
     ],
 )
@@ -184,8 +184,8 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
 def test_data_that_do_not_say_how_words_are_spelt_are_refused():
     for kind, place in (("c2w", r"decoder\.embedding"), ("coupled", r"encoder\.embedding"), ("hybrid", "encoder")):
         settings = EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | KINDS[kind]))
-        with pytest.raises(SettingsError, match=rf"model\.{place}.*do not say how words are spelt"):
-            build_encoder_decoder(settings, Words(SIZE), Words(SIZE))
+        with pytest.raises(SettingsError, match=rf"model\.{place}.*the data have no characters of words"):
+            build_encoder_decoder(settings, VocabularySpec(SIZE), VocabularySpec(SIZE))
     same = {"decoder": {"layers": 1, "spelling": {"path": "same", "hidden_size": 9}}}
-    with pytest.raises(SettingsError, match="as many as the model is wide, 8; got 9"):
+    with pytest.raises(SettingsError, match="hidden_size is 9; expected d_model 8 with path: same"):
         translator("hybrid", **same)

@@ -12,7 +12,7 @@ from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Indices
 from structattn.data.folders import PreparedFolder
 from structattn.models import EncoderDecoder
-from structattn.settings.positions import most_tokens
+from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
@@ -87,7 +87,7 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
     if training.receptive_field_weight:
         raise SettingsError("training.receptive_field_weight: not supported for translation; expected 0")
     valid = scoring_pairs(prepared, "valid", batches.max_tokens, batches.max_tokens_of)
-    maximum = most_tokens(settings.model)
+    maximum = max_positions(settings.model)
     max_length = None if maximum is None else maximum - 1  # <eos> takes a position
     by_bleu = training.select_by == "bleu"
     return TranslationTask(
