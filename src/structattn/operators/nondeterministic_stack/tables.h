@@ -1,8 +1,9 @@
 // Memory layout of the fast kernel's tables of one sequence in one flat array.
 //
-// Inner loops over time are vectorized, so every array over time is padded with zeros and loops may exceed its end. C
-// = Q * S configurations, (q, x) has index q * S + x. A slot (s, z, r) of R, D, W is component r * C + (s * S + z).
-// #pragma once
+// Inner loops over time are vectorized, so every array over time is padded with zeros and loops may exceed its end.
+// There are C = Q * S configurations, and (q, x) has index q * S + x. A slot (s, z, r) of R, D, W is component
+// r * C + (s * S + z).
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
