@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def text_baselines(prepared: PreparedFolder, split: str) -> dict[str, dict[str, 
 
 
 def evaluate(
-    run_dir: Path,
+    run_dir: str | PathLike[str],
     split: str = "test",
     checkpoint: str | None = None,
     *,
@@ -77,7 +78,7 @@ def evaluate(
     Raises:
         StructattnError: run, checkpoint or data are missing, damaged, or do not belong together.
     """
-    return evaluate_run(open_run(run_dir, checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
+    return evaluate_run(open_run(Path(run_dir), checkpoint), split, batch_tokens=batch_tokens, baselines=baselines)
 
 
 def is_scored(run_dir: Path, split: str) -> bool:

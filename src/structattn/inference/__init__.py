@@ -1,9 +1,10 @@
 """Inference with trained runs.
 
 - ``load`` returns a ``TrainedRun``: ``settings``, ``metadata``, ``model``, ``prepared`` data, and ``explain(texts)``.
-  ``open_run`` does the same, with the checkpoint that the settings of the run name.
-- ``Translator`` translates lines with one or several models, by the beam searches in ``SEARCHES`` or by
-  ``SeededSampling``; ``PairScorer`` scores given translations.
+  ``open_run`` does the same, with the checkpoint that the settings of the run name. ``TrainedModel`` is the type of
+  its model, ``translation_model`` that model if it translates.
+- ``Translator`` returns a ``Translation`` of each line by one or several models, with the beam searches in ``SEARCHES``
+  or ``SeededSampling``; ``PairScorer`` scores given translations.
 - ``explain_texts`` returns the attention weights of all layers as a ``Record`` for each layer and head.
 - ``checkpoints_of`` finds checkpoints by name, and ``mean_weights`` averages their weights.
 """

@@ -1,6 +1,7 @@
 """Settings of a run; reading them from YAML and from overrides ``path.to.field=value``."""
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -146,7 +147,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return tree
 
 
-def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
+def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> RunSettings:
     """Read the settings of a run from a YAML file.
 
     Args:
@@ -156,4 +157,4 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    return resolve_settings(read_mapping(path), overrides, str(path))
+    return resolve_settings(read_mapping(Path(path)), overrides, str(path))
