@@ -1,11 +1,12 @@
 """What kind of stack goes into a model, and where."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
-from pydantic import Field, Tag, TypeAdapter
+from pydantic import Field, TypeAdapter, create_model
 
-from structattn.settings.base import Settings, discriminated_by
-from structattn.settings.mechanisms import Nondeterministic, StackPointer, Superposition
+from structattn.settings.base import Settings, union_of
+from structattn.settings.mechanisms import MECHANISMS, Mechanism, Nondeterministic, StackPointer, Superposition
 
 
 class StackPlacement(Settings):
@@ -38,14 +39,27 @@ class NondeterministicStack(StackPlacement, Nondeterministic):
 
 
 Stack = PointerStack | SuperpositionStack | NondeterministicStack
+_NAMED: Mapping[str, type[Settings]] = {
+    "stack_pointer": PointerStack,
+    "superposition": SuperpositionStack,
+    "nondeterministic": NondeterministicStack,
+}
+
+
+def _stack_class(entry: Mechanism) -> type[Settings]:
+    """Return the settings class of an added stack; one without a class above is given as a dict."""
+    if entry.name in _NAMED:
+        return _NAMED[entry.name]
+    bases = StackPlacement, entry.settings
+    return cast(type[Settings], create_model(f"{entry.settings.__name__}Stack", __base__=bases, __module__=__name__))
+
 
 _STACK: TypeAdapter[Stack] = TypeAdapter(
-    Annotated[
-        Annotated[PointerStack, Tag("stack_pointer")]
-        | Annotated[SuperpositionStack, Tag("superposition")]
-        | Annotated[NondeterministicStack, Tag("nondeterministic")],
-        discriminated_by("attention", default="stack_pointer"),
-    ]
+    union_of(
+        {entry.name: _stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack},
+        field="attention",
+        default="stack_pointer",
+    )
 )
 
 

@@ -1,1 +1,75 @@
-"""The settings of a run: the single source for YAML, Python and JSON Schema."""
+"""Settings of runs and sweeps: the single source of YAML files, the Python API and the JSON Schema; without torch.
+
+- ``RunSettings``: all settings of a run; ``load_settings`` reads them from YAML, ``resolve_settings`` from a mapping.
+- ``SweepSettings``: a grid of trials; ``load_sweep`` reads it from YAML.
+- ``TrainingSettings``: batches, loss, optimizer, schedule, and when to stop.
+- ``EvaluationSettings``: checkpoint and beam search.
+- ``LanguageModelSettings``, ``MaskedLanguageModelSettings``, ``EncoderDecoderSettings``: transformers.
+- ``TwoStreamSettings``, ``TwoStreamEncoderDecoderSettings``: two-stream transformers.
+- ``LstmSettings``, ``ElmanSettings``: recurrent language models, optionally with a stack.
+- ``ModelSettings``: the union of these models.
+- ``LAYER_CLASSES``: name of the self-attention -> settings class of a transformer layer.
+- ``MECHANISMS``: name -> ``Mechanism``, the entry of an attention mechanism or stack.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.settings.encoder_decoder import EncoderDecoderSettings
+    from structattn.settings.evaluation import EvaluationSettings
+    from structattn.settings.layers import LAYER_CLASSES
+    from structattn.settings.mechanisms import MECHANISMS, Mechanism
+    from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+    from structattn.settings.models import ModelSettings
+    from structattn.settings.recurrent import ElmanSettings, LstmSettings
+    from structattn.settings.run import RunSettings, load_settings, resolve_settings
+    from structattn.settings.sweep import SweepSettings, load_sweep
+    from structattn.settings.training import TrainingSettings
+    from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+
+__all__ = [
+    "LAYER_CLASSES",
+    "MECHANISMS",
+    "ElmanSettings",
+    "EncoderDecoderSettings",
+    "EvaluationSettings",
+    "LanguageModelSettings",
+    "LstmSettings",
+    "MaskedLanguageModelSettings",
+    "Mechanism",
+    "ModelSettings",
+    "RunSettings",
+    "SweepSettings",
+    "TrainingSettings",
+    "TwoStreamEncoderDecoderSettings",
+    "TwoStreamSettings",
+    "load_settings",
+    "load_sweep",
+    "resolve_settings",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "LAYER_CLASSES": "structattn.settings.layers",
+        "MECHANISMS": "structattn.settings.mechanisms",
+        "ElmanSettings": "structattn.settings.recurrent",
+        "EncoderDecoderSettings": "structattn.settings.encoder_decoder",
+        "EvaluationSettings": "structattn.settings.evaluation",
+        "LanguageModelSettings": "structattn.settings.model",
+        "LstmSettings": "structattn.settings.recurrent",
+        "MaskedLanguageModelSettings": "structattn.settings.model",
+        "Mechanism": "structattn.settings.mechanisms",
+        "ModelSettings": "structattn.settings.models",
+        "RunSettings": "structattn.settings.run",
+        "SweepSettings": "structattn.settings.sweep",
+        "TrainingSettings": "structattn.settings.training",
+        "TwoStreamEncoderDecoderSettings": "structattn.settings.two_stream",
+        "TwoStreamSettings": "structattn.settings.two_stream",
+        "load_settings": "structattn.settings.run",
+        "load_sweep": "structattn.settings.sweep",
+        "resolve_settings": "structattn.settings.run",
+    },
+)
