@@ -1,4 +1,4 @@
-"""Limits how many files and functions a reader follows from an operation's entry to the kernel call."""
+"""Limits of the number of files and functions from the entry point of an operation to the kernel call."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Reads every import statement of the package: arrows point one way, no cycles, none hidden in functions, no pickle."""
+"""Imports of the package: layers import only lower layers, no cycles, no imports inside functions, no pickle."""
 
 import ast
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-CHAIN = ("support", "operators", "attention", "models", "decoding", "building", "huggingface", "tasks", "training",
+LAYERS = ("support", "operators", "attention", "models", "decoding", "building", "huggingface", "tasks", "training",
          "inference", "evaluation", "analysis", "reporting", "sweeps", "cli", "__main__")  # fmt: skip
-BESIDE = {  # packages beside the chain: what each may import, and the first package of the chain that may import it
+SIDE_PACKAGES = {  # package -> packages that it may import, and the lowest layer that may import it
     "settings": ({"support"}, "building"),
     "data": ({"support"}, "tasks"),
     "metrics": ({"support"}, "tasks"),
     "runs": ({"support", "settings"}, "training"),
 }
-HOSTILE = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+PICKLE_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name: where it stands, the module it names, and whether it stands inside a function."""
+    """One imported name: its location, the imported module, and whether it is inside a function."""
 
     module: str
     line: int
@@ -30,7 +30,7 @@ class Import:
     inside_function: bool
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         return f"{self.module}:{self.line} imports {self.target}"
 
 
@@ -40,7 +40,7 @@ def module_name(path: Path, source: Path) -> str:
 
 
 def targets(node: ast.stmt, package: list[str], modules: set[str]) -> list[str]:
-    """The modules that an import statement names; ``from a import b`` names a.b where that is a module."""
+    """Return the modules that a statement imports; ``from a import b`` imports a.b if that is a module."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -51,14 +51,14 @@ def targets(node: ast.stmt, package: list[str], modules: set[str]) -> list[str]:
 
 
 def walk(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes below ``node``, each with whether a function surrounds it."""
+    """Yield all nodes below ``node`` with whether they are inside a function."""
     for child in ast.iter_child_nodes(node):
         yield child, inside
         yield from walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
 
 
 def imports_of(source: Path) -> tuple[set[str], list[Import]]:
-    """All modules below ``source`` and all their imports, other packages' included."""
+    """Return all modules below ``source`` and all their imports, including those of other packages."""
     files = {module_name(path, source): path for path in sorted(source.rglob("*.py"))}
     found = []
     for module, path in files.items():
@@ -71,46 +71,48 @@ def imports_of(source: Path) -> tuple[set[str], list[Import]]:
 
 
 def part(module: str) -> str:
-    """The folder (or file) below the package that a module lies in; "" for the package itself."""
+    """Return the subpackage (or top-level module) of a module; "" for the root package."""
     return module.split(".")[1] if "." in module else ""
 
 
 def allowed(importer: str, imported: str) -> bool:
-    """Whether a module of part ``importer`` may import one of part ``imported``."""
-    if importer == "":  # the root offers the public API lazily
+    """Return whether subpackage ``importer`` may import from subpackage ``imported``."""
+    if importer == "":  # the root exports the public API lazily
         return True
     if imported == importer:
         return True
-    if importer in BESIDE:
-        return imported in BESIDE[importer][0]
-    if importer not in CHAIN or imported == "":
+    if importer in SIDE_PACKAGES:
+        return imported in SIDE_PACKAGES[importer][0]
+    if importer not in LAYERS or imported == "":
         return False
-    if imported in BESIDE:
-        return CHAIN.index(importer) >= CHAIN.index(BESIDE[imported][1])
-    return imported in CHAIN[: CHAIN.index(importer)]
+    if imported in SIDE_PACKAGES:
+        return LAYERS.index(importer) >= LAYERS.index(SIDE_PACKAGES[imported][1])
+    return imported in LAYERS[: LAYERS.index(importer)]
 
 
-def own(imports: list[Import]) -> list[Import]:
+def project_imports(imports: list[Import]) -> list[Import]:
     return [found for found in imports if found.target.split(".")[0] == "structattn"]
 
 
-def wrong_arrows(imports: list[Import]) -> list[str]:
-    return [found.place for found in own(imports) if not allowed(part(found.module), part(found.target))]
-
-
-def hidden(imports: list[Import]) -> list[str]:
-    """Project imports inside functions; cli command bodies and the doors to accelerators may have them."""
+def forbidden_imports(imports: list[Import]) -> list[str]:
     return [
-        found.place
-        for found in own(imports)
+        found.description for found in project_imports(imports) if not allowed(part(found.module), part(found.target))
+    ]
+
+
+def nested_imports(imports: list[Import]) -> list[str]:
+    """Return project imports inside functions, except in the commands and of the GPU kernels."""
+    return [
+        found.description
+        for found in project_imports(imports)
         if found.inside_function and part(found.module) != "cli" and not found.target.endswith("gpu_kernel")
     ]
 
 
 def cycle(imports: list[Import]) -> list[str]:
-    """The modules of one import cycle, or nothing. Imports inside functions count."""
+    """Return the modules of an import cycle, or an empty list. Imports inside functions are included."""
     graph: dict[str, set[str]] = {}
-    for found in own(imports):
+    for found in project_imports(imports):
         graph.setdefault(found.module, set()).add(found.target)
     try:
         TopologicalSorter(graph).prepare()
@@ -119,12 +121,12 @@ def cycle(imports: list[Import]) -> list[str]:
     return []
 
 
-def hostile(imports: list[Import]) -> list[str]:
-    return [found.place for found in imports if found.target.split(".")[0] in HOSTILE]
+def pickle_imports(imports: list[Import]) -> list[str]:
+    return [found.description for found in imports if found.target.split(".")[0] in PICKLE_MODULES]
 
 
 def code_loading_calls(source: Path) -> list[str]:
-    """torch.load, torch.save and numpy's allow_pickle: pickle by another name."""
+    """Return uses of torch.load, torch.save and numpy's allow_pickle, which use pickle."""
     found = []
     for path in sorted(source.rglob("*.py")):
         for node, _ in walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -137,44 +139,44 @@ def code_loading_calls(source: Path) -> list[str]:
 MODULES, IMPORTS = imports_of(SOURCE)
 
 
-def test_the_package_was_found():
+def test_the_package_has_modules():
     assert {"structattn.support.errors", "structattn.cli.main"} <= MODULES
-    assert len(own(IMPORTS)) > 20
+    assert len(project_imports(IMPORTS)) > 20
 
 
-def test_every_folder_has_its_place_in_the_picture():
+def test_every_package_is_assigned_to_a_layer():
     folders = {path.name for path in (SOURCE / "structattn").iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders <= {*CHAIN, *BESIDE}
+    assert folders <= {*LAYERS, *SIDE_PACKAGES}
 
 
-def test_arrows_point_one_way():
-    assert wrong_arrows(IMPORTS) == []
+def test_imports_follow_the_layers():
+    assert forbidden_imports(IMPORTS) == []
 
 
-def test_no_cycle():
+def test_there_are_no_import_cycles():
     assert cycle(IMPORTS) == []
 
 
-def test_no_project_import_hides_in_a_function():
-    assert hidden(IMPORTS) == []
+def test_no_project_import_is_inside_a_function():
+    assert nested_imports(IMPORTS) == []
 
 
 def test_nothing_imports_pickle():
-    assert hostile(IMPORTS) == []
+    assert pickle_imports(IMPORTS) == []
     assert code_loading_calls(SOURCE) == []
 
 
-def test_only_its_integration_imports_transformers():
+def test_only_the_huggingface_package_imports_transformers():
     importers = {found.module for found in IMPORTS if found.target.split(".")[0] == "transformers"}
     assert importers
     assert all(module.startswith("structattn.huggingface.") for module in importers)
 
 
 def test_every_project_import_names_a_module_that_exists():
-    assert [found.place for found in own(IMPORTS) if found.target not in MODULES] == []
+    assert [found.description for found in project_imports(IMPORTS) if found.target not in MODULES] == []
 
 
-# The judges themselves, on sources made to offend.
+# The checks themselves, on sources that violate the rules.
 
 
 @pytest.fixture
@@ -201,32 +203,32 @@ def offending(tmp_path: Path):
         ("other/a", "from structattn.support import errors"),
     ],
 )
-def test_a_wrong_arrow_is_seen(offending, importer, statement):
+def test_a_forbidden_import_is_detected(offending, importer, statement):
     texts = {"data/b": "", "reporting/page": "", "data/__init__": "", importer: statement}
-    assert len(wrong_arrows(offending(texts))) == 1
+    assert len(forbidden_imports(offending(texts))) == 1
 
 
-def test_a_right_arrow_is_let_through(offending):
+def test_an_allowed_import_is_accepted(offending):
     found = offending(
         {"data/__init__": "", "data/b": "", "tasks/a": "from structattn.data import b\nfrom .. import data\n"}
     )
-    assert len(own(found)) == 2
-    assert wrong_arrows(found) == []
+    assert len(project_imports(found)) == 2
+    assert forbidden_imports(found) == []
 
 
-def test_a_cycle_is_seen(offending):
+def test_an_import_cycle_is_detected(offending):
     texts = {"data/a": "from structattn.data import b", "data/b": "def f():\n    from .a import c"}
     assert set(cycle(offending(texts))) == {"structattn.data.a", "structattn.data.b"}
 
 
-def test_a_hidden_import_is_seen_but_not_in_commands_and_doors(offending):
+def test_an_import_inside_a_function_is_detected_except_in_entry_points(offending):
     text = "def f():\n    if 1:\n        from structattn.support import files"
-    door = "def f():\n    from structattn.operators.x import gpu_kernel"
-    texts = {"training/a": text, "cli/a": text, "operators/a": door, "operators/x/gpu_kernel": ""}
-    assert [place.split(":")[0] for place in hidden(offending(texts))] == ["structattn.training.a"]
+    kernel = "def f():\n    from structattn.operators.x import gpu_kernel"
+    texts = {"training/a": text, "cli/a": text, "operators/a": kernel, "operators/x/gpu_kernel": ""}
+    assert [found.split(":")[0] for found in nested_imports(offending(texts))] == ["structattn.training.a"]
 
 
-def test_pickle_is_seen(offending, tmp_path):
+def test_a_pickle_import_is_detected(offending, tmp_path):
     text = "import torch\ndef f(p):\n    import pickle\n    torch.load(p)\n    np.load(p, allow_pickle=True)"
-    assert len(hostile(offending({"data/a": text}))) == 1
+    assert len(pickle_imports(offending({"data/a": text}))) == 1
     assert len(code_loading_calls(tmp_path)) == 2

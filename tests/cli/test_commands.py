@@ -66,7 +66,7 @@ def test_doctor_checks_every_implementation():
 
 
 @pytest.mark.parametrize("error", [1e-3, float("nan")])
-def test_doctor_fails_where_an_implementation_is_wrong(monkeypatch, error):
+def test_doctor_fails_if_an_implementation_is_wrong(monkeypatch, error):
     monkeypatch.setattr(self_check, "all_outcomes", lambda: [self_check.Outcome("stack", "cpu", error)])
     result = run("doctor")
     assert result.exit_code == 1

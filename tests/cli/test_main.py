@@ -1,4 +1,4 @@
-"""Help imports nothing heavy; errors become messages and exit codes."""
+"""Lazy imports of the command line; errors become messages and exit codes."""
 
 import errno
 import json
@@ -91,7 +91,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["train"], ["fly"], ["train", "x.yaml"], ["list", "--nothing"], ["demo", "--epochs", "0"]]
 )
-def test_bad_usage_ends_with_2(arguments):
+def test_bad_usage_exits_with_code_2(arguments):
     assert run(*arguments).exit_code == 2
 
 
@@ -99,7 +99,7 @@ def test_version():
     assert run("--version").output == f"structattn {__version__}\n"
 
 
-def test_a_misspelt_setting_is_refused_with_its_path(tmp_path):
+def test_a_misspelled_setting_is_rejected_with_its_path(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text("task: formal_language\ndata: d\nmodel:\n  widht: 3\n")
     result = run("train", settings, "-o", tmp_path / "run")
@@ -108,7 +108,7 @@ def test_a_misspelt_setting_is_refused_with_its_path(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_misspelt_override_is_refused_with_its_path(tmp_path):
+def test_a_misspelled_override_is_rejected_with_its_path(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text("task: formal_language\ndata: d\n")
     result = run("train", settings, "training.optimizer.learning_rat=1", "-o", tmp_path / "run")

@@ -51,7 +51,7 @@ def refusal(tmp_path, error=DataError, **arguments):
         ("a b\n".encode("utf-16"), 1, 1, "not UTF-8"),
     ],
 )
-def test_invalid_text_is_refused(tmp_path, mode, split, content, line, column, reason):
+def test_invalid_text_is_rejected(tmp_path, mode, split, content, line, column, reason):
     error = refusal(tmp_path, mode=mode, **{split: content})
     assert (error.path, error.line, error.column) == (tmp_path / f"{split}.txt", line, column)
     assert reason in error.reason
@@ -66,7 +66,7 @@ def test_invalid_text_is_refused(tmp_path, mode, split, content, line, column, r
         (os.mkfifo, "not a regular file"),
     ],
 )
-def test_unreadable_files_are_refused(tmp_path, make, reason):
+def test_unreadable_files_are_rejected(tmp_path, make, reason):
     good, bad = write(tmp_path / "good.txt", GOOD), tmp_path / "bad.txt"
     make(bad)
     for order in [(bad, good, good), (good, good, bad)]:
@@ -76,7 +76,7 @@ def test_unreadable_files_are_refused(tmp_path, make, reason):
     assert {path.name for path in tmp_path.iterdir()} <= {"good.txt", "bad.txt"}
 
 
-def test_a_truncated_gzip_is_refused(tmp_path):
+def test_a_truncated_gzip_is_rejected(tmp_path):
     content = b"".join(b"a line of words %d\n" % number for number in range(1000))
     whole = write(tmp_path / "train.txt.gz", gzip.compress(content))
     valid = write(tmp_path / "valid.txt", content)
@@ -141,7 +141,7 @@ def test_empty_lines_are_dropped_counted_and_reported_with_skip_empty(tmp_path):
     assert prepared.header.extra["skipped_lines"] == {"train": 3, "valid": 0, "test": 0}
 
 
-def test_a_long_line_is_refused_in_sentence_mode(tmp_path):
+def test_a_long_line_is_rejected_in_sentence_mode(tmp_path):
     assert lines(prepare(tmp_path, train="b a\nä  b a\n", max_line_tokens=3, name="three")[0]) == ["b a", "ä b a"]
     for path in sorted((tmp_path / "three").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -163,7 +163,7 @@ def test_a_line_of_a_million_tokens(tmp_path):
     assert notices == ()
 
 
-def test_a_changed_source_is_refused_with_both_digests(tmp_path):
+def test_a_changed_source_is_rejected_with_both_digests(tmp_path):
     prepared, _ = prepare(tmp_path)
     assert verify_sources(prepared) == ()
     write(tmp_path / "valid.txt", GOOD + b"a\n")
@@ -176,17 +176,17 @@ def test_a_changed_source_is_refused_with_both_digests(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("mode", ["sentences", "stream"])
-def test_an_empty_file_is_refused(tmp_path, content, mode):
+def test_an_empty_file_is_rejected(tmp_path, content, mode):
     assert "holds no lines" in refusal(tmp_path, valid=content, mode=mode).reason
 
 
-def test_a_file_of_empty_lines_is_refused_in_sentence_mode(tmp_path):
+def test_a_file_of_empty_lines_is_rejected_in_sentence_mode(tmp_path):
     assert "all of its 2 lines are empty" in refusal(tmp_path, train=b"\n\n", skip_empty=True).reason
 
 
 @pytest.mark.parametrize("control", ["<pad>", "<bos>", "<eos>"])
 @pytest.mark.parametrize("mode", ["sentences", "stream"])
-def test_names_of_control_symbols_are_refused(tmp_path, control, mode):
+def test_names_of_control_symbols_are_rejected(tmp_path, control, mode):
     error = refusal(tmp_path, test=f"\ufeffa b\nä {control}\n", mode=mode)
     assert (error.path, error.line, error.column) == (tmp_path / "test.txt", 2, 4)
     assert f"the word {control} is the name of a control symbol" in error.reason
@@ -247,18 +247,18 @@ def test_test_text_may_be_missing(tmp_path):
         {"level": "byte", "min_count": 2},
     ],
 )
-def test_invalid_options_are_refused(tmp_path, options):
+def test_invalid_options_are_rejected(tmp_path, options):
     refusal(tmp_path, error=UsageError, **options)
 
 
-def test_a_folder_that_is_not_empty_is_refused_before_reading(tmp_path):
+def test_a_folder_that_is_not_empty_is_rejected_before_reading(tmp_path):
     write(tmp_path / "mine", "mine")
     with pytest.raises(DataError, match="exists and is not empty"):
         prepare_language_modeling(tmp_path, tmp_path / "none", tmp_path / "none")
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatch):
     import structattn.data.language_modeling as module
 
     survey = module._survey

@@ -19,7 +19,7 @@ def lines(count, seed, shortest=0):
 
 
 def garbled(references, seed):
-    """The same lines with one word in four drawn anew."""
+    """Return the lines with a quarter of the words replaced at random."""
     generator = random.Random(seed)
     return [
         " ".join(generator.choice(WORDS) if generator.random() < 0.25 else word for word in line.split())
@@ -32,7 +32,7 @@ def bleu(hypotheses, references):
 
 
 @pytest.mark.parametrize("hypotheses", [garbled(lines(60, 1), 5), lines(60, 3), [""] * 60])
-def test_bleu_of_counts_is_that_of_the_lines(hypotheses):
+def test_bleu_from_counts_equals_bleu_of_the_lines(hypotheses):
     references = lines(60, 1)
     statistics = bleu_statistics(hypotheses, references)
     weights = np.random.default_rng(1).integers(0, 3, 60)
@@ -56,7 +56,7 @@ def test_bins_of_equal_count():
         assert (values[each.members].min(), values[each.members].max()) == (each.low, each.high)
 
 
-def test_equal_numbers_share_a_bin_and_empty_bins_vanish():
+def test_equal_values_share_a_bin_and_empty_bins_are_dropped():
     values = np.array([0.0] * 7 + [1.0, 2.0, 9.0])
     bins = equal_count_bins(values)
     assert [(each.low, each.high, len(each.members)) for each in bins] == [(0, 0, 7), (1, 1, 1), (2, 9, 2)]
@@ -65,7 +65,7 @@ def test_equal_numbers_share_a_bin_and_empty_bins_vanish():
     assert equal_count_bins(np.empty(0)) == equal_width_bins(np.empty(0)) == []
 
 
-def test_equal_width_bins_are_as_wide():
+def test_bins_of_equal_width():
     values = np.linspace(3, 8, 101)
     assert [each.high for each in equal_width_bins(values)] == pytest.approx([4, 5, 6, 7, 8])
 

@@ -20,8 +20,8 @@ OFF_DIAGONALITY = {"encoder": [0.1 * n for n in range(10)], "decoder": [0.0] * 1
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A prepared folder; runs that were evaluated without a model."""
+def workspace(tmp_path):
+    """Return a folder with prepared data and runs that have translations but no model."""
     splits = {}
     for split in ("train", "test"):
         splits[split] = [tmp_path / f"{split}.{side}" for side in ("de", "en")]
@@ -40,22 +40,22 @@ def place(tmp_path):
     return tmp_path
 
 
-def attended(place, **content):
-    (place / "base/analyses").mkdir()
-    (place / "base/analyses/test-attention.json").write_text(json.dumps({"split": "test", **content}))
+def attended(workspace, **content):
+    (workspace / "base/analyses").mkdir()
+    (workspace / "base/analyses/test-attention.json").write_text(json.dumps({"split": "test", **content}))
 
 
-def test_several_runs_are_compared_with_a_base_and_the_results_written(place):
-    attended(place, off_diagonality=OFF_DIAGONALITY)
-    arguments = [str(place / name) for name in ("base", "better", "worse")]
+def test_runs_are_compared_with_a_base_and_results_are_written(workspace):
+    attended(workspace, off_diagonality=OFF_DIAGONALITY)
+    arguments = [str(workspace / name) for name in ("base", "better", "worse")]
     shown = CliRunner().invoke(app, ["compare", *arguments, "--samples", "50"])
     assert shown.exit_code == 0, shown.output
     assert shown.output.count("BLEU by off-diagonality, encoder") == 2
     for name, sign in (("better", 1), ("worse", -1)):
-        kept = json.loads((place / name / "analyses/test-against-base.json").read_text())
+        kept = json.loads((workspace / name / "analyses/test-against-base.json").read_text())
         assert (kept["kind"], kept["base"], kept["split"]) == ("comparison", "base", "test")
-        lines = (place / name / "scores/test.translations.txt").read_text().split("\n")[:-1]
-        written = (place / name / "scores/test.translations.txt").read_bytes()
+        lines = (workspace / name / "scores/test.translations.txt").read_text().split("\n")[:-1]
+        written = (workspace / name / "scores/test.translations.txt").read_bytes()
         assert kept["translations"]["run"] == hashlib.sha256(written).hexdigest() != kept["translations"]["base"]
         assert kept["whole"]["BLEU"]["second"] == pytest.approx(corpus_scores(lines, REFERENCES)["BLEU"].value)
         by = {}
@@ -70,8 +70,8 @@ def test_several_runs_are_compared_with_a_base_and_the_results_written(place):
         assert sign * everything["difference"] > 0
 
 
-def test_without_attention_analysis_runs_are_compared_by_length_only(place):
-    bins = compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
+def test_without_attention_analysis_runs_are_compared_by_length_only(workspace):
+    bins = compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
     assert {each.attribute for each in bins} == {"reference length"}
 
 
@@ -79,11 +79,11 @@ def test_without_attention_analysis_runs_are_compared_by_length_only(place):
     ("content", "message"),
     [(b"\xff\n", "is damaged, run `structattn evaluate` again"), (b"a cat\n", "holds 1 translations of 10 lines")],
 )
-def test_translations_that_are_damaged_are_refused_by_file(place, content, message):
-    path = place / "better/scores/test.translations.txt"
+def test_damaged_translations_are_rejected_with_the_file_name(workspace, content, message):
+    path = workspace / "better/scores/test.translations.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{path}.*{message}"):
-        compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
+        compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_translations_that_are_damaged_are_refused_by_file(place, content, messa
         ({"off_diagonality": [1]}, "expected the off-diagonality"),
     ],
 )
-def test_a_damaged_attention_analysis_is_refused(place, content, message):
-    attended(place, **content)
+def test_a_damaged_attention_analysis_is_rejected(workspace, content, message):
+    attended(workspace, **content)
     with pytest.raises(DataError, match=message):
-        compare_runs_by_bin(place / "base", place / "better", "test", samples=2)
+        compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)

@@ -44,7 +44,7 @@ def by_hand(run, source, text):
 
 @pytest.mark.parametrize("batch_tokens", [1, 12, 4096])
 @pytest.mark.parametrize("per_token", [False, True])
-def test_losses_are_those_of_whole_translations_with_eos(translation_run, batch_tokens, per_token):
+def test_losses_are_sums_over_translations_including_eos(translation_run, batch_tokens, per_token):
     run = translation_run()
     found = contrastive_negative_log_likelihoods(run, CONTRASTS, per_token=per_token, batch_tokens=batch_tokens)
     expected = []
@@ -67,7 +67,7 @@ def test_a_tie_is_wrong_and_types_keep_their_order():
     assert scores.distances == {}
 
 
-def test_distances_are_counted_one_by_one_up_to_15():
+def test_distances_are_counted_separately_up_to_15():
     distances = [16, 0, 3, 15, 40, 0, None]
     contrasts = [contrast(distance=distance) for distance in distances] + [contrast(kind="b")]
     nats = np.array([[0.0, 1.0]] * 5 + [[1.0, 0.0]] * 3)
@@ -79,7 +79,7 @@ def test_distances_are_counted_one_by_one_up_to_15():
     assert scores.types["a"].trials == 7
 
 
-def test_invalid_pairs_and_models_are_refused(translation_run):
+def test_invalid_pairs_and_models_are_rejected(translation_run):
     with pytest.raises(DataError, match=r"pairs\.json:7: 'one <eos>': the word <eos> is the name"):
         contrastive_negative_log_likelihoods(translation_run(), [contrast(contrastive="one <eos>", line=7)])
     run = translation_run()
@@ -117,7 +117,7 @@ def test_the_command_scores_runs_and_writes_the_scores(parallel_data, tmp_path):
     )
 
 
-def test_models_of_spelled_words_are_scored_as_in_training(names, tmp_path):
+def test_models_that_spell_words_are_scored_as_in_training(names, tmp_path):
     prepared = names.prepare(tmp_path, train=300, valid=10)
     settings = resolve_settings(names.tree(prepared.path))
     torch.manual_seed(2)

@@ -31,14 +31,14 @@ def indices(text):
         ("4", ["#"]),
     ],
 )
-def test_a_prediction_depends_on_the_last_digit_and_what_follows(text, expected):
-    """Rows: predictions of the symbols; columns: <bos>, which is level 0 while no digit has come, and the symbols."""
+def test_a_prediction_depends_on_the_last_digit_and_later_symbols(text, expected):
+    """Rows: predictions of the symbols; columns: <bos>, which has level 0 before the first digit, and the symbols."""
     found = ["".join("#" if needed else "." for needed in row) for row in true_dependencies(indices(text))]
     assert found == expected
 
 
 class Copies(torch.nn.Module):
-    """One layer of one head, whose weights are given, in the place of a model."""
+    """A model of one layer with one head whose weights are given."""
 
     def __init__(self, weights):
         super().__init__()
@@ -61,7 +61,7 @@ def run_folder(tmp_path):
     return tmp_path / "run"
 
 
-def test_scores_agree_with_counting_by_hand(run_folder):
+def test_scores_equal_manual_counts(run_folder):
     run = open_run(run_folder, "best")
     weights = torch.zeros(9, 9)
     weights[torch.arange(1, 9), torch.arange(8)] = 1  # each position looks at the one before
@@ -89,7 +89,7 @@ def test_evaluation_writes_dependency_scores_deterministically(run_folder):
     assert evaluate(run_folder, "test").dependencies == scores.dependencies
 
 
-def test_records_have_the_receptive_field_and_the_truth(run_folder):
+def test_records_have_the_predicted_and_the_true_receptive_field(run_folder):
     analyze(run_folder, "test")
     record = json.loads((run_folder / "records/test-0-layer-2-receptive-field.json").read_text())
     field, truth = np.array(record["weights"]), np.array(record["truth"])

@@ -41,17 +41,19 @@ def rows_of(sequences):
 
 
 def events(rows, stream):
-    """Each target with its history, the nearest symbol last."""
+    """Return each target with its history, the most recent symbol last."""
     if stream:
         symbols = [2, 2] + [symbol for row in rows for symbol in (*row, 2)]
         lines = [symbols]
     else:
         lines = [[1, 1, *row, 2] for row in rows]
-    return [(tuple(line[place - 2 : place]), line[place]) for line in lines for place in range(2, len(line))]
+    return [
+        (tuple(line[position - 2 : position]), line[position]) for line in lines for position in range(2, len(line))
+    ]
 
 
 def estimates(train, history, symbol):
-    """1/|V|, f(w), f(w|v), f(w|u,v), an unseen history replaced by the next shorter one."""
+    """Return 1/|V|, f(w), f(w|v), f(w|u,v), with an unseen history replaced by the next shorter one."""
     values = [1 / (SIZE - 2)]
     for length in range(3):
         context = history[2 - length :]
@@ -61,7 +63,7 @@ def estimates(train, history, symbol):
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_equals_the_definition(prepared, order):
+def test_probabilities_equal_the_definition(prepared, order):
     stream = prepared.kind == "stream"
     train = events(rows_of(prepared.split("train")), stream)
     model = fit_ngrams(prepared, order)
@@ -126,7 +128,7 @@ def test_baselines_are_json(prepared):
     assert [len(baselines[name]["weights"]) for name in ("unigram", "trigram")] == [2, 4]
 
 
-def test_impossible_requests_are_refused(prepared):
+def test_impossible_requests_are_rejected(prepared):
     with pytest.raises(ValueError, match="order is 4"):
         fit_ngrams(prepared, 4)
     with pytest.raises(DataError, match="no split 'other'"):

@@ -21,7 +21,7 @@ SYMBOLS = 3  # besides the control symbols
 
 
 class Bigrams(torch.nn.Module):
-    """p(next | this token) from a table; class c stands for id c + 2. Padding is NaN, so that it cannot be counted."""
+    """p(next | this token) from a table; class c is id c + 2. Padding is NaN, so that it must be ignored."""
 
     def __init__(self, seed=0):
         super().__init__()
@@ -40,7 +40,7 @@ class Bigrams(torch.nn.Module):
 
 @pytest.fixture
 def prepared(tmp_path):
-    """Text of lines of many lengths, an empty one among them."""
+    """Text with lines of many lengths, including an empty line."""
     generator = np.random.Generator(np.random.Philox(3))
     lines = [generator.integers(3, 3 + SYMBOLS, size=n) for n in (4, 1, 7, 0, 4, 12, 7, 7, 2)]
 
@@ -52,7 +52,7 @@ def prepared(tmp_path):
     return make
 
 
-def test_losses_are_those_of_the_model(prepared):
+def test_losses_equal_those_of_the_model(prepared):
     sequences, model = prepared().split("test"), Bigrams()
     nats = sequence_negative_log_likelihoods(model, sequences, batch_tokens=16, what="")
     expected = [model.nats([BOS, *row], [*row, EOS]) for row in sequences]
@@ -104,7 +104,7 @@ def language(tmp_path):
 
 
 def test_bounds_of_marked_reversal_have_their_closed_form(language):
-    """A string of length 2k + 1 is one of 2^k: -log p = k log 2. Aggregates add log N a string, curves do not."""
+    """A string of length 2k + 1 is one of 2^k: -log p = k log 2. Aggregates add log N per string, curves do not."""
     for split, number in (("valid", 4), ("test", 6)):
         sequences = language.split(split)
         true_nats = np.array([(n - 1) / 2 * math.log(2) + math.log(number) for n in sequences.lengths])
@@ -120,7 +120,7 @@ def test_a_split_without_probabilities_has_no_bound(language):
     assert make_split_scores(language, "train", np.ones(20)).lower_bound is None
 
 
-def test_scores_survive_json_even_where_they_overflow(language):
+def test_scores_round_trip_through_json_including_infinities(language):
     scores = make_split_scores(language, "valid", np.full(30, 1e6))
     content = json.loads(scores_to_json(scores, update=3))
     assert content["perplexity"] is None
@@ -131,7 +131,7 @@ def test_scores_survive_json_even_where_they_overflow(language):
     }  # fmt: skip
 
 
-def test_data_and_models_in_words(language, prepared):
+def test_descriptions_of_data_and_models(language, prepared):
     assert describe_data(language) == {
         "kind": "formal_language", "name": "language", "language": "marked-reversal", "reading": "faithful",
         "train_lengths": [3, 9], "train_number_of_lengths": 4,
@@ -142,7 +142,7 @@ def test_data_and_models_in_words(language, prepared):
     assert describe_model(settings) == words
 
 
-def test_other_models_in_words():
+def test_descriptions_of_other_models():
     layers = [{"attention": "gaussian", "offsets": [-1, 0.5], "feedforward": False}, {"stack": "stack_pointer"}]
     masked = MaskedLanguageModelSettings(kind="masked", layers=layers)
     words = "d 32, masked: gaussian (-1, 0.5) without feed-forward, softmax + stack pointer"

@@ -18,24 +18,24 @@ from structattn.training.run_training import train
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     """Twelve updates with a checkpoint and a validation every second one, all kept."""
-    place = tmp_path_factory.mktemp("averages")
-    prepare_formal_language(place / "data", "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
+    folder = tmp_path_factory.mktemp("averages")
+    prepare_formal_language(folder / "data", "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
     training = {"max_updates": 12, "validate_every": 2, "keep_checkpoints": 9, "optimizer": {"learning_rate": 0.05}}
     tree = {
         "task": "formal_language",
-        "data": str(place / "data"),
+        "data": str(folder / "data"),
         "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1},
         "training": {**training, "max_epochs": None},
     }
-    train(resolve_settings(tree), place / "run")
-    return place / "run"
+    train(resolve_settings(tree), folder / "run")
+    return folder / "run"
 
 
 def updates(run_dir, name):
     return [int(path.name) for path in checkpoints_of(run_dir, name)]
 
 
-def test_the_newest_and_the_best(run_dir):
+def test_the_latest_and_the_best_checkpoint(run_dir):
     scores = {
         event["update"]: event["cross_entropy"]
         for event in events_of(run_dir / "events.jsonl")
@@ -49,12 +49,12 @@ def test_the_newest_and_the_best(run_dir):
 
 
 @pytest.mark.parametrize("name", ["worst", "last-0", "best-", "last-5x", ""])
-def test_unknown_names_are_refused(run_dir, name):
+def test_unknown_names_are_rejected(run_dir, name):
     with pytest.raises(UsageError, match="not one of best, last, best-K, last-K"):
         checkpoints_of(run_dir, name)
 
 
-def test_more_checkpoints_than_there_are_is_refused(run_dir):
+def test_more_checkpoints_than_there_are_is_rejected(run_dir):
     with pytest.raises(CheckpointError, match="last-7 needs 7 checkpoints; there are 6"):
         checkpoints_of(run_dir, "last-7")
 
@@ -74,7 +74,7 @@ def test_a_run_keeps_the_best_that_its_evaluation_needs(run_dir, tmp_path):
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) < 6
 
 
-def test_a_validation_without_its_checkpoint_does_not_count(run_dir, tmp_path):
+def test_a_validation_without_its_checkpoint_is_ignored(run_dir, tmp_path):
     shutil.copytree(run_dir, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "12")
     assert 12 not in updates(tmp_path / "run", "best-3")
@@ -100,7 +100,7 @@ def test_runs_are_opened_and_scored_with_averages(run_dir):
     assert evaluate(run_dir, "test", "last-2") != evaluate(run_dir, "test", "last")
 
 
-def test_a_damaged_checkpoint_is_refused_by_path(run_dir, tmp_path):
+def test_a_damaged_checkpoint_is_rejected_by_path(run_dir, tmp_path):
     shutil.copytree(run_dir, tmp_path / "run")
     damaged = checkpoints_of(tmp_path / "run", "last-2")[1] / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")

@@ -151,12 +151,12 @@ def test_texts_do_not_influence_each_other(run_dir):
         ("autoregressive", {"texts": [""]}, DataError, "0 symbols: 'reverse-string' has no inputs of that length"),
     ],
 )
-def test_invalid_texts_are_refused(run_dir, kind, arguments, error, message):
+def test_invalid_texts_are_rejected(run_dir, kind, arguments, error, message):
     with pytest.raises(error, match=message):
         load(run_dir(kind)).explain(**arguments)
 
 
-def test_damaged_runs_are_refused_by_path(run_dir, prepared_data, tmp_path):
+def test_damaged_runs_are_rejected_by_path(run_dir, prepared_data, tmp_path):
     with pytest.raises(StructattnError, match=r"is not a run folder: settings\.yaml is missing"):
         load(tmp_path)
     shutil.copytree(run_dir("sentences"), tmp_path / "run")

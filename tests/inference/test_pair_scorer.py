@@ -61,7 +61,7 @@ def test_several_models_score_as_an_ensemble(runs):
 
 
 @pytest.mark.parametrize("spells", [(True, True), (True, False), (False, True)])
-def test_words_are_spelled_if_all_models_spell(names, tmp_path, spells):
+def test_words_are_spelled_if_all_models_can_spell(names, tmp_path, spells):
     """An ensemble of two copies of a model predicts as the model does."""
     prepared = names.prepare(tmp_path)
     torch.manual_seed(2)
@@ -109,14 +109,14 @@ def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):
     assert f"{en}:5: '<eos>': the word <eos>" in CliRunner().invoke(app, arguments).output.replace("\n", "")
 
 
-def test_a_model_that_does_not_translate_is_refused(runs):
+def test_a_model_that_does_not_translate_is_rejected(runs):
     with pytest.raises(UsageError, match="cannot translate"):
         make_pair_scorer([replace(runs[0], model=torch.nn.Linear(1, 1))])
 
 
 @pytest.mark.parametrize("sampling", [None, SeededSampling(Sampling(2.0), 3)])
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_translations_begin_with_their_prefixes(runs, sampling, batch_tokens):
+def test_translations_start_with_their_prefixes(runs, sampling, batch_tokens):
     translator = replace(make_translator(runs[:1]), sampling=sampling)
     prefixes = ["two five", "", "three", "four", "one " * 70]
     free, found = translator(LINES), replace(translator, batch_tokens=batch_tokens)(LINES, prefixes=prefixes)
@@ -135,7 +135,7 @@ def test_translations_begin_with_their_prefixes(runs, sampling, batch_tokens):
         (["", "", "", "<eos>", ""], "prefixes:4: '<eos>': the word <eos>"),
     ],
 )
-def test_invalid_prefixes_are_refused(runs, prefixes, message):
+def test_invalid_prefixes_are_rejected(runs, prefixes, message):
     with pytest.raises(DataError, match=message):
         make_translator(runs)(LINES, prefixes=prefixes)
 
@@ -157,7 +157,7 @@ def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
         assert message in refused.output.replace("\n", "")
 
 
-def test_a_prefix_longer_than_the_learned_positions_is_refused(translation_run):
+def test_a_prefix_longer_than_the_learned_positions_is_rejected(translation_run):
     run = translation_run(kind="encoder_decoder", positions={"kind": "learned", "max_positions": 8})
     with pytest.raises(DataError, match="prefixes:1: the line has 8 tokens and <eos>; the model has 8 positions"):
         make_translator([run])(["eins"], prefixes=["one " * 8])

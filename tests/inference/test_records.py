@@ -30,7 +30,7 @@ def softmax(heads):
     return Explanation("softmax", torch.rand(1, heads, 3, 3), 0, {})
 
 
-def test_a_stack_gives_one_record_with_its_bottom(tmp_path):
+def test_a_stack_has_one_record_including_its_bottom(tmp_path):
     explanation = nondeterministic()
     (record,) = records_of(replace(explanation, layer=2), TOKENS)
     path = write_record(tmp_path, record, "test", 7)
@@ -45,7 +45,7 @@ def test_a_stack_gives_one_record_with_its_bottom(tmp_path):
     assert (content["format_version"], content["split"], content["example"], content["layer"]) == (1, "test", 7, 2)
 
 
-def test_each_head_has_its_record(tmp_path):
+def test_each_head_has_a_record(tmp_path):
     records = records_of(softmax(heads=2), TOKENS)
     assert [write_record(tmp_path, record, "valid", 0).name for record in records] == [
         "valid-0-layer-1-head-1.json",
@@ -62,14 +62,14 @@ def test_a_single_head_needs_no_number():
     assert record.head is None
 
 
-def test_an_added_stack_is_told_from_the_attention_of_its_layer(tmp_path):
+def test_an_added_stack_is_distinguished_from_the_attention_of_its_layer(tmp_path):
     (record,) = records_of(replace(nondeterministic(), sublayer="stack"), TOKENS)
     path = write_record(tmp_path, record, "test", 0)
     assert path.name == "test-0-layer-1-stack.json"
     assert json.loads(path.read_text())["sublayer"] == "stack"
 
 
-def test_numbers_that_json_cannot_hold_are_refused(tmp_path):
+def test_non_finite_numbers_are_rejected(tmp_path):
     explanation = Explanation("softmax", torch.full((1, 1, 3, 3), torch.nan), 0, {})
     (record,) = records_of(explanation, TOKENS)
     with pytest.raises(ValueError, match="JSON"):

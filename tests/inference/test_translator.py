@@ -50,55 +50,55 @@ def tree(data, **training):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """Prepared pairs and a run trained on them for some updates."""
-    place = tmp_path_factory.mktemp("translation")
+    workspace = tmp_path_factory.mktemp("translation")
     for name, (count, seed) in {"train": (300, 1), "valid": (30, 2), "test": (40, 3)}.items():
         for side, lines in zip(("de", "en"), zip(*pairs(count, seed), strict=True), strict=True):
-            (place / f"{name}.{side}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            (workspace / f"{name}.{side}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     runner = CliRunner()
     splits = [part for name in ("train", "valid", "test") for part in
-              (f"--{name}", str(place / f"{name}.de"), str(place / f"{name}.en"))]  # fmt: skip
-    made = runner.invoke(app, ["prepare", "parallel", *splits, "--level", "word", "-o", str(place / "data")])
+              (f"--{name}", str(workspace / f"{name}.de"), str(workspace / f"{name}.en"))]  # fmt: skip
+    made = runner.invoke(app, ["prepare", "parallel", *splits, "--level", "word", "-o", str(workspace / "data")])
     assert made.exit_code == 0, made.output
     training = {"max_updates": 250, "optimizer": {"learning_rate": 0.01}, "label_smoothing": {"epsilon": 0.1}}
-    train(resolve_settings(tree(place / "data", **training)), place / "run")
-    return place
+    train(resolve_settings(tree(workspace / "data", **training)), workspace / "run")
+    return workspace
 
 
 @pytest.fixture
-def run(place):
-    return open_run(place / "run", "last")
+def run(workspace):
+    return open_run(workspace / "run", "last")
 
 
-def lines_of(place, name):
-    return (place / name).read_text(encoding="utf-8").split("\n")[:-1]
+def lines_of(workspace, name):
+    return (workspace / name).read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_evaluation_stores_scores_signatures_and_translations(place):
-    scores = evaluate(place / "run", "test")
-    stored = json.loads((place / "run/scores/test.json").read_text())
-    kept = lines_of(place, "run/scores/test.translations.txt")
+def test_evaluation_stores_scores_signatures_and_translations(workspace):
+    scores = evaluate(workspace / "run", "test")
+    stored = json.loads((workspace / "run/scores/test.json").read_text())
+    kept = lines_of(workspace, "run/scores/test.translations.txt")
     assert len(kept) == 40
-    assert scores.translation == corpus_scores(kept, lines_of(place, "test.en"))
+    assert scores.translation == corpus_scores(kept, lines_of(workspace, "test.en"))
     assert stored["translation"]["BLEU"]["signature"].startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a")
     assert scores.translation["BLEU"].value > 50, "so little is learnt at once"
-    assert scores.num_tokens == sum(len(line.split()) + 1 for line in lines_of(place, "test.en"))
+    assert scores.num_tokens == sum(len(line.split()) + 1 for line in lines_of(workspace, "test.en"))
 
 
-def test_cross_entropy_is_the_mean_over_the_tokens_of_the_texts(place, run):
+def test_cross_entropy_is_the_mean_over_the_tokens_of_the_texts(workspace, run):
     sides, total, symbols = run.prepared.sides, 0.0, 0
     for source, target in pairs(40, 3):
         text = [*sides.target.encode(target), 2]
         source_ids = torch.tensor([[*sides.source.encode(source), 2]])
         total -= score_pairs(run.model, source_ids, [text]).log_probs.double().item()
         symbols += len(text)
-    assert evaluate(place / "run", "test", "last").cross_entropy == pytest.approx(total / symbols, rel=1e-5)
+    assert evaluate(workspace / "run", "test", "last").cross_entropy == pytest.approx(total / symbols, rel=1e-5)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
-def test_translations_do_not_depend_on_the_batch(place, run, batch_tokens):
-    lines = [*lines_of(place, "test.de"), "", "  ", "unbekannt eins"]
+def test_translations_do_not_depend_on_the_batch(workspace, run, batch_tokens):
+    lines = [*lines_of(workspace, "test.de"), "", "  ", "unbekannt eins"]
     whole = make_translator([run])(lines)
     translator = replace(make_translator([run]), batch_tokens=batch_tokens)
     order = list(range(len(lines)))
@@ -108,8 +108,8 @@ def test_translations_do_not_depend_on_the_batch(place, run, batch_tokens):
     assert whole[len(lines) - 3][0].text == "", "an empty line stays one"
 
 
-def test_samples_depend_on_the_line_and_the_seed_only(place, run):
-    lines = [*lines_of(place, "test.de"), ""]
+def test_samples_depend_on_the_line_and_the_seed_only(workspace, run):
+    lines = [*lines_of(workspace, "test.de"), ""]
     drawn = replace(make_translator([run]), sampling=SeededSampling(Sampling(3.0), 7))
     whole = drawn(lines, 3)
     narrow = replace(drawn, batch_tokens=1)(list(reversed(lines)), 3)
@@ -119,15 +119,15 @@ def test_samples_depend_on_the_line_and_the_seed_only(place, run):
     assert [found[0].text for found in other] != [found[0].text for found in whole]
 
 
-def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(place):
-    runner, run, text = CliRunner(), str(place / "run"), b"zwei eins\n\ndrei\n"
+def test_sampling_at_temperature_0_is_a_beam_search_of_size_1(workspace):
+    runner, run, text = CliRunner(), str(workspace / "run"), b"zwei eins\n\ndrei\n"
     drawn = runner.invoke(app, ["translate", run, "--temperature", "0"], input=text)
     assert drawn.exit_code == 0, drawn.output
     assert drawn.stdout == runner.invoke(app, ["translate", run, "--beam", "1"], input=text).stdout
 
 
-def test_the_command_samples(place):
-    runner, arguments = CliRunner(), ["translate", str(place / "run"), "--temperature", "4", "--n-best", "6"]
+def test_the_command_samples(workspace):
+    runner, arguments = CliRunner(), ["translate", str(workspace / "run"), "--temperature", "4", "--n-best", "6"]
     found = [runner.invoke(app, [*arguments, "--seed", seed], input=b"zwei eins\n").stdout for seed in "112"]
     assert found[0] == found[1] != found[2]
     assert len(found[0].splitlines()) == 6, "the number of samples does not depend on the beam"
@@ -140,8 +140,8 @@ def test_the_command_samples(place):
         assert message in refused.output
 
 
-def test_log_probabilities_of_translations_match_the_pair_scorer(place, run):
-    lines, scorer = lines_of(place, "test.de"), make_pair_scorer([run])
+def test_log_probabilities_of_translations_match_the_pair_scorer(workspace, run):
+    lines, scorer = lines_of(workspace, "test.de"), make_pair_scorer([run])
     found = [best for (best,) in make_translator([run])(lines)]
     prefixes = [" ".join(each.text.split()[:2]) for each in found]
     forced = [best for (best,) in make_translator([run])(lines, prefixes=prefixes)]
@@ -155,18 +155,18 @@ def test_log_probabilities_of_translations_match_the_pair_scorer(place, run):
         assert [each.log_probability for each in scorer(encoded)] == pytest.approx(expected, rel=1e-4)
 
 
-def test_several_runs_translate_as_an_ensemble(place, run):
+def test_several_runs_translate_as_an_ensemble(workspace, run):
     line = "eins zwei drei"
     alone, twice = make_translator([run])([line])[0][0], make_translator([run, run])([line])[0][0]
     assert alone.text == twice.text
     assert alone.log_probability == pytest.approx(twice.log_probability, rel=1e-4)
 
 
-def test_the_commands_translate_and_compare(place):
-    runner, run = CliRunner(), str(place / "run")
+def test_the_commands_translate_and_compare(workspace):
+    runner, run = CliRunner(), str(workspace / "run")
     found = runner.invoke(app, ["translate", run, "--beam", "2"], input=b"zwei eins\n\ndrei\n")
     assert found.exit_code == 0, found.output
-    translator = make_translator([open_run(place / "run")], EvaluationSettings(beam_size=2))
+    translator = make_translator([open_run(workspace / "run")], EvaluationSettings(beam_size=2))
     assert found.stdout.split("\n")[:-1] == [best[0].text for best in translator(["zwei eins", "", "drei"])]
     several = runner.invoke(app, ["translate", run, "--n-best", "3"], input=b"zwei eins\n")
     assert [line.split("\t")[0] for line in several.stdout.split("\n")[:-1]] == ["1"] * 3
@@ -174,7 +174,7 @@ def test_the_commands_translate_and_compare(place):
     assert len(more.stdout.split("\n")[:-1]) == 6
     narrow = runner.invoke(app, ["translate", run, "--n-best", "6", "--beam", "4"], input=b"zwei eins\n")
     assert (narrow.exit_code, "--n-best 6 is more than --beam 4" in narrow.output) == (2, True)
-    evaluate(place / "run", "test")
+    evaluate(workspace / "run", "test")
     shown = runner.invoke(app, ["compare", run, run, "--samples", "40"])
     assert shown.exit_code == 0, shown.output
     assert "BLEU" in shown.output
@@ -198,13 +198,13 @@ def test_bootstrap_distinguishes_a_better_system_from_a_worse_one():
         ({"receptive_field_weight": 0.1}, "does not weigh receptive fields"),
     ],
 )
-def test_unsuitable_settings_are_refused(place, tmp_path, change, message):
+def test_unsuitable_settings_are_rejected(workspace, tmp_path, change, message):
     with pytest.raises(SettingsError, match=message):
-        train(resolve_settings(tree(place / "data", max_updates=1, **change)), tmp_path / "run")
+        train(resolve_settings(tree(workspace / "data", max_updates=1, **change)), tmp_path / "run")
 
 
-def test_a_sweep_prepares_its_text_once_and_evaluates_as_its_settings_say(place, tmp_path):
-    files = {name: [str(place / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
+def test_a_sweep_prepares_its_text_once_and_evaluates_with_its_settings(workspace, tmp_path):
+    files = {name: [str(workspace / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
     base = tree("", max_updates=40, keep_checkpoints=2, checkpoint_every=20, optimizer={"learning_rate": 0.01})
     del base["data"]
     base |= {
@@ -223,13 +223,13 @@ def test_a_sweep_prepares_its_text_once_and_evaluates_as_its_settings_say(place,
         assert row.splits["test"]["BLEU"] == stored["value"]
         assert row.splits["test"]["BLEU ±"] == stored["interval"]
         translator = make_translator([open_run(folder, "last-2")], EvaluationSettings(beam_size=2))
-        lines = [best[0].text for best in translator(lines_of(place, "test.de"))]
+        lines = [best[0].text for best in translator(lines_of(workspace, "test.de"))]
         assert lines_of(folder, "scores/test.translations.txt") == lines
 
 
-def test_checkpoints_can_be_selected_by_bleu(place, tmp_path):
+def test_checkpoints_can_be_selected_by_bleu(workspace, tmp_path):
     training = {"max_updates": 60, "validate_every": 15, "select_by": "bleu", "keep_checkpoints": 4}
-    chosen = tree(place / "data", optimizer={"learning_rate": 0.01}, **training)
+    chosen = tree(workspace / "data", optimizer={"learning_rate": 0.01}, **training)
     settings = resolve_settings(chosen | {"evaluation": {"bleu_tokenizer": "char"}})
     summary = train(settings, tmp_path / "run")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
@@ -239,14 +239,14 @@ def test_checkpoints_can_be_selected_by_bleu(place, tmp_path):
     ranked = sorted(scores, key=lambda update: (-scores[update], update))
     assert [int(path.name) for path in checkpoints_of(tmp_path / "run", "best-2")] == sorted(ranked[:2], reverse=True)
     run = open_run(tmp_path / "run", "last")
-    greedy = make_translator([run], EvaluationSettings(beam_size=1))(lines_of(place, "valid.de"))
+    greedy = make_translator([run], EvaluationSettings(beam_size=1))(lines_of(workspace, "valid.de"))
     texts = [best[0].text for best in greedy]
-    found = corpus_scores(texts, lines_of(place, "valid.en"), tokenizer="char")["BLEU"]
+    found = corpus_scores(texts, lines_of(workspace, "valid.en"), tokenizer="char")["BLEU"]
     assert found.value == pytest.approx(scores[60], abs=1e-9)
     assert train(settings, tmp_path / "run", resume=True) == replace(summary, already_finished=True)
 
 
-def test_only_translation_runs_can_be_selected_by_bleu(place):
+def test_only_translation_runs_can_be_selected_by_bleu(workspace):
     with pytest.raises(
         SettingsError, match=r"training.select_by: 'bleu' needs the task 'translation'; the task is 'language_m"
     ):
@@ -263,7 +263,7 @@ def test_maximum_lengths_are_those_of_the_settings(run):
         assert make_translator([run], how).max_lengths(lengths).tolist() == expected
 
 
-def test_the_length_penalty_is_that_of_the_settings(place, run):
+def test_the_length_penalty_is_that_of_the_settings(workspace, run):
     def penalty(**settings):
         return make_translator([run], EvaluationSettings(**settings)).search.length_penalty
 
@@ -276,17 +276,17 @@ def test_the_length_penalty_is_that_of_the_settings(place, run):
     assert fixed.changed({"search": "you-2020", "length_penalty": 0.2}).length_penalty == 0.2
     assert fixed.changed({"search": "fairseq", "beam_size": 2}).length_penalty == 0.6
     arguments = ["--search", "dusell-chiang-2024", "--length-penalty", "0.6"]
-    refused = CliRunner().invoke(app, ["translate", str(place / "run"), *arguments], input=b"")
+    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *arguments], input=b"")
     assert refused.exit_code == 2
     assert "dusell-chiang-2024 has a fixed length penalty" in " ".join(refused.output.split())
 
 
-def test_bleu_uses_the_tokenizer_of_the_settings(place, tmp_path, monkeypatch):
-    shutil.copytree(place / "run", tmp_path / "run")
+def test_bleu_uses_the_tokenizer_of_the_settings(workspace, tmp_path, monkeypatch):
+    shutil.copytree(workspace / "run", tmp_path / "run")
     settings = tmp_path / "run/settings.yaml"
     settings.write_text(settings.read_text().replace("bleu_tokenizer: 13a", "bleu_tokenizer: char"))
     scores = evaluate(tmp_path / "run", "test")
-    kept, references = lines_of(tmp_path, "run/scores/test.translations.txt"), lines_of(place, "test.en")
+    kept, references = lines_of(tmp_path, "run/scores/test.translations.txt"), lines_of(workspace, "test.en")
     assert scores.translation == corpus_scores(kept, references, tokenizer="char")
     assert "tok:char" in scores.translation["BLEU"].signature
     assert scores.translation["BLEU"].value != corpus_scores(kept, references)["BLEU"].value
@@ -299,9 +299,9 @@ def test_bleu_uses_the_tokenizer_of_the_settings(place, tmp_path, monkeypatch):
         evaluate(tmp_path / "run", "test")
 
 
-def test_translations_of_the_training_pairs_cannot_be_scored(place):
+def test_translations_of_the_training_pairs_cannot_be_scored(workspace):
     with pytest.raises(UsageError, match="the training text is not stored in the prepared folder"):
-        evaluate(place / "run", "train")
+        evaluate(workspace / "run", "train")
 
 
 def ratio_of_layer(tree, prepared):
@@ -310,10 +310,10 @@ def ratio_of_layer(tree, prepared):
     return gaussians.ratio
 
 
-def test_hard_coded_attention_across_has_the_length_ratio_of_the_data(place):
-    changed = tree(place / "data")
+def test_hard_coded_cross_attention_uses_the_length_ratio_of_the_data(workspace):
+    changed = tree(workspace / "data")
     changed["model"]["decoder"] = {"layers": 1, "cross_attention": "1xgaussian"}
-    prepared = open_prepared(place / "data")
+    prepared = open_prepared(workspace / "data")
     pairs_of_training = prepared.pairs("train")
     ratio = pairs_of_training.source.lengths.sum() / pairs_of_training.target.lengths.sum()
     assert ratio_of_layer(changed, prepared) == pytest.approx(ratio)
@@ -328,15 +328,15 @@ def test_an_interval_narrows_with_more_lines():
     assert many.value == pytest.approx(few.value)
 
 
-def test_other_models_and_data_are_refused(place, run, tmp_path):
+def test_other_models_and_data_are_rejected(workspace, run, tmp_path):
     with pytest.raises(SettingsError, match="the task 'translation' trains 'encoder_decoder'"):
-        train(resolve_settings({**tree(place / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
+        train(resolve_settings({**tree(workspace / "data"), "model": {"kind": "transformer"}}), tmp_path / "run")
     with pytest.raises(StructattnError, match="structattn evaluate"):
-        compare_runs(place / "run", place / "run", "valid")
+        compare_runs(workspace / "run", workspace / "run", "valid")
 
 
-def test_a_line_that_cannot_be_encoded_is_named(place):
-    shown = CliRunner().invoke(app, ["translate", str(place / "run")], input=b"eins\nzwei <bos>\n")
+def test_a_line_that_cannot_be_encoded_is_named(workspace):
+    shown = CliRunner().invoke(app, ["translate", str(workspace / "run")], input=b"eins\nzwei <bos>\n")
     assert shown.exit_code == 1
     assert "standard input:2: 'zwei <bos>': the word <bos>" in " ".join(shown.output.split())
 
@@ -353,12 +353,12 @@ def test_learned_positions_limit_translations_and_sources(translation_run):
         evaluate_run(run, "test")
 
 
-def test_a_missing_sacrebleu_is_reported_before_the_work(place, run, monkeypatch):
+def test_a_missing_sacrebleu_is_reported_before_the_work(workspace, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    tree = {"task": "translation", "data": str(place / "data"), "model": {"kind": "encoder_decoder", "d_model": 8}}
+    tree = {"task": "translation", "data": str(workspace / "data"), "model": {"kind": "encoder_decoder", "d_model": 8}}
     tree["training"] = {"batches": {"kind": "pairs", "max_tokens": 100}, "select_by": "bleu"}
     with pytest.raises(UsageError, match="sacrebleu is not installed"):
-        train(resolve_settings(tree), place / "no-bleu")
-    assert not (place / "no-bleu" / "events.jsonl").exists()
+        train(resolve_settings(tree), workspace / "no-bleu")
+    assert not (workspace / "no-bleu" / "events.jsonl").exists()
     with pytest.raises(UsageError, match="sacrebleu is not installed"):
         translation_scores(run, "elsewhere", 100)

@@ -111,7 +111,7 @@ def test_copied_words_have_the_greatest_attention_weight(names, prepared):
     weights = last_cross_attention(model.explain(source, torch.tensor([[1, 3, 5, 3, 3]]), oov_spellings=rare).decoder)[
         0, :, :3
     ]
-    expected = [line.split()[int(weights[place].argmax())] for place in (0, 2, 3)]
+    expected = [line.split()[int(weights[position].argmax())] for position in (0, 2, 3)]
     assert found == expected
     known, copied = prepared.sides.target.vocabulary.symbols, 0
     for line, found in zip(LINES, translate(LINES, n_best=4), strict=True):
@@ -165,11 +165,11 @@ def test_the_spelling_unk_itself_is_never_chosen():
 @pytest.fixture(scope="module")
 def run(names, tmp_path_factory):
     """A translator trained for some updates."""
-    place = tmp_path_factory.mktemp("trained")
-    data = names.prepare(place).path
+    folder = tmp_path_factory.mktemp("trained")
+    data = names.prepare(folder).path
     training = {"max_updates": 150, "validate_every": 75, "optimizer": {"learning_rate": 0.01}}
-    train(resolve_settings(names.tree(data, **training)), place / "run")
-    return open_run(place / "run", "last")
+    train(resolve_settings(names.tree(data, **training)), folder / "run")
+    return open_run(folder / "run", "last")
 
 
 @torch.no_grad()
@@ -218,7 +218,7 @@ def test_several_models_spell_as_an_ensemble(names, run):
         assert same.log_probability == pytest.approx(one.log_probability, rel=1e-4)
 
 
-def test_scores_compare_the_three_ways(run):
+def test_scores_compare_the_three_methods(run):
     shown = CliRunner().invoke(app, ["evaluate", str(run.run_dir), "--split", "test", "--checkpoint", "last"])
     assert shown.exit_code == 0, shown.output
     assert "<unk> kept" in shown.output
@@ -233,7 +233,7 @@ def test_scores_compare_the_three_ways(run):
     assert stored["translation"]["chrF2"]["value"] > stored["translation_alternatives"]["keep"]["chrF2"]["value"]
 
 
-def test_unsuitable_models_and_data_are_refused(names, run, tmp_path):
+def test_unsuitable_models_and_data_are_rejected(names, run, tmp_path):
     tree = names.tree(run.prepared.path, max_updates=1)
     tree["model"]["decoder"].pop("spelling")
     train(resolve_settings(tree), tmp_path / "plain")

@@ -10,7 +10,7 @@ from structattn.metrics.lower_bound import lower_bound
 from structattn.support.seeds import numpy_generator
 
 
-def test_by_hand():
+def test_hand_computed_examples():
     bound = lower_bound([math.log(0.5), math.log(0.25)], [3, 5], num_lengths=4)
     assert bound == pytest.approx((math.log(2) + math.log(4) + 2 * math.log(4)) / (4 + 6))
     assert lower_bound([0.0], [9], num_lengths=1) == 0
@@ -30,7 +30,7 @@ def test_a_string_outside_the_language_has_no_finite_bound():
         ([math.nan], [1], 1, "log-probability 0 is nan"),
     ],
 )
-def test_invalid_arguments_are_refused(conditionals, lengths, count, complaint):
+def test_invalid_arguments_are_rejected(conditionals, lengths, count, complaint):
     with pytest.raises(ValueError, match=complaint):
         lower_bound(conditionals, lengths, count)
 
@@ -52,7 +52,7 @@ def test_the_expected_validation_bound(name, reading, expected):
 
 
 @pytest.mark.parametrize(("name", "reading", "expected"), PUBLISHED)
-def test_the_bound_of_a_drawn_validation_set(name, reading, expected):
+def test_the_bound_of_a_sampled_validation_set(name, reading, expected):
     language, generator = formal_language(name, reading), numpy_generator(3, "validation")
     lengths = np.repeat(language.valid_lengths(40, 80), 40)
     strings = language.sample_each(lengths, generator)

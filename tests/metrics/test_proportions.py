@@ -24,6 +24,6 @@ def test_a_known_interval():
     assert (found.lower, found.upper) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
 
-def test_no_outcomes_are_refused():
+def test_no_outcomes_are_rejected():
     with pytest.raises(ValueError, match="expected at least one"):
         wilson_interval([])

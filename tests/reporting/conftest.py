@@ -1,4 +1,4 @@
-"""Run folders as training, evaluation and analysis leave them, with made-up but plausible numbers."""
+"""Run folders as written by training, evaluation and analysis, with artificial numbers."""
 
 import functools
 import json
@@ -51,7 +51,7 @@ def _events(excess: float, epochs: int, per_epoch: int) -> list[dict[str, Any]]:
 
 
 def _stack_record(tokens: list[str], mechanism: str) -> dict[str, Any]:
-    """A stack that pushes up to the marker and pops after it, and is a little unsure."""
+    """Return the record of a stack that pushes before the marker and pops after it, with some uncertainty."""
     time, middle = len(tokens), len(tokens) // 2
     actions = [[0.9, 0.07, 0.03] if t < middle else [0.02, 0.96, 0.02] if t == middle else [0.04, 0.06, 0.9]
                for t in range(time)]  # fmt: skip
@@ -83,7 +83,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 @pytest.fixture(scope="session")
 def write_run():
-    """write_run(parent, name, ...) writes a run folder and gives its path."""
+    """write_run(parent, name, ...) writes a run folder and returns its path."""
 
     def make(parent, name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
              softmax_layers=(0, 1), **changes):  # fmt: skip
@@ -109,13 +109,13 @@ def write_run():
 
 @pytest.fixture
 def make_run(write_run, tmp_path):
-    """make_run(name, ...) writes a run folder and gives its path."""
+    """make_run(name, ...) writes a run folder and returns its path."""
     return functools.partial(write_run, tmp_path)
 
 
 @pytest.fixture
 def without_drawing(monkeypatch):
-    """Save empty pictures, for tests of what the page says beside them."""
+    """Save empty figures, for tests of the text of the page."""
 
     def save(figure, target, **options):
         if options.get("format") == "svg":

@@ -1,4 +1,4 @@
-"""Curves by length and over time show the numbers that they were given."""
+"""Learning curves and curves by length show the given numbers."""
 
 import math
 
@@ -15,7 +15,7 @@ def runs_of(*folders):
     return [(read_run(folder), line_style(index)) for index, folder in enumerate(folders)]
 
 
-def test_the_curve_by_length_shows_differences_and_marks_the_training_lengths(make_run):
+def test_the_length_curve_shows_differences_and_marks_training_lengths(make_run):
     runs = runs_of(make_run("a"), make_run("b", excess=0.05))
     (axes,) = length_curve_plot(runs, "test", "x").figure.axes
     first, second, perfect = [line for line in axes.lines if len(line.get_xdata()) > 2]
@@ -28,7 +28,7 @@ def test_the_curve_by_length_shows_differences_and_marks_the_training_lengths(ma
     assert len(perfect.get_xdata()) == 41
 
 
-def test_the_perfect_models_curve_agrees_with_the_derived_values(make_run):
+def test_the_curve_of_a_perfect_model_equals_the_derived_values(make_run):
     data = {"train_lengths": [40, 80], "train_number_of_lengths": 21, "language": "dyck"}
     (axes,) = length_curve_plot(runs_of(make_run(data=data)), "test", "x").figure.axes
     perfect = axes.lines[-1].get_ydata()
@@ -36,7 +36,7 @@ def test_the_perfect_models_curve_agrees_with_the_derived_values(make_run):
     assert round(perfect[-1], 3) == 0.038
 
 
-def test_without_bounds_the_curve_is_of_cross_entropies(make_run):
+def test_without_bounds_the_curve_shows_cross_entropies(make_run):
     rows = [
         {"length": n, "num_sequences": 3, "cross_entropy": n / 10, "cross_entropy_difference": None} for n in (4, 5, 9)
     ]
@@ -47,7 +47,7 @@ def test_without_bounds_the_curve_is_of_cross_entropies(make_run):
     assert "bound" not in plot.caption
 
 
-def test_one_length_makes_no_curve(make_run):
+def test_a_single_length_has_no_curve(make_run):
     assert length_curve_plot(runs_of(make_run(by_length=[])), "test", "x") is None
 
 
@@ -83,12 +83,12 @@ def test_learning_curves_have_the_bound(make_run):
     assert len(training.lines) == 1
 
 
-def test_a_run_without_events_makes_no_curve(make_run):
+def test_a_run_without_events_has_no_curve(make_run):
     folder = make_run()
     (folder / "events.jsonl").unlink()
     assert learning_curve_plot(runs_of(folder), "x") is None
 
 
-def test_an_infinite_perplexity_does_not_disturb(make_run):
+def test_an_infinite_perplexity_is_accepted(make_run):
     run = make_run(perplexity=math.inf)
     assert length_curve_plot(runs_of(run), "valid", "x") is not None

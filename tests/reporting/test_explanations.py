@@ -1,4 +1,4 @@
-"""What a report shows of pairs: both texts, and maps within either and across."""
+"""Explanations of text pairs in a report: both texts, self-attention and cross-attention maps."""
 
 import json
 
@@ -34,15 +34,15 @@ def report_of(make_run, tmp_path):
 
 
 def test_a_pair_shows_both_texts_and_three_figures(report_of):
-    records = [record(*place, 0, head) for head in (0, 1)
-               for place in (("decoder", "attention"), ("decoder", "cross"), ("encoder", "attention"))]  # fmt: skip
+    records = [record(*name, 0, head) for head in (0, 1)
+               for name in (("decoder", "attention"), ("decoder", "cross"), ("encoder", "attention"))]  # fmt: skip
     page, maps = report_of(records)
     assert maps == {"example-1-encoder", "example-1-decoder", "example-1-cross"}
     assert page.index(">ein Hut ◁</p>") < page.index(">▷ a hat</p>")
     assert "softmax attention from the target (teacher forcing) to the source" in page
 
 
-def test_a_stack_of_a_side_is_drawn_with_its_actions(report_of):
+def test_a_stack_is_drawn_with_its_actions(report_of):
     stack = record("encoder", "attention", 1, None, mechanism="superposition", sources=["(bottom)", *SOURCE],
                    weights=[[1.0, 0, 0, 0]] * 3, actions=[[1.0, 0, 0]] * 3,
                    action_names=["push", "no-op", "pop"])  # fmt: skip

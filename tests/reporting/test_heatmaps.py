@@ -1,4 +1,4 @@
-"""Heat maps: time runs to the right, sources upwards, and every cell has its token."""
+"""Heat maps: time on the horizontal axis, sources on the vertical axis, labelled by tokens."""
 
 import json
 
@@ -17,7 +17,7 @@ def record(make_run):
     return of
 
 
-def test_cells_lie_at_reader_and_source(record):
+def test_cells_are_at_position_and_source(record):
     given = record(tokens=list("ab#ba"))
     above, below, _ = stack_plot(given, "x", "").figure.axes
     np.testing.assert_allclose(below.images[0].get_array(), np.array(given["weights"]).T)
@@ -31,7 +31,7 @@ def test_cells_lie_at_reader_and_source(record):
         assert np.ma.masked_invalid(rows[row]).count() == len(given["tokens"])
 
 
-def test_dots_mark_the_best_run(record):
+def test_dots_mark_the_most_probable_run(record):
     given = record(tokens=list("ab#ba"))
     (dots,) = stack_plot(given, "x", "").figure.axes[0].lines
     assert list(dots.get_xdata()) == [0, 1, 2, 3, 4]
@@ -51,7 +51,7 @@ def test_long_examples_keep_legible_labels(record):
     assert figure.get_figwidth() < 20
 
 
-def test_one_token_is_enough(record, tmp_path):
+def test_a_single_token_can_be_drawn(record, tmp_path):
     assert "<svg" in figure_element(stack_plot(record(tokens=["<bos>"]), "x", ""), tmp_path)
 
 
@@ -69,7 +69,7 @@ def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_
     np.testing.assert_allclose(axes[5].images[0].get_array(), np.array(records[5]["weights"]).T)
 
 
-def test_labelled_maps_name_readers_below_and_sources_at_the_left():
+def test_labelled_maps_have_positions_below_and_sources_at_the_left():
     records = [
         {"tokens": ["<bos>", "a", "b"], "sources": ["x", "y"], "layer": layer, "head": head, "weights": [[1, 0]] * 3}
         for layer, head in ((0, 0), (0, 1), (1, 0))

@@ -1,4 +1,4 @@
-"""The page as a whole: self-contained, well-formed, escaped, the same for the same runs."""
+"""The report page: self-contained, well-formed, escaped and deterministic."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 class Checker(HTMLParser):
-    """Collects tags, ids and references, and insists that tags are closed in order."""
+    """Collects tags, ids and references, and asserts that tags are closed in order."""
 
     def __init__(self):
         super().__init__()
@@ -59,13 +59,13 @@ def report(write_run, tmp_path_factory):
     return write_report(runs, folder / "out")
 
 
-def test_the_page_is_well_formed_and_its_identifiers_unique(report):
+def test_the_page_is_well_formed_with_unique_ids(report):
     checker = checked(report)
     assert checker.tags["svg"] == 5  # by length, learning, two stacks, one softmax
     assert max(checker.ids.values()) == 1
 
 
-def test_the_page_needs_nothing_but_itself(report):
+def test_the_page_is_self_contained(report):
     checker = checked(report)
     outside = {ref for ref in checker.references if not ref.startswith(("#", "data:image/png;base64,"))}
     assert outside == set()
@@ -82,7 +82,7 @@ def test_figures_follow_the_theme(report):
     assert not [color for color in INKS.values() if color in pictures]
 
 
-def test_figures_lie_beside_the_page_as_png_and_pdf(report):
+def test_figures_are_saved_as_png_and_pdf(report):
     figures = report.parent / "figures"
     stems = {path.stem for path in figures.glob("*.png")}
     assert stems == {path.stem for path in figures.glob("*.pdf")}
@@ -105,7 +105,7 @@ def test_equal_runs_give_equal_bytes(make_run, tmp_path):
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
-def test_hostile_text_stays_text(make_run, tmp_path):
+def test_hostile_text_is_escaped(make_run, tmp_path):
     evil = "<script>alert(1)<"
     tokens = ["<bos>", "</svg><script>x", "$a_b$", "\x00", "日本", '"><img src=x>', "&amp;", "--><i>"]
     run = make_run(evil, tokens=tokens, model="<img src=//x>", softmax_layers=())
@@ -151,7 +151,7 @@ def test_a_folder_that_is_not_a_run_is_reported(tmp_path):
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_a_folder_with_other_files_is_refused(make_run, tmp_path):
+def test_a_folder_with_other_files_is_rejected(make_run, tmp_path):
     run, output = make_run("tf"), tmp_path / "home"
     output.mkdir()
     (output / "index.html").write_text("my own page")

@@ -1,4 +1,4 @@
-"""Receptive fields beside the dependencies that are known."""
+"""Receptive fields compared with known dependencies."""
 
 import json
 
@@ -24,7 +24,7 @@ def add_field():
     return add
 
 
-def test_fields_of_all_runs_stand_beside_the_truth(make_run, add_field):
+def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_field):
     runs = [add_field(make_run(name), truth=TRUTH) for name in ("hard", "soft")]
     other = add_field(make_run("other"), tokens=["<bos>", "(", "(", "2"], truth=TRUTH)
     plot = dependency_plot(read_runs([*runs, other]), "dependencies")

@@ -1,4 +1,4 @@
-"""Reading run folders: names, events cut off by a kill, damage."""
+"""Reading run folders: names, incomplete events, damaged files."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_a_folder_given_twice_is_read_once(make_run):
     assert len(read_runs([folder, folder / ".." / folder.name])) == 1
 
 
-def test_no_folder_is_refused():
+def test_no_folder_is_rejected():
     with pytest.raises(StructattnError, match="at least one"):
         read_runs([])
 
@@ -42,14 +42,14 @@ def test_a_damaged_event_is_named_with_its_line(make_run):
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", "\x00"])
-def test_a_record_that_is_no_object_is_refused(make_run, content):
+def test_a_record_that_is_not_an_object_is_rejected(make_run, content):
     folder = make_run(softmax_layers=())
     (folder / "records" / "x.json").write_text(content)
     with pytest.raises(DataError, match=r"x\.json"):
         read_run(folder)
 
 
-def test_splits_come_in_their_usual_order(make_run):
+def test_splits_are_ordered_train_valid_test(make_run):
     folder = make_run()
     (folder / "scores" / "another.json").write_text(json.dumps({"split": "another"}))
     assert list(read_run(folder).scores) == ["valid", "test", "another"]

@@ -1,4 +1,4 @@
-"""The summary table: every number at its place, the best one bold, bounds and baselines where there are any."""
+"""The summary table: every number in its column, the best one in bold, bounds and baselines if available."""
 
 import re
 
@@ -34,12 +34,12 @@ def test_bound_and_difference_of_every_split(make_run):
     ]
 
 
-def test_the_least_difference_is_bold_and_only_it(make_run):
+def test_only_the_smallest_difference_is_bold(make_run):
     markup = shown(make_run("a", excess=0.05), make_run("b", excess=0.01))
     assert re.findall(r"<strong>(.*?)</strong>", markup) == ["0.0100", "0.0160"]
 
 
-def test_nothing_is_bold_where_there_is_nothing_to_compare(make_run):
+def test_nothing_is_bold_without_a_comparison(make_run):
     assert "<strong>" not in shown(make_run())
 
 
@@ -53,7 +53,7 @@ def test_baselines_of_real_text(make_run):
     assert "weights 0.10 0.30 0.60" in trigram[0]
 
 
-def test_translations_and_answers_have_columns_of_their_own(make_run):
+def test_translations_and_transductions_have_separate_columns(make_run):
     plain = {"lower_bound": None, "cross_entropy_difference": None}
     metrics = [{"BLEU": {"value": value}, "TER": {"value": 50 - value}} for value in (31.234, 29.5)]
     good, bad = (make_run(name, **plain, translation=each) for name, each in zip("ab", metrics, strict=True))

@@ -1,4 +1,4 @@
-"""Analyses of translation runs: every number of a figure and a table is one of the run folder's."""
+"""Analyses of translation runs: figures and tables show the numbers of the run folder."""
 
 import hashlib
 import json
@@ -66,7 +66,7 @@ def run_with(make_run):
     return make
 
 
-def test_heads_are_dots_at_their_mean_offsets(run_with):
+def test_heads_are_drawn_at_their_mean_offsets(run_with):
     runs = [read_run(run_with(name, attention("encoder", "cross"))) for name in ("a", "b")]
     located = [(run, line_style(index), run.analyses["0"]["heads"]) for index, run in enumerate(runs)]
     grid = locality_plot(located, "test", "x").figure.axes
@@ -74,11 +74,11 @@ def test_heads_are_dots_at_their_mean_offsets(run_with):
     for axes, expected in zip(grid, [[0, -0.1, -1, -1.1]] * 2 + [[1.25, 1.25, 2.25, 2.25]] * 2, strict=True):
         dots = axes.lines[1:]
         assert [list(line.get_ydata()) for line in dots] == [expected, expected]
-        assert [round(place) for line in dots for place in line.get_xdata()] == [1, 1, 2, 2] * 2
-        assert len({place for line in dots for place in line.get_xdata()}) == 8, "no dot hides another"
+        assert [round(x) for line in dots for x in line.get_xdata()] == [1, 1, 2, 2] * 2
+        assert len({x for line in dots for x in line.get_xdata()}) == 8, "no dot hides another"
 
 
-def test_differences_stand_over_their_bins_with_their_intervals(run_with):
+def test_differences_are_drawn_over_their_bins_with_intervals(run_with):
     runs = [read_run(run_with(name, comparison("base", shift))) for name, shift in (("a", -9.5), ("b", 1))]
     compared = [(run, line_style(index), run.analyses["0"]["bins"]) for index, run in enumerate(runs)]
     grid = against_base_plot(compared, "base", "test", "x").figure.axes
@@ -96,25 +96,25 @@ def contrasted(run_with):
     return [(run, line_style(index), run.analyses["0"]) for index, run in enumerate(runs)]
 
 
-def test_accuracies_stand_at_their_types_with_their_intervals(run_with):
+def test_accuracies_are_drawn_by_type_with_intervals(run_with):
     (axes,) = _types_plot(contrasted(run_with), "x", "").figure.axes
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["verb", "noun"]
     for bar, values in zip(axes.containers, ([50, 0], [65, 15]), strict=True):
         line, _, (whiskers,) = bar.lines
         assert list(line.get_xdata()) == pytest.approx(values)
-        assert [round(place) for place in line.get_ydata()] == [0, 1]
+        assert [round(y) for y in line.get_ydata()] == [0, 1]
         ends = [tuple(segment[:, 0]) for segment in whiskers.get_segments()]
         assert ends == [pytest.approx((value - 5, value + 10)) for value in values]
 
 
-def test_distances_rise_to_the_right_and_the_farthest_stand_last(run_with):
+def test_distances_increase_to_the_right(run_with):
     (axes,) = _distances_plot(contrasted(run_with), "verb", "x", "").figure.axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "2", "15", ">15"]
     assert list(axes.containers[1].lines[0].get_ydata()) == pytest.approx([35, 25, 25, 45])
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_sets_that_were_scored_in_other_ways_stand_apart(run_with, tmp_path):
+def test_suites_scored_in_different_ways_have_separate_sections(run_with, tmp_path):
     page = write_report([run_with("a", contrastive(1), contrastive(2, per_token=True))], tmp_path / "out")
     text = page.read_text()
     assert text.count("<h3>Contrastive pairs: ling") == 2
@@ -125,7 +125,7 @@ def test_sets_that_were_scored_in_other_ways_stand_apart(run_with, tmp_path):
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
+def test_the_page_shows_both_analyses_with_their_numbers(run_with, tmp_path):
     runs = [run_with("base", attention("encoder")), run_with("hc", attention("decoder"), comparison("base", 0.25))]
     page = write_report(runs, tmp_path / "out")
     text = page.read_text()
@@ -141,7 +141,7 @@ def test_the_page_shows_both_and_the_numbers(run_with, tmp_path):
 
 @pytest.mark.usefixtures("without_drawing")
 @pytest.mark.parametrize("changed", ["hc", "base", None])
-def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, changed):
+def test_an_outdated_comparison_is_not_shown(run_with, tmp_path, changed):
     runs = [run_with("base"), run_with("hc", comparison("base", 0.25))]
     for folder in runs:
         text = "something else\n" if folder.name == changed else TRANSLATIONS[folder.name]
@@ -152,9 +152,9 @@ def test_a_comparison_of_other_translations_is_not_shown(run_with, tmp_path, cha
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_bases_of_one_name_have_sections_of_their_own(run_with, tmp_path):
-    runs = [run_with(f"{place}/{name}", *found) for place in ("x", "y") for name, found in
-            (("base", []), ("hc", [comparison("base", 1 if place == "x" else 2, base_text=place)]))]  # fmt: skip
+def test_bases_with_equal_names_have_separate_sections(run_with, tmp_path):
+    runs = [run_with(f"{parent}/{name}", *found) for parent in ("x", "y") for name, found in
+            (("base", []), ("hc", [comparison("base", 1 if parent == "x" else 2, base_text=parent)]))]  # fmt: skip
     for folder in runs:
         if folder.name == "base":
             (folder / "scores/test.translations.txt").write_text(folder.parent.name)

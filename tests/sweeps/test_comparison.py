@@ -1,4 +1,4 @@
-"""Results beside published numbers and claims."""
+"""Comparison of results with published numbers and claims."""
 
 import json
 
@@ -49,7 +49,7 @@ TF, SUP = MARKED
         (99.0, (0.99,), None),  # one trial has no interval
     ],
 )
-def test_published_numbers_lie_inside_or_outside(expectations, published, accuracies, inside):
+def test_published_numbers_are_inside_or_outside_the_interval(expectations, published, accuracies, inside):
     table = {"source": "Table 1", "score": "test.accuracy", "statistic": "mean", "unit": 0.01, "rounding": 0.05}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": published, "deviation": 0.4}]}])
     (found,) = compare_with_published(sweep.published, [row(TF, (0.1,), accuracies)])
@@ -58,13 +58,13 @@ def test_published_numbers_lie_inside_or_outside(expectations, published, accura
     assert (found.trials, found.inside) == (len(accuracies), inside)
 
 
-def test_what_has_not_ended_is_compared_with_nothing(expectations):
+def test_cells_without_results_are_not_compared(expectations):
     sweep = expectations([{"source": "s", "values": [{"cell": SUP, "value": 0.1}]}])
     (found,) = compare_with_published(sweep.published, [row(TF, (0.2, 0.3))])
     assert (found.ours, found.interval, found.trials, found.inside) == (None, None, 0, None)
 
 
-def test_claims_are_held_to_every_cell_that_matches(expectations):
+def test_claims_are_checked_for_every_matching_cell(expectations):
     sweep = expectations(
         claims=[
             {"description": "small", "cell": {"model": ["Tf", "Tf+Sup"], "language": "w#w^R"}, "at_most": 0.1},
@@ -100,12 +100,12 @@ def test_claims_are_held_to_every_cell_that_matches(expectations):
         ([], [{"description": "c"}], "expected one of at_most.*found none"),
     ],
 )
-def test_expectations_of_nothing_in_the_grid_are_refused(expectations, published, claims, message):
+def test_claims_without_a_matching_cell_are_rejected(expectations, published, claims, message):
     with pytest.raises(ValueError, match=message):
         expectations(published, claims)
 
 
-def test_expectations_do_not_rename_trials(tree, expectations, tmp_path):
+def test_claims_and_published_numbers_do_not_rename_trials(tree, expectations, tmp_path):
     plain = make_trials(SweepSettings.model_validate(tree), tmp_path)
     held = make_trials(expectations(claims=[{"description": "c", "at_most": 1}]), tmp_path)
     assert [trial.name for trial in held] == [trial.name for trial in plain]
@@ -121,7 +121,7 @@ def write_run(folder, score, accuracy):
     (folder / "scores" / "test.json").write_text(json.dumps({"split": "test", "accuracy": accuracy}))
 
 
-def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
+def test_the_command_prints_and_writes_the_results(tree, tmp_path):
     tree["published"] = [
         {"source": "Table 7", "score": "test.accuracy", "statistic": "mean", "values": [{"cell": TF, "value": 0.5}]}
     ]
@@ -146,19 +146,19 @@ def test_the_command_prints_and_keeps_what_a_sweep_came_to(tree, tmp_path):
     )
 
 
-def test_a_folder_without_trials_of_the_sweep_is_refused(sweep, tmp_path):
+def test_a_folder_without_trials_of_the_sweep_is_rejected(sweep, tmp_path):
     with pytest.raises(StructattnError, match="none of the 8 trials of the sweep has ended in this folder"):
         read_sweep_results(sweep, tmp_path)
 
 
-def test_a_recipe_that_does_not_fit_names_its_place(tree, tmp_path):
+def test_an_invalid_recipe_is_rejected_with_its_path(tree, tmp_path):
     tree["claims"] = [{"description": "c", "at_most": 1, "cell": {"model": "GPT"}}]
     (tmp_path / "sweep.json").write_text(json.dumps(tree))
     with pytest.raises(SettingsError, match=r"claims.0: 'GPT' is not a value of 'model'"):
         load_sweep(tmp_path / "sweep.json")
 
 
-def test_only_a_mean_has_an_interval_of_its_own(expectations):
+def test_only_a_mean_has_an_interval_over_trials(expectations):
     table = {"source": "Table 1", "score": "validation", "statistic": "min"}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": 0.15}]}])
     (found,) = compare_with_published(sweep.published, [row(TF, (0.1, 0.2))])

@@ -1,4 +1,4 @@
-"""The scheduling loop completes every job, whatever happens to its workers; the engines."""
+"""The scheduling loop completes every job even if workers fail; the engines."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Pictures of a sweep: each point is a cell's number, each bar its interval, places stand as in the recipe."""
+"""Figures of a sweep: points are scores of cells with intervals, in the order of the recipe."""
 
 import json
 from pathlib import Path
@@ -32,8 +32,8 @@ def row(depth, model, numbers, interval=1.5):
 ROWS = [row("2", "base", [20, 24]), row("4", "base", [30]), row("8", "hc", [10]), row("2", "hc", [12])]
 
 
-def drawn(plot):
-    """Label -> the places, values and ends of the intervals of its curve."""
+def curves_of(plot):
+    """Return label -> positions, values and interval ends of its curve."""
     (axes,) = plot.figure.axes
     labels = [text.get_text() for legend in plot.figure.legends for text in legend.get_texts()]
     found = {}
@@ -44,23 +44,23 @@ def drawn(plot):
     return [tick.get_text() for tick in axes.get_xticklabels()], found
 
 
-def test_a_curve_for_each_of_the_other_values_with_intervals_over_trials_or_of_the_score():
+def test_there_is_a_curve_with_intervals_for_each_value_of_the_other_axes():
     (plot,) = sweep_figures(sweep(), ROWS, Path(), "small")
-    places, curves = drawn(plot)
+    positions, curves = curves_of(plot)
     interval = sample_statistics([20, 24]).interval
     assert plot.name == "small-depth-test-bleu"
-    assert places == ["8", "2", "4"]
+    assert positions == ["8", "2", "4"]
     assert curves["base"] == ([1, 2], [22, 30], [pytest.approx((22 - interval, 22 + interval)), (28.5, 31.5)])
     assert curves["hc"] == ([0, 1], [10, 12], [(8.5, 11.5), (10.5, 13.5)])
 
 
-def test_what_no_cell_was_scored_on_is_not_drawn():
+def test_cells_without_scores_are_not_drawn():
     assert sweep_figures(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
     (plot,) = sweep_figures(sweep(score="validation", statistic="selected"), ROWS, Path(), "small")
-    assert drawn(plot)[1]["hc"][1] == [1.0, 1.0]
+    assert curves_of(plot)[1]["hc"][1] == [1.0, 1.0]
 
 
-def test_they_lie_beside_the_results(tmp_path):
+def test_figures_are_written_next_to_the_results(tmp_path):
     results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
     folder = tmp_path / "results" / "new"
     write_sweep_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
@@ -72,7 +72,7 @@ def test_they_lie_beside_the_results(tmp_path):
     }
 
 
-def test_an_axis_that_is_not_there_is_refused():
+def test_an_unknown_axis_is_rejected():
     with pytest.raises(ValueError, match=r"figures\.0\.x_axis: 'width' is not an axis; the grid has depth, model"):
         sweep(x_axis="width")
     with pytest.raises(ValueError, match=r"figures\.0\.panels: 'length' is not an axis"):
@@ -81,7 +81,7 @@ def test_an_axis_that_is_not_there_is_refused():
         sweep(x_axis="length")
 
 
-def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_rest(tmp_path):
+def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path):
     def scored(depth, model, accuracies):
         run = f"{depth}-{model}"
         lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
@@ -106,7 +106,7 @@ def test_by_length_there_is_a_panel_for_each_value_and_a_curve_for_each_of_the_r
     assert hc.get_color() == again.get_color() != base.get_color(), "a model styles the same in all panels"
 
 
-def test_dependencies_are_drawn_of_the_cells_that_match_and_explained_where_they_were_not(tmp_path):
+def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_path):
     lengths = {"train_lengths": [8, 8], "test_lengths": [8, 8]}
     tree = {
         "base": {

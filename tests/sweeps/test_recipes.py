@@ -1,4 +1,4 @@
-"""Every recipe that is a sweep expands to trials whose settings fit, and expects things of cells that it has."""
+"""Every sweep recipe has valid trials, and claims about existing cells."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: str(path.relative_to(RECIPES)))
-def test_its_trials_fit(path, tmp_path):
+def test_the_trials_of_a_sweep_are_valid(path, tmp_path):
     sweep = load_sweep(path)
     trials = make_trials(sweep, tmp_path)
     cells = [trial.cell for trial in trials if trial.restart == 0]
     assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
     assert len(compare_with_published(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
-        assert check_claims([claim], cells, []), f"{claim.description!r} speaks of no cell"
+        assert check_claims([claim], cells, []), f"{claim.description!r} matches no cell"
 
 
 def test_there_are_recipes():
@@ -32,5 +32,5 @@ def test_there_are_recipes():
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: str(path.relative_to(RECIPES)))
-def test_the_settings_of_a_single_run_fit(path):
+def test_the_settings_of_a_single_run_are_valid(path):
     assert load_settings(path).task == yaml.safe_load(path.read_text())["task"]

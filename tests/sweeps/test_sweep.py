@@ -1,4 +1,4 @@
-"""Whole sweeps: killed workers resume, and the results equal those of an undisturbed sweep."""
+"""Whole sweeps: killed workers resume, and the results equal those of an uninterrupted sweep."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ def run_undisturbed(tree, folder, max_jobs=2):
 
 
 def outcomes(folder):
-    """Events and best checkpoint of every run."""
+    """Return events and best checkpoint of every run."""
     runs = sorted((folder / "runs").iterdir())
     return {run.name: ((run / "events.jsonl").read_bytes(), (run / "best.json").read_bytes()) for run in runs}
 
 
-def test_a_sweep_trains_selects_and_scores(tree, tmp_path):
+def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
     rows = run_undisturbed(tree, tmp_path / "sweep")
     assert [row.validation.count for row in rows] == [2] * 4
@@ -65,7 +65,7 @@ def test_scores_of_another_checkpoint_are_recomputed(tree, tmp_path):
         assert json.loads(path.read_text())["checkpoints"] == [best]
 
 
-def test_a_run_with_another_default_is_refused(tree, tmp_path):
+def test_a_run_with_another_default_is_rejected(tree, tmp_path):
     run_undisturbed(tree, tmp_path / "sweep")
     settings = next((tmp_path / "sweep" / "runs").glob("*/settings.yaml"))
     settings.write_text(settings.read_text().replace("max_grad_norm: 5.0", "max_grad_norm: 4.0"))
@@ -87,7 +87,7 @@ def test_a_failing_trial_is_reported_and_the_others_complete(tree, tmp_path):
 
 
 def children(pid):
-    """The living descendants of a process that run Python code of a worker: those that were forked for a job."""
+    """Return the process ids of the workers that a process has forked for jobs."""
     found = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in found.splitlines()]
     servers = [row[0] for row in rows if int(row[1]) == pid and "forkserver" in row[2]]
@@ -95,7 +95,7 @@ def children(pid):
 
 
 def killed_sweep(file, folder, worker_kills, generator):
-    """Run a sweep, killing its workers now and then, itself after half of them; return how many of each were hit."""
+    """Run a sweep with random kills of workers and of the controller; return the number of kills of each."""
     hits, crash_counts = 0, 0
     program = "from structattn.cli.main import main; main()"
     command = [sys.executable, "-c", program, "sweep", str(file), "-o", str(folder), "--workers", "2"]

@@ -69,7 +69,7 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path):
     assert row.sampled == trials[0].sampled
 
 
-def test_a_row_has_every_score_that_recipes_may_name(sweep, tmp_path):
+def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path):
     trial = make_trials(sweep, tmp_path)[0]
     write_run(tmp_path / trial.name, [1.0])
     plain = {"split": "test", **{name: 0.5 for name in SCORES if name.islower() and "symbols" not in name}}
@@ -94,7 +94,7 @@ def sweep_of(tree):
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 10, 30])
-def test_students_distribution_is_the_integral_of_its_density(freedom):
+def test_the_t_distribution_is_the_integral_of_its_density(freedom):
     constant = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
     steps, t = 20000, 1.7
     middles = [(i + 0.5) * t / steps for i in range(steps)]

@@ -1,4 +1,4 @@
-"""From a sweep's settings to its trials."""
+"""Trials from the settings of a sweep."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ def test_models_of_one_language_share_their_data(sweep, tmp_path):
     assert len(set.union(*folders.values())) == 4
 
 
-def test_some_cells_may_have_more_restarts_than_others(tree, tmp_path):
+def test_cells_may_have_different_numbers_of_restarts(tree, tmp_path):
     before = {trial.title: trial.name for trial in trials(tree, tmp_path)}
     tree["restarts"] = 1
     tree["where"] = [
@@ -53,7 +53,7 @@ def test_some_cells_may_have_more_restarts_than_others(tree, tmp_path):
     assert all(before[title] == name for title, name in after.items() if title in before)
 
 
-def test_names_do_not_depend_on_the_place(sweep, tmp_path):
+def test_names_do_not_depend_on_the_folder(sweep, tmp_path):
     assert [t.name for t in make_trials(sweep, tmp_path)] == [t.name for t in make_trials(sweep, tmp_path / "else")]
 
 
@@ -73,7 +73,7 @@ def test_a_trial_stays_the_same_when_the_grid_grows(tree, tmp_path):
     assert before.items() <= after.items()
 
 
-def test_draws_are_log_uniform(tree, tmp_path):
+def test_samples_are_log_uniform(tree, tmp_path):
     tree["restarts"] = 400
     sampled = sorted(math.log(trial.sampled[RATE]) for trial in trials(tree, tmp_path))
     low, high = math.log(0.0005), math.log(0.01)
@@ -82,7 +82,7 @@ def test_draws_are_log_uniform(tree, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "values"), [("uniform", None), ("integer", {3, 4, 5})])
-def test_other_draws_stay_in_their_range(tree, tmp_path, kind, values):
+def test_other_distributions_stay_in_their_range(tree, tmp_path, kind, values):
     tree["random"] = {"training.optimizer.weight_decay": {"kind": kind, "low": 3, "high": 5}}
     tree["restarts"] = 40
     sampled = {trial.sampled["training.optimizer.weight_decay"] for trial in trials(tree, tmp_path)}
@@ -90,14 +90,14 @@ def test_other_draws_stay_in_their_range(tree, tmp_path, kind, values):
     assert values is None or sampled == values
 
 
-def test_where_changes_the_cells_that_match(tree, tmp_path):
+def test_where_changes_the_matching_cells(tree, tmp_path):
     tree["where"] = [{"match": {"language": "Dyck", "model": ["Tf+Sup"]}, "set": {"model.layers": "superposition-3"}}]
     for trial in trials(tree, tmp_path):
         if trial.cell["model"] == "Tf+Sup":
             assert trial.settings.model.layers[0].stack_embedding_size == (3 if trial.cell["language"] == "Dyck" else 2)
 
 
-def test_cells_without_trials_are_left_out(tree, tmp_path):
+def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
     tree["where"] = [{"match": {"language": "Dyck", "model": "Tf"}, "restarts": 0}]
     assert {tuple(trial.cell.values()) for trial in trials(tree, tmp_path)} == {
         ("w#w^R", "Tf"), ("w#w^R", "Tf+Sup"), ("Dyck", "Tf+Sup")}  # fmt: skip
@@ -138,19 +138,19 @@ def test_cells_without_trials_are_left_out(tree, tmp_path):
         ({"random": {RATE: {"low": 0.1, "high": float("inf")}}}, "finite"),
     ],
 )
-def test_a_sweep_that_does_not_fit_is_refused_with_its_path(tree, tmp_path, change, message):
+def test_an_invalid_sweep_is_rejected_with_its_path(tree, tmp_path, change, message):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree | change))
     with pytest.raises(SettingsError, match=message):
         load_sweep(tmp_path / "sweep.yaml")
 
 
-def test_a_trial_that_does_not_fit_is_refused_with_its_cell(tree, tmp_path):
+def test_an_invalid_trial_is_rejected_with_its_cell(tree, tmp_path):
     tree["grid"]["model"]["Tf"] = {"model.num_heads": 3}
     with pytest.raises(SettingsError, match=r"trial w#w\^R Tf: model.*d_model 4 is not divisible by num_heads 3"):
         trials(tree, tmp_path)
 
 
-def test_cells_that_differ_in_a_kind_alone_are_different(tree, tmp_path):
+def test_cells_that_differ_only_in_a_kind_are_different(tree, tmp_path):
     for field in ("schedule", "batches"):
         kinds = {"schedule": ("constant", "warmup", "plateau"), "batches": ("sequences", "tokens", "stream")}[field]
         tree["grid"] = {
@@ -160,14 +160,14 @@ def test_cells_that_differ_in_a_kind_alone_are_different(tree, tmp_path):
         assert len(names) == 3
 
 
-def test_two_equal_cells_are_refused(tree, tmp_path):
+def test_two_equal_cells_are_rejected(tree, tmp_path):
     tree["grid"] = {"language": {"a": {"prepare.language": "dyck"}, "b": {"prepare.language": "dyck"}}}
     tree["random"] = {}
     with pytest.raises(SettingsError, match="'a #0' and 'b #0' have the same settings"):
         trials(tree, tmp_path)
 
 
-def test_data_that_are_there_can_be_used(tree, tmp_path):
+def test_existing_data_can_be_used(tree, tmp_path):
     del tree["base"]["prepare"]
     tree["base"]["data"] = "somewhere"
     tree["grid"].pop("language")
@@ -183,7 +183,7 @@ def test_the_base_may_be_a_file(tree, tmp_path):
     assert load_sweep(tmp_path / "sweep.yaml") == SweepSettings.model_validate(tree)
 
 
-def test_pairs_can_be_made_too(tree, tmp_path):
+def test_transduction_pairs_can_be_prepared(tree, tmp_path):
     tree["base"]["task"] = "masked_transduction"
     tree["base"]["prepare"] = {"kind": "transduction", "test_per_length": 2}
     tree["grid"]["language"] = {"RS": {"prepare.transduction": "reverse-string"}}

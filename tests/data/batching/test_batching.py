@@ -118,7 +118,7 @@ def test_no_examples_give_no_batches():
         lambda: stream_batches(1, 1, 0, 0, 0),
     ],
 )
-def test_empty_batches_are_refused(call):
+def test_empty_batches_are_rejected(call):
     with pytest.raises(ValueError, match="is 0; expected at least 1"):
         call()
 

@@ -67,7 +67,7 @@ def test_seeds_and_epochs_change_members_and_order():
     assert plan(lengths, 50, 1, None) == [list(range(start, start + 10)) for start in range(0, 100, 10)]
 
 
-def test_impossible_plans_are_refused():
+def test_impossible_plans_are_rejected():
     for arguments, reason in ((([1], [1], 0, 0, 0), "tokens is 0"), (([1], [1, 2], 9, 0, 0), "1 source lengths and 2")):
         with pytest.raises(ValueError, match=reason):
             pair_token_batches(*arguments)
@@ -92,7 +92,7 @@ def test_no_pairs_give_an_empty_batch():
     assert (batch.source.shape, batch.inputs.shape, batch.examples) == ((0, 0), (0, 0), ())
 
 
-def test_unequal_numbers_of_sides_are_refused():
+def test_unequal_numbers_of_sides_are_rejected():
     two = Sequences(np.array([4, 5, 6], np.int32), np.array([0, 1, 3]))
     one = Sequences(np.array([4], np.int32), np.array([0, 1]))
     with pytest.raises(ValueError, match="2 source sequences, 1 target sequences, 2 lines"):
@@ -140,7 +140,7 @@ def test_dropout_of_one_side_leaves_the_other(sides):
     assert len({target for _, target in rows}) > 1
 
 
-def test_invalid_dropout_is_refused_on_construction(sides):
+def test_invalid_dropout_is_rejected_on_construction(sides):
     words = ParallelSide(SymbolTokenizer("word", Vocabulary.from_symbols(["a"])), Normalization())
     for rates, reason in (
         ((0.1, 0.0), "needs level bpe"),

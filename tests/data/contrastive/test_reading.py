@@ -1,4 +1,4 @@
-"""Reading of contrastive pairs; malformed files are refused with file and line."""
+"""Reading of contrastive pairs; malformed files are rejected with file and line."""
 
 import gzip
 import json
@@ -69,7 +69,7 @@ def test_lingeval97_gives_each_entrys_errors_in_order(tmp_path, indent, ascii_on
         (indented([*ENTRIES, 7]), r"l\.json:35: found 7; expected a JSON object"),
     ],
 )
-def test_other_than_a_list_of_entries_is_refused_with_its_position(tmp_path, content, message):
+def test_other_than_a_list_of_entries_is_rejected_with_its_position(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         read(tmp_path / "l.json", content)
 
@@ -96,7 +96,7 @@ def test_a_distance_may_be_a_string_of_digits(tmp_path):
         ({"errors": [{"type": "a", "contrastive": "b", "distance": "²"}]}, "distance is '²'"),
     ],
 )
-def test_an_entry_with_a_missing_field_is_refused_with_its_line(tmp_path, change, message):
+def test_an_entry_with_a_missing_field_is_rejected_with_its_line(tmp_path, change, message):
     path = tmp_path / "l.json"
     with pytest.raises(DataError, match=rf"l\.json:3: {message}"):
         read(path, "[\n" + json.dumps(ENTRIES[0]) + ",\n" + json.dumps(ENTRIES[0] | change) + "]")
@@ -132,12 +132,12 @@ def test_the_folder_of_aligned_files_gives_the_error_type(tmp_path):
         ({"source": "a\nb\0\n"}, r"src\.en:2:2: a NUL byte"),
     ],
 )
-def test_malformed_aligned_files_are_refused_with_file_and_line(tmp_path, change, message):
+def test_malformed_aligned_files_are_rejected_with_file_and_line(tmp_path, change, message):
     with pytest.raises(DataError, match=message):
         read(aligned(tmp_path / "np", **change))
 
 
-def test_missing_and_duplicate_files_are_refused(tmp_path):
+def test_missing_and_duplicate_files_are_rejected(tmp_path):
     folder = aligned(tmp_path / "np")
     (folder / "src.cs").write_text("x\n")
     with pytest.raises(DataError, match=r"one file src\.\*, found src.cs, src.en"):

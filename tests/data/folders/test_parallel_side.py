@@ -114,6 +114,6 @@ def test_lowercase():
 
 
 @pytest.mark.parametrize("description", [{}, {"nfkc": True}, {"nfkc": 1, "lowercase": False}])
-def test_a_damaged_description_is_refused(tmp_path, description):
+def test_a_damaged_description_is_rejected(tmp_path, description):
     with pytest.raises(DataError, match="expected true or false"):
         load_sides(tmp_path, {"level": "word", "joint": True, **description})

@@ -49,7 +49,7 @@ def test_a_written_folder_is_read_back(tmp_path):
     assert prepared.split("valid").log_probabilities is None
 
 
-def test_sequences_are_mapped_not_read(tmp_path):
+def test_sequences_are_memory_mapped(tmp_path):
     sequence = open_prepared(write(tmp_path / "folder")).split("train")[0]
     assert sequence.dtype == np.int32
     assert not sequence.flags.writeable
@@ -75,12 +75,12 @@ def test_sequences_are_written_incrementally(tmp_path, monkeypatch, flush_at):
 
 
 @pytest.mark.parametrize("index", [3, -1])
-def test_indices_out_of_range_are_refused(tmp_path, index):
+def test_indices_out_of_range_are_rejected(tmp_path, index):
     with pytest.raises(IndexError, match=f"sequence {index} of 3"):
         open_prepared(write(tmp_path / "folder")).split("train")[index]
 
 
-def test_an_unknown_split_is_refused(tmp_path):
+def test_an_unknown_split_is_rejected(tmp_path):
     with pytest.raises(DataError, match="no split 'test'; it has train, valid"):
         open_prepared(write(tmp_path / "folder")).split("test")
 
@@ -109,7 +109,7 @@ def test_any_window_of_the_stream(rows, start, stop):
         ({"tokenizer": {"level": "symbol"}}, "level 'symbol' is not one of"),
     ],
 )
-def test_invalid_content_is_refused_and_leaves_nothing_on_disk(tmp_path, changes, reason):
+def test_invalid_content_is_rejected_and_leaves_nothing_on_disk(tmp_path, changes, reason):
     with pytest.raises(ValueError, match=reason):
         write(tmp_path / "folder", **changes)
     assert list(tmp_path.iterdir()) == []
@@ -217,7 +217,7 @@ def test_verification_gives_both_digests(tmp_path):
         ({"tokenizer": {"level": "word"}}, "digest"),
     ],
 )
-def test_an_inconsistent_header_is_refused(tmp_path, change, reason):
+def test_an_inconsistent_header_is_rejected(tmp_path, change, reason):
     path = write(tmp_path / "folder") / "header.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=reason):
@@ -225,13 +225,13 @@ def test_an_inconsistent_header_is_refused(tmp_path, change, reason):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"null"])
-def test_an_invalid_header_is_refused(tmp_path, content):
+def test_an_invalid_header_is_rejected(tmp_path, content):
     (tmp_path / "header.json").write_bytes(content)
     with pytest.raises(DataError, match=r"header\.json"):
         open_prepared(tmp_path)
 
 
-def test_another_folder_is_refused(tmp_path):
+def test_another_folder_is_rejected(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match="not a prepared folder"):
             open_prepared(path)
@@ -254,7 +254,7 @@ def test_unchanged_sources_are_accepted_from_any_working_directory(tmp_path, mon
     assert verify_sources(open_prepared(moved / "prepared/folder")) == ()
 
 
-def test_a_changed_source_is_refused_with_both_digests(tmp_path):
+def test_a_changed_source_is_rejected_with_both_digests(tmp_path):
     source, folder = with_source(tmp_path)
     expected = open_prepared(folder).header.sources[0].sha256
     source.write_text("a c\n")

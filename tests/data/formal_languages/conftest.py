@@ -1,5 +1,4 @@
-"""Judges that share nothing with the package: the grammars copied once more from their description, and naive
-algorithms over exact fractions."""
+"""Independent reference implementations: grammars copied from their description, naive algorithms, exact fractions."""
 
 from fractions import Fraction
 from functools import cache
@@ -62,7 +61,7 @@ class Oracle:
 
     @classmethod
     def reference(cls, name):
-        """Rules removed one by one, as the description words it: first those with nothing, then the unary ones."""
+        """Rules removed one by one, as in the description: first empty rules, then unary rules."""
         rules = cls.faithful(name).rules
         nonterminals = frozenset(rules)
         for wanted in (lambda right: right == (), lambda right: len(right) == 1 and right[0] in nonterminals):
@@ -126,7 +125,7 @@ class Oracle:
 
 
 def removed(rules, removed_left, removed_right):
-    """The rules without one of them, by the description's words."""
+    """Remove one rule as in the description."""
     p = rules[removed_left][removed_right]
     result = {}
     for left, rights in rules.items():
@@ -168,5 +167,5 @@ def judge(name, reading):
 
 @pytest.fixture(scope="session")
 def judge_of():
-    """(name, reading) -> the oracle, where a test chooses them itself."""
+    """(name, reading) -> the reference implementation, for tests that choose both."""
     return oracle

@@ -45,7 +45,7 @@ def test_all_seven_languages_exist():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_membership_and_counts_agree_with_the_recogniser(name):
+def test_membership_and_counts_agree_with_the_recognizer(name):
     language = formal_language(name)
     for length in range(8 if len(language.alphabet) < 4 else 7):
         strings = list(itertools.product(range(len(language.alphabet)), repeat=length))
@@ -94,13 +94,13 @@ def test_the_bound_is_that_of_the_closed_form():
     assert bound == pytest.approx(total / sum(length + 1 for length in range(41, 80, 2)))
 
 
-def test_negative_lengths_are_refused():
+def test_negative_lengths_are_rejected():
     with pytest.raises(ValueError, match="length is -1"):
         formal_language("count-3").log_length_probability(-1)
     with pytest.raises(ValueError, match="lengths 3 to 2"):
         formal_language("count-3").valid_lengths(3, 2)
 
 
-def test_an_unknown_language_is_refused_with_all_names():
+def test_an_unknown_language_is_rejected_with_all_names():
     with pytest.raises(UsageError, match=r"count-4.*count-3.*stack-language"):
         formal_language("count-4")

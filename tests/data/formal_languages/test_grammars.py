@@ -1,4 +1,4 @@
-"""The five grammars equal their description; invalid grammars are refused."""
+"""The five grammars equal their description; invalid grammars are rejected."""
 
 from fractions import Fraction
 
@@ -71,6 +71,6 @@ def test_unreachable_rules_are_dropped():
         ([rule("S", "a", 0)], "weight 0"),
     ],
 )
-def test_an_impossible_grammar_is_refused(rules, complaint):
+def test_an_impossible_grammar_is_rejected(rules, complaint):
     with pytest.raises(ValueError, match=complaint):
         Grammar("S", ("a", "b"), tuple(rules))

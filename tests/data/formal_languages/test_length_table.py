@@ -71,7 +71,7 @@ def test_the_derivation_entropy_is_above_that_of_the_strings_of_an_ambiguous_lan
     assert 1e-4 < excess < 2
 
 
-def test_impossible_lengths_are_refused():
+def test_impossible_lengths_are_rejected():
     language = formal_language("dyck")
     with pytest.raises(ValueError, match="length is -1"):
         language.log_length_probability(-1)

@@ -12,7 +12,7 @@ F = Fraction
 
 
 def enumerated(judge, normal):
-    """The normal form's rules, judged by the naive enumeration of exact fractions."""
+    """The normal form's rules, compared with enumeration in exact fractions."""
     rules = {ROOT: {}}
     for left, right, weight in normal.grammar.rules:
         rules.setdefault(left, {})[right] = weight
@@ -59,7 +59,7 @@ def test_unary_chains_multiply_and_add():
 
 
 @pytest.mark.parametrize("rules", [["A", "a"], ["A A", "", "a"]])
-def test_cycles_are_refused(rules):
+def test_cycles_are_rejected(rules):
     grammar = Grammar("S", ("a",), (rule("S", "A", 1), *(rule("A", right, F(1, len(rules))) for right in rules)))
     with pytest.raises(ValueError, match=r"cycle.*A -> A"):
         normal_form(grammar, "faithful")

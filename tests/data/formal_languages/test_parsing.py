@@ -19,7 +19,7 @@ def text(language, string):
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_every_short_string(name, reading, judge, length):
+def test_probabilities_of_all_short_strings(name, reading, judge, length):
     language, expected = formal_language(name, reading), judge.all_strings(length)
     found = language.log_probabilities([indices(language, string) for string in expected])
     np.testing.assert_allclose(found, [math.log(p) for p in expected.values()], rtol=1e-13)
@@ -35,7 +35,7 @@ def test_all_other_short_strings_are_outside(name, reading, judge):
     assert inside == set(judge.all_strings(length))
 
 
-def test_longer_strings(name, reading, judge):
+def test_probabilities_of_longer_strings(name, reading, judge):
     language = formal_language(name, reading)
     strings = language.sample_each(
         [*language.valid_lengths(27, 28), *language.valid_lengths(41, 42)], numpy_generator(5)
@@ -108,7 +108,7 @@ def test_progress_is_reported(monkeypatch):
         ([[0], [1]], r"of shape \(2, 1\)"),
     ],
 )
-def test_invalid_strings_are_refused(string, complaint):
+def test_invalid_strings_are_rejected(string, complaint):
     with pytest.raises(ValueError, match=complaint):
         formal_language("dyck").log_probabilities([np.array([0, 1]), np.array(string)])
 

@@ -86,7 +86,7 @@ def test_seed_determines_train_and_valid_and_test_seed_the_test_set(tmp_path):
     assert drawn["one"]["train"][:30] != drawn["one"]["valid"]
 
 
-def test_lengths_are_drawn_uniformly(tmp_path):
+def test_lengths_are_sampled_uniformly(tmp_path):
     sizes = FormalLanguageSizes(
         train=4000, valid=1, test_per_length=1, train_lengths=(1, 8), test_lengths=(1, 8), group=1
     )
@@ -106,7 +106,7 @@ def test_the_papers_sizes_are_the_defaults(tmp_path):
     assert (lengths.min(), lengths.max()) == (41, 79)
 
 
-def test_a_refusal_leaves_nothing_on_disk(tmp_path):
+def test_a_rejection_leaves_nothing_on_disk(tmp_path):
     none = FormalLanguageSizes(train_lengths=(41, 41))
     with pytest.raises(UsageError, match=r"dyck \(faithful\) has no strings of the lengths 41 to 41"):
         prepare_formal_language(tmp_path / "folder", "dyck", sizes=none)
@@ -115,7 +115,7 @@ def test_a_refusal_leaves_nothing_on_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+def test_a_folder_that_is_not_empty_is_rejected(tmp_path):
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(DataError, match="not empty"):
         prepare_formal_language(tmp_path, "dyck", sizes=SMALL)
@@ -131,6 +131,6 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path):
         ({"test_lengths": (-1, 8)}, "test_lengths is -1 to 8"),
     ],
 )
-def test_impossible_sizes_are_refused(change, complaint):
+def test_impossible_sizes_are_rejected(change, complaint):
     with pytest.raises(UsageError, match=complaint):
         FormalLanguageSizes(**change)

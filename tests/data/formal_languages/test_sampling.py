@@ -70,7 +70,7 @@ RECOGNISERS = {
 }
 
 
-def test_all_drawn_strings_are_in_the_language(name, reading):
+def test_all_samples_are_in_the_language(name, reading):
     language, generator = formal_language(name, reading), numpy_generator(1, name, reading)
     lengths = np.repeat(language.valid_lengths(1, 100), 10)
     strings = language.sample_each(lengths, generator)
@@ -175,7 +175,7 @@ def test_impossible_lengths_are_not_sampled():
         formal_language("dyck").sample(2, -1, numpy_generator(1))
 
 
-def test_unknown_names_are_refused_with_the_known_ones():
+def test_unknown_names_are_rejected_with_the_known_ones():
     with pytest.raises(UsageError, match=r"'dick'.*marked-reversal, .*hardest-cfl"):
         formal_language("dick")
     with pytest.raises(UsageError, match=r"'exact'.*faithful, reference"):

@@ -17,7 +17,7 @@ def indices(text):
 
 
 def probability(text):
-    """Symbol by symbol, as the definition has it; 0 outside the language."""
+    """Return the probability by the definition, symbol by symbol; 0 outside the language."""
     level, result = 0, 1.0
     for symbol in text:
         allowed = [str(level)] + ["("] * (level < 4) + [")"] * (level > 0)

@@ -1,4 +1,4 @@
-"""Malformed parallel text over every reader: each case is refused at its place or read as the contract says.
+"""Malformed parallel text over every reader: each case is rejected with its position or read as specified.
 
 Both sides of every pair carry its number, so a pair that slides is seen, whatever else has happened.
 """
@@ -74,7 +74,7 @@ def prepare(reader, paths, tmp_path, monkeypatch, **options):
 
 
 def kept(prepared):
-    """The numbers of all pairs; each must stand on both sides, and be that of the pair's line."""
+    """Return the numbers of all pairs, which must be equal on both sides and equal to the line number."""
     pairs, sides = prepared.pairs("train"), prepared.sides
     for index in range(len(pairs)):
         source, target = (
@@ -102,7 +102,7 @@ BROKEN = {
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize(("reader", "fault", "side", "line"), product(READERS, BROKEN, (0, 1), (2, COUNT)))
-def test_invalid_text_is_refused_at_its_position(tmp_path, monkeypatch, reader, fault, side, line):
+def test_invalid_text_is_rejected_at_its_position(tmp_path, monkeypatch, reader, fault, side, line):
     inserted, offset, reason = BROKEN[fault]
     pairs = rows()
     pairs[line - 1][side] = pairs[line - 1][side] + inserted
@@ -164,7 +164,7 @@ def test_marks_and_carriage_returns_are_dropped_with_one_notice(tmp_path, monkey
 @pytest.mark.parametrize(
     ("reader", "side", "missing"), product(("two_files", "two_files_gz"), (0, 1), (1, 2, COUNT - 1, COUNT))
 )
-def test_files_of_unequal_length_are_refused_at_the_first_line_without_a_counterpart(
+def test_files_of_unequal_length_are_rejected_at_the_first_line_without_a_counterpart(
     tmp_path, monkeypatch, reader, side, missing
 ):
     paths, _, _ = READERS[reader](tmp_path, rows())
@@ -199,7 +199,7 @@ def test_an_extra_line_feed_is_an_empty_line_and_makes_lengths_unequal(tmp_path,
 @pytest.mark.parametrize(
     ("reader", "tabs", "line"), product(("table", "table_gz", "standard_input"), (0, 2, 3), PLACES)
 )
-def test_a_line_of_a_table_without_exactly_one_tab_is_refused(tmp_path, monkeypatch, reader, tabs, line):
+def test_a_line_of_a_table_without_exactly_one_tab_is_rejected(tmp_path, monkeypatch, reader, tabs, line):
     pairs = rows()
     good = b"".join(b"\t".join(pair) + b"\n" for pair in pairs[: line - 1])
     bad = b"\t".join([f"s{line} ß".encode()] * (tabs + 1))
@@ -214,7 +214,7 @@ def test_a_line_of_a_table_without_exactly_one_tab_is_refused(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("reader", "side", "cut"), product(("two_files_gz", "table_gz"), (0, 1), (1, 8, 9, 20)))
-def test_a_truncated_gzip_is_refused(tmp_path, monkeypatch, reader, side, cut):
+def test_a_truncated_gzip_is_rejected(tmp_path, monkeypatch, reader, side, cut):
     paths, _, _ = READERS[reader](tmp_path, rows())
     bad = paths[min(side, len(paths) - 1)]
     bad.write_bytes(bad.read_bytes()[:-cut])
@@ -244,7 +244,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("reader", "kind", "side"), product(list(READERS)[:4], UNREADABLE, (0, 1)))
-def test_unreadable_files_are_refused(tmp_path, monkeypatch, reader, kind, side):
+def test_unreadable_files_are_rejected(tmp_path, monkeypatch, reader, kind, side):
     make, reason = UNREADABLE[kind]
     paths, _, _ = READERS[reader](tmp_path, rows())
     bad = paths[min(side, len(paths) - 1)]
@@ -256,7 +256,7 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch, reader, kind, side)
 
 
 @pytest.mark.parametrize(("reader", "side", "line"), product(READERS, (0, 1), (1, COUNT)))
-def test_too_long_a_line_is_refused(tmp_path, monkeypatch, reader, side, line):
+def test_too_long_a_line_is_rejected(tmp_path, monkeypatch, reader, side, line):
     pairs = rows()
     pairs[line - 1][side] += b" x" * 30
     paths, shown, before = READERS[reader](tmp_path, pairs)
@@ -267,7 +267,7 @@ def test_too_long_a_line_is_refused(tmp_path, monkeypatch, reader, side, line):
 
 
 @pytest.mark.parametrize(("reader", "side"), product(list(READERS)[:4], (0, 1)))
-def test_a_source_that_changed_is_refused_on_resume(tmp_path, monkeypatch, reader, side):
+def test_a_source_that_changed_is_rejected_on_resume(tmp_path, monkeypatch, reader, side):
     paths, _, _ = READERS[reader](tmp_path, rows())
     prepared, _ = prepare(reader, paths, tmp_path, monkeypatch)
     assert verify_sources(prepared) == ()
@@ -279,7 +279,7 @@ def test_a_source_that_changed_is_refused_on_resume(tmp_path, monkeypatch, reade
 
 
 @pytest.mark.parametrize(("reader", "side"), product(list(READERS)[:4], (0, 1)))
-def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, monkeypatch, reader, side):
+def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatch, reader, side):
     import structattn.data.parallel.prepare as module
 
     paths, _, _ = READERS[reader](tmp_path, rows())

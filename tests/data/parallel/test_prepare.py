@@ -173,7 +173,7 @@ def test_out_of_vocabulary_words_are_unknown_and_reported(parallel, tmp_path):
     assert prepared.texts("valid", "source") == ("s1 blau",)  # references are whole all the same
 
 
-def test_too_long_a_line_is_refused_unless_a_filter_drops_it(parallel, tmp_path):
+def test_too_long_a_line_is_rejected_unless_a_filter_drops_it(parallel, tmp_path):
     table = "s1\tt1\ns2\t" + "ä " * 8 + "\n"
     for tokenizer, limit, unit in ((parallel.WORDS, 7, "8 words"), (TokenizerSettings("bpe"), 14, "15 characters")):
         with pytest.raises(DataError, match=f"the line has {unit}") as caught:
@@ -190,7 +190,7 @@ def test_a_line_of_a_million_characters(parallel, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["<pad>", "<bos>", "<eos>"])
-def test_names_of_control_symbols_are_refused_at_word_level_only(parallel, tmp_path, word):
+def test_names_of_control_symbols_are_rejected_at_word_level_only(parallel, tmp_path, word):
     table = f"s1\tt1\ns2\tä {word}\n"
     with pytest.raises(DataError, match="is the name of a control symbol") as caught:
         parallel.prepare(tmp_path, table)
@@ -200,7 +200,7 @@ def test_names_of_control_symbols_are_refused_at_word_level_only(parallel, tmp_p
 
 
 @pytest.mark.parametrize("content", ["", "\ufeff", "\t\n", " \t \n\t\n"])
-def test_a_text_without_pairs_is_refused(parallel, tmp_path, content):
+def test_a_text_without_pairs_is_rejected(parallel, tmp_path, content):
     with pytest.raises(DataError, match=r"holds no lines|all of its \d pairs are dropped: \d with an empty side"):
         parallel.prepare(tmp_path, held_out=content.replace("\ufeff", ""))
     table = parallel.write(tmp_path / "table.tsv", content)
@@ -237,7 +237,7 @@ def test_the_files_of_splits_are_checked(parallel, tmp_path):
         lambda: Filters(sample=0),
     ],
 )
-def test_invalid_options_are_refused(make):
+def test_invalid_options_are_rejected(make):
     with pytest.raises(UsageError):
         make()
 
@@ -388,7 +388,7 @@ def test_pairs_are_held_out_from_standard_input_and_samples(parallel, tmp_path, 
         ({"train": 0.5}, "split 'train' has files and is also held out"),
     ],
 )
-def test_impossible_shares_are_refused(parallel, tmp_path, shares, message):
+def test_impossible_shares_are_rejected(parallel, tmp_path, shares, message):
     files = parallel.two_files(tmp_path, parallel.GOOD)
     with pytest.raises(UsageError, match=re.escape(message)):
         prepare_parallel(tmp_path / "folder", {"train": files}, tokenizer=parallel.WORDS, hold_out=shares)

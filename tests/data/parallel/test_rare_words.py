@@ -19,7 +19,7 @@ HELD_OUT = "ein rad eiert\tthe wheel wobbles\n"
 
 
 def texts(prepared, split, side):
-    """The lines of a side, each <unk> replaced by the word that is kept for it."""
+    """The lines of a side, each <unk> replaced by its stored word."""
     index, pairs = ("source", "target").index(side), prepared.pairs(split)
     rare, symbols = pairs.rare[index], getattr(prepared.sides, side).vocabulary.symbols
     lines = []

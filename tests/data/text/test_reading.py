@@ -1,4 +1,4 @@
-"""Strict reading: only line feeds end lines, and invalid text is refused with its position."""
+"""Strict reading: only line feeds end lines, and invalid text is rejected with its position."""
 
 import gzip
 import io
@@ -86,7 +86,7 @@ def test_notices_are_logged(tmp_path, caplog):
         ("a\n".encode("utf-16"), 1, 1, "looks like UTF-16"),
     ],
 )
-def test_invalid_text_is_refused_with_its_position(tmp_path, content, line, column, reason):
+def test_invalid_text_is_rejected_with_its_position(tmp_path, content, line, column, reason):
     path = tmp_path / "a.txt"
     error = refusal(path, content)
     assert (error.path, error.line, error.column) == (path, line, column)
@@ -103,7 +103,7 @@ def test_invalid_text_is_refused_with_its_position(tmp_path, content, line, colu
         (os.mkfifo, "not a regular file"),
     ],
 )
-def test_other_than_regular_files_are_refused(tmp_path, make, reason):
+def test_other_than_regular_files_are_rejected(tmp_path, make, reason):
     path = tmp_path / "a.txt"
     make(path)
     with pytest.raises(DataError, match=reason):
@@ -133,7 +133,7 @@ def test_gzip_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [2, 9, 11, 1000, 20000, -9, -8, -1])
-def test_truncated_gzip_is_refused_where_the_data_end(tmp_path, kept):
+def test_truncated_gzip_is_rejected_where_the_data_end(tmp_path, kept):
     content = gzip.compress(CONTENT)[:kept]
     error = refusal(tmp_path / "a.txt.gz", content)
     assert "truncated" in error.reason
@@ -143,7 +143,7 @@ def test_truncated_gzip_is_refused_where_the_data_end(tmp_path, kept):
 
 
 @pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(CONTENT) + b"rubbish"])
-def test_damaged_gzip_is_refused(tmp_path, content):
+def test_damaged_gzip_is_rejected(tmp_path, content):
     assert "not gzip, or damaged" in refusal(tmp_path / "a.txt.gz", content).reason
 
 

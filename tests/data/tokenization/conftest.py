@@ -8,7 +8,7 @@ import pytest
 
 
 def learn(words, count):
-    """Merge the commonest pair; ties: lower numbers, where characters are numbered first and by code point."""
+    """Merge the most frequent pair; ties: lower numbers, where characters are numbered first and by code point."""
     texts = {word: list(word) for word in words}
     number = {character: index for index, character in enumerate(sorted({c for word in words for c in word}))}
     merges = []
@@ -27,7 +27,7 @@ def learn(words, count):
 
 
 def joined(pieces, left, right):
-    """All neighbours (left, right) joined, from left to right."""
+    """Join all neighbours (left, right) from left to right."""
     result, index = [], 0
     while index < len(pieces):
         if tuple(pieces[index : index + 2]) == (left, right):
@@ -38,7 +38,7 @@ def joined(pieces, left, right):
 
 
 def apply(merges, word):
-    """Of all merges that some neighbours allow, the one that was learnt first, until there is none."""
+    """Apply the first learned merge that is possible until there is none."""
     pieces = list(word)
     while True:
         allowed = [merge for merge in merges if merge in list(pairwise(pieces))]

@@ -22,7 +22,7 @@ LINES = st.lists(st.text(CHARACTERS, min_size=1, max_size=9), max_size=7).map(" 
 
 
 def coded(lines, size=30, marker="end", threshold=0):
-    """A tokenizer learnt from lines."""
+    """A tokenizer learned from lines."""
     units = Counter(unit for line in lines for unit in BytePairEncoding((), marker).pretokenize(line))
     return build_subword_tokenizers(train_bpe(units, size, marker), [units], threshold)[0]
 
@@ -117,7 +117,7 @@ def test_dropout_preserves_unk():
     assert tokenizer.decode(again) == "a<unk>b ab"
 
 
-def test_dropout_without_a_marker_is_refused():
+def test_dropout_without_a_marker_is_rejected():
     tokenizer = coded(["ab ab"], 5, "none")
     with pytest.raises(UsageError, match="needs a marker"):
         tokenizer.resegment([4], 0.5, np.random.default_rng(0))
@@ -169,12 +169,12 @@ def test_a_very_long_word_round_trips():
     assert tokenizer.decode(tokenizer.encode(f"cd {word} cd")) == f"cd {word} cd"
 
 
-def test_an_unknown_marker_is_refused():
+def test_an_unknown_marker_is_rejected():
     with pytest.raises(ValueError, match="'@@' is not one of"):
         BytePairEncoding((), "@@")
 
 
-def test_training_without_the_library_is_refused(monkeypatch):
+def test_training_without_the_library_is_rejected(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(UsageError, match=r"tokenizers, which is not installed .* pip install 'structattn\[mt\]'"):
         train_bpe(LECTURE, 3)

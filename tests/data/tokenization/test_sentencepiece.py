@@ -77,7 +77,7 @@ def test_a_disabled_piece_of_bpe_is_split_by_undoing_its_merge():
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a", b"\x0a\x05ab", b"\x08\x01", b"\x0a\x80"])
-def test_a_damaged_model_is_refused(damaged):
+def test_a_damaged_model_is_rejected(damaged):
     with pytest.raises(ValueError, match="byte"):
         disable_pieces(damaged, set())
 
@@ -91,12 +91,12 @@ def test_the_space_mark_is_read_as_a_space():
     assert coded("bpe").decode(coded("bpe").encode("the▁low")) == "the low"
 
 
-def test_dropout_is_refused():
+def test_dropout_is_rejected():
     with pytest.raises(UsageError, match="needs level bpe"):
         coded("bpe").resegment([4, 5], 0.1, np.random.default_rng(0))
 
 
-def test_an_impossible_size_is_refused():
+def test_an_impossible_size_is_rejected():
     with pytest.raises(UsageError, match="cannot learn 3 pieces"):
         coded("unigram", size=3)
 

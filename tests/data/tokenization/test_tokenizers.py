@@ -76,7 +76,7 @@ def test_names_of_special_symbols_are_ordinary_characters_and_bytes(level):
 
 
 @pytest.mark.parametrize("control", ["<pad>", "<bos>", "<eos>"])
-def test_the_name_of_a_control_symbol_is_refused(control):
+def test_the_name_of_a_control_symbol_is_rejected(control):
     with pytest.raises(TextError, match=control) as caught:
         build_tokenizer("word", ["ä  b", f"ä  {control} b {control}"])
     assert caught.value.column == 5  # ä takes two bytes
@@ -108,7 +108,7 @@ def test_the_word_unk_is_the_unknown_symbol():
     assert build_tokenizer("word", ["a"], held_out=["<unk>"]).vocabulary.has_unknown
 
 
-def test_without_unknown_a_new_symbol_is_refused_with_its_column():
+def test_without_unknown_a_new_symbol_is_rejected_with_its_column():
     with pytest.raises(TextError, match="'c' is not in the vocabulary") as caught:
         build_tokenizer("word", ["ä b"]).encode("ä b  c d")
     assert caught.value.column == 7
@@ -122,12 +122,12 @@ def test_control_symbols_are_left_out_of_text():
 
 
 @pytest.mark.parametrize("number", [-1, 5])
-def test_ids_outside_the_vocabulary_are_refused(number):
+def test_ids_outside_the_vocabulary_are_rejected(number):
     with pytest.raises(ValueError, match=f"id {number} is outside the vocabulary of 5 symbols"):
         build_tokenizer("word", ["a b"]).decode([3, number])
 
 
-def test_an_unknown_level_is_refused():
+def test_an_unknown_level_is_rejected():
     with pytest.raises(ValueError, match=r"'words' is not one of \['byte', 'character', 'word'\]"):
         SymbolTokenizer("words", Vocabulary.from_symbols("a"))
 

@@ -36,7 +36,7 @@ def test_ids_are_positions():
         (("<pad>", "<bos>", "<eos>", "a", ""), "symbol 4 is empty"),
     ],
 )
-def test_invalid_vocabularies_are_refused(symbols, reason):
+def test_invalid_vocabularies_are_rejected(symbols, reason):
     with pytest.raises(ValueError, match=reason):
         Vocabulary(symbols)
 
@@ -67,14 +67,14 @@ def test_file_round_trip_with_every_awkward_character(tmp_path):
         (b"", "begins with"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path, content, reason):
+def test_a_damaged_file_is_rejected(tmp_path, content, reason):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=reason):
         Vocabulary.load(path)
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_missing_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         Vocabulary.load(tmp_path / "none.txt")
 

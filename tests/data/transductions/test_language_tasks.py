@@ -12,7 +12,7 @@ from structattn.support.seeds import numpy_generator
 
 @pytest.mark.parametrize("name", FORMAL_LANGUAGES)
 @pytest.mark.parametrize("edits", [1, 3])
-def test_answers_are_right_and_both_occur(name, edits):
+def test_labels_are_correct_and_both_occur(name, edits):
     task, language = transduction(f"recognise:{name}:{edits}"), formal_language(name)
     length = task.valid_lengths(12, 20)[0]
     x, y = task.sample(length, 60, numpy_generator(1, name, edits))
@@ -34,7 +34,7 @@ def test_negatives_have_the_requested_edit_distance():
 
 
 @pytest.mark.parametrize("name", COMPLETABLE)
-def test_the_rest_completes_the_string(name):
+def test_the_remainder_completes_the_string(name):
     task, language = transduction(f"complete:{name}"), formal_language(name)
     for length in (1, 2, 7):
         x, y = task.sample(length, 20, numpy_generator(3, name))
@@ -61,7 +61,7 @@ def test_lengths_without_strings_are_skipped():
         ("complete:dyck", "dyck is not determined by the first word"),
     ],
 )
-def test_invalid_names_of_language_tasks_are_refused(name, message):
+def test_invalid_names_of_language_tasks_are_rejected(name, message):
     with pytest.raises(UsageError, match=message):
         transduction(name)
 

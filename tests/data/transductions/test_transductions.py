@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_pairs(name):
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_impossible_lengths_are_refused(name):
+def test_impossible_lengths_are_rejected(name):
     task = transduction(name)
     with pytest.raises(ValueError, match=f"{name}: 1 strings of length {task.min_length - 1};"):
         task.sample(task.min_length - 1, 1, numpy_generator(1))
@@ -164,6 +164,6 @@ def test_the_accuracy_of_always_answering_zero_is_known():
     assert rates["solve-equation"] == pytest.approx(0.205, abs=0.02)
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_rejected():
     with pytest.raises(UsageError, match="'reverse' is unknown; expected one of reverse-string"):
         transduction("reverse")

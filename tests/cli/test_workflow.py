@@ -37,8 +37,8 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A trained run on a formal language, and one on a stream of text."""
+def workspace(tmp_path_factory):
+    """Return a folder with a run on a formal language and a run on a stream of text."""
     folder = tmp_path_factory.mktemp("project")
     succeed("prepare", "formal-language", "marked-reversal", "-o", folder / "language", "--train", 40, "--valid", 20,
             "--test-per-length", 2, "--train-lengths", 3, 9, "--test-lengths", 3, 13)  # fmt: skip
@@ -56,42 +56,44 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_training_again_is_refused_and_resuming_finds_it_ended(place):
-    refused = run("train", place / "settings.yaml", "-o", place / "run")
+def test_repeated_training_is_rejected_and_resuming_reports_completion(workspace):
+    refused = run("train", workspace / "settings.yaml", "-o", workspace / "run")
     assert refused.exit_code == 1
     assert "resume" in refused.stderr
-    assert "had already ended" in succeed("train", place / "settings.yaml", "-o", place / "run", "--resume").output
+    assert (
+        "had already ended" in succeed("train", workspace / "settings.yaml", "-o", workspace / "run", "--resume").output
+    )
 
 
-def test_resuming_under_other_settings_is_refused(place):
-    result = run("train", place / "settings.yaml", "seed=9", "-o", place / "run", "--resume")
+def test_resuming_under_other_settings_is_rejected(workspace):
+    result = run("train", workspace / "settings.yaml", "seed=9", "-o", workspace / "run", "--resume")
     assert result.exit_code == 1
     assert "seed was 1 and is now 9" in result.stderr
 
 
-def test_evaluation_agrees_with_the_validation_of_training(place):
-    result = succeed("evaluate", place / "run")
+def test_evaluation_agrees_with_the_validation_of_training(workspace):
+    result = succeed("evaluate", workspace / "run")
     assert "difference" in result.output
-    scores = json.loads((place / "run" / "scores" / "valid.json").read_text())
-    events = [json.loads(line) for line in (place / "run" / "events.jsonl").read_text().splitlines()]
+    scores = json.loads((workspace / "run" / "scores" / "valid.json").read_text())
+    events = [json.loads(line) for line in (workspace / "run" / "events.jsonl").read_text().splitlines()]
     best = min((e for e in events if e["event"] == "validation"), key=lambda event: event["cross_entropy"])
     assert scores["update"] == best["update"]
     for field in ("cross_entropy", "lower_bound", "cross_entropy_difference", "perplexity"):
         assert scores[field] == pytest.approx(best[field], rel=1e-5), field
-    assert scores["parameters"] == json.loads((place / "run" / "run.json").read_text())["parameters"]
-    assert scores["prepared_digest"] == open_prepared(place / "language").digest
-    test = json.loads((place / "run" / "scores" / "test.json").read_text())
+    assert scores["parameters"] == json.loads((workspace / "run" / "run.json").read_text())["parameters"]
+    assert scores["prepared_digest"] == open_prepared(workspace / "language").digest
+    test = json.loads((workspace / "run" / "scores" / "test.json").read_text())
     assert [row["length"] for row in test["by_length"]] == [3, 5, 7, 9, 11, 13]
 
 
-def test_the_batch_size_hardly_matters(place):
-    sizes = [evaluate(place / "run", "test", batch_tokens=size) for size in (1, 40, 10_000)]
+def test_scores_hardly_depend_on_the_batch_size(workspace):
+    sizes = [evaluate(workspace / "run", "test", batch_tokens=size) for size in (1, 40, 10_000)]
     np.testing.assert_allclose([score.cross_entropy for score in sizes], sizes[0].cross_entropy, rtol=1e-6)
 
 
-def test_a_stream_has_baselines_and_no_bound(place):
-    succeed("evaluate", place / "text-run", "--split", "valid")
-    scores = json.loads((place / "text-run" / "scores" / "valid.json").read_text())
+def test_a_stream_has_baselines_and_no_bound(workspace):
+    succeed("evaluate", workspace / "text-run", "--split", "valid")
+    scores = json.loads((workspace / "text-run" / "scores" / "valid.json").read_text())
     assert scores["lower_bound"] is None
     assert scores["by_length"] == []
     assert scores["num_tokens"] == 6 * (6 + 3 + 2)
@@ -101,8 +103,8 @@ def test_a_stream_has_baselines_and_no_bound(place):
     )
 
 
-def test_explanations_are_distributions(place):
-    paths = analyze(place / "run", "test", [0, 3])
+def test_explanations_are_distributions(workspace):
+    paths = analyze(workspace / "run", "test", [0, 3])
     records = {path.name: json.loads(path.read_text()) for path in paths}
     assert sorted(records) == [
         f"test-{example}-{layer}.json"
@@ -123,17 +125,17 @@ def test_explanations_are_distributions(place):
     assert len(records["test-0-layer-2.json"]["best_run"]) == len(records["test-0-layer-2.json"]["tokens"])
 
 
-def test_the_report_of_both_runs(place):
-    succeed("evaluate", place / "run", place / "text-run", "--split", "valid")
-    output = succeed("report", place / "run", place / "text-run", "-o", place / "report").output
-    page = (place / "report" / "index.html").read_text()
-    assert str(place / "report" / "index.html") in output.replace("\n", "")
+def test_the_report_of_both_runs(workspace):
+    succeed("evaluate", workspace / "run", workspace / "text-run", "--split", "valid")
+    output = succeed("report", workspace / "run", workspace / "text-run", "-o", workspace / "report").output
+    page = (workspace / "report" / "index.html").read_text()
+    assert str(workspace / "report" / "index.html") in output.replace("\n", "")
     assert "marked-reversal (faithful)" in page
     assert "trigram baseline" in page
 
 
-def test_examples_chosen_by_default_have_a_suitable_length(place):
-    run, stream = open_run(place / "run"), open_run(place / "text-run")
+def test_examples_chosen_by_default_have_a_suitable_length(workspace):
+    run, stream = open_run(workspace / "run"), open_run(workspace / "text-run")
     lengths = run.prepared.split("test").lengths
     assert [lengths[index] for index in default_examples(run, "test", 5)] == [11, 11, 13, 13, 3]
     assert default_examples(run, "test", 0) == []
@@ -143,29 +145,29 @@ def test_examples_chosen_by_default_have_a_suitable_length(place):
 @pytest.mark.parametrize(
     ("example", "split", "error"), [(99, "test", UsageError), (-1, "test", UsageError), (0, "no", DataError)]
 )
-def test_missing_examples_and_splits_are_refused(place, example, split, error):
+def test_missing_examples_and_splits_are_rejected(workspace, example, split, error):
     with pytest.raises(error):
-        analyze(place / "run", split, [example])
+        analyze(workspace / "run", split, [example])
 
 
-def test_other_data_and_missing_checkpoints_are_refused(place, tmp_path):
+def test_other_data_and_missing_checkpoints_are_rejected(workspace, tmp_path):
     with pytest.raises(CheckpointError, match="digest"):
-        open_run(place / "run", data=place / "text")
+        open_run(workspace / "run", data=workspace / "text")
     with pytest.raises(UsageError, match="best, last"):
-        open_run(place / "run", "first")
-    assert open_run(place / "run", "last").update >= open_run(place / "run").update
+        open_run(workspace / "run", "first")
+    assert open_run(workspace / "run", "last").update >= open_run(workspace / "run").update
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    (fresh / "settings.yaml").write_bytes((place / "run" / "settings.yaml").read_bytes())
+    (fresh / "settings.yaml").write_bytes((workspace / "run" / "settings.yaml").read_bytes())
     for which, message in (("best", "not been validated"), ("last", "last needs 1 checkpoints; there are 0")):
         with pytest.raises(CheckpointError, match=message):
             open_run(fresh, which)
 
 
-def test_damaged_weights_are_refused(place, tmp_path):
+def test_damaged_weights_are_rejected(workspace, tmp_path):
     copy = tmp_path / "copy"
-    for path in (place / "run").rglob("*"):
-        target = copy / path.relative_to(place / "run")
+    for path in (workspace / "run").rglob("*"):
+        target = copy / path.relative_to(workspace / "run")
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file():
             target.write_bytes(path.read_bytes())
@@ -178,7 +180,7 @@ def test_damaged_weights_are_refused(place, tmp_path):
     assert "model.safetensors" in result.stderr
 
 
-def test_demo_runs_twice_and_refuses_another_seed(tmp_path):
+def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
     folder = tmp_path / "demo"
     for _ in range(2):
         output = succeed("demo", "-o", folder, "--strings", 20).output
