@@ -169,13 +169,13 @@ def test_prepare_parallel_from_standard_input_with_subwords(tmp_path):
         "-",
         "--valid",
         *two,
-        "--size",
+        "--vocabulary-size",
         9,
         "--no-nfkc",
         "--marker",
         "start",
     ]
-    arguments += ["--threshold", 2, "--sample", 5, "-o", tmp_path / "data"]
+    arguments += ["--vocabulary-threshold", 2, "--sample", 5, "-o", tmp_path / "data"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=table.read_text())
     assert result.exit_code == 0, result.output
     prepared = open_prepared(tmp_path / "data")

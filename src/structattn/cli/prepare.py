@@ -152,10 +152,10 @@ def parallel(
         PairLevel, typer.Option(help="Unit of tokens; the first three need pip install 'structattn\\[mt]'.")
     ] = PairLevel.bpe,
     joint: Annotated[bool, typer.Option(help="One subword model and one vocabulary for both sides.")] = True,
-    size: Annotated[
+    vocabulary_size: Annotated[
         int, typer.Option(min=0, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
     ] = 32_000,
-    threshold: Annotated[
+    vocabulary_threshold: Annotated[
         int, typer.Option(min=0, help="Subwords less frequent than this on a side are split there; words become <unk>.")
     ] = 0,
     marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
@@ -193,7 +193,7 @@ def parallel(
         output,
         splits,
         hold_out=_held_out(splits, hold_out),
-        tokenizer=TokenizerSettings(level.value, joint, size, threshold, marker.value),
+        tokenizer=TokenizerSettings(level.value, joint, vocabulary_size, vocabulary_threshold, marker.value),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
     )
