@@ -168,7 +168,7 @@ def test_damaged_runs_are_rejected_by_path(run_dir, prepared_data, tmp_path):
         load(tmp_path / "run", data=prepared_data / "dyck")
     weights = tmp_path / "run/checkpoints/1/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(CheckpointError, match=r"1/model.safetensors: its SHA-256 is \w+, its manifest says \w+"):
+    with pytest.raises(CheckpointError, match=r"1/model.safetensors: SHA-256 is \w+, but its manifest has \w+"):
         load(tmp_path / "run")
 
 

@@ -349,7 +349,9 @@ def test_learned_positions_limit_translations_and_sources(translation_run):
     assert all(len(best.text.split()) <= 8 for (best,) in found)
     with pytest.raises(DataError, match="source:2: the line has 8 tokens and <eos>; the model has 8 positions"):
         translator(["eins", "eins " * 8])
-    with pytest.raises(SettingsError, match=r"model.positions.max_positions: there are 8; test, example 4: 9 tokens"):
+    with pytest.raises(
+        SettingsError, match="max_positions: test example 4 has 9 tokens; the model has 8 learned positions"
+    ):
         evaluate_run(run, "test")
 
 

@@ -1,4 +1,4 @@
-"""Small runs, started in processes of their own, and what is compared of them."""
+"""Fixtures: small runs in separate processes, and the digests to compare."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ def marked_reversals(count: int, seed: int) -> list[np.ndarray]:
 
 @pytest.fixture(scope="session")
 def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Strings w#w^R of four lengths, each uniform among its length."""
+    """Marked reversals w#w^R of four lengths, sampled uniformly for each length."""
     folder = tmp_path_factory.mktemp("data") / "prepared"
     splits = {"train": marked_reversals(120, 0), "valid": marked_reversals(30, 1)}
     write_prepared(
@@ -69,7 +69,7 @@ def small_settings(prepared_folder: Path) -> Callable[..., dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Starter:
-    """The client of `fork_server.py`; what the runs print goes to the log."""
+    """Client of `fork_server.py`; the output of the runs goes to the log."""
 
     server: subprocess.Popen[str]
     log: Path
@@ -82,26 +82,26 @@ class Starter:
         return json.loads(self.server.stdout.readline())
 
     def start(self, settings: dict[str, Any], folder: Path, **more: Any) -> int:
-        """Start or resume a run and return its process number."""
+        """Start or resume a run and return its process id."""
         return self._ask({"settings": settings, "folder": str(folder), "log": str(self.log), **more})["pid"]
 
     def wait(self, pid: int) -> int:
-        """Wait for a run's end; negative if a signal ended it."""
+        """Wait for a run and return its exit status; negative if a signal ended it."""
         return self._ask({"wait": pid})["exit"]
 
     def finish(self, settings: dict[str, Any], folder: Path) -> None:
-        """Bring a run to its end."""
+        """Start or resume a run and train it to its end."""
         assert self.wait(self.start(settings, folder)) == 0, self.log.read_text()
 
 
 @pytest.fixture(scope="session")
 def new_starter() -> Iterator[Callable[[Path], Starter]]:
-    """Makes starters that share one server; given the log."""
+    """Return a function that makes starters with a given log file; they share one server."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, str(SERVER)], text=True, env=environment, **pipes) as server:
         assert server.stdout is not None
-        server.stdout.readline()  # it is ready: what a run takes can be measured from now on
+        server.stdout.readline()  # wait until the server is ready, so that tests can time runs
         yield functools.partial(Starter, server)
         server.communicate()
 
@@ -113,7 +113,7 @@ def starter(new_starter: Callable[[Path], Starter], tmp_path: Path) -> Starter:
 
 @pytest.fixture(scope="session")
 def outcome() -> Callable[[Path], dict[str, str]]:
-    """Digests of all that the promise of byte identity covers."""
+    """Return digests of the files that must be byte-identical."""
 
     def digests(run: Path) -> dict[str, str]:
         folder = RunFolder(run)
@@ -128,7 +128,7 @@ def outcome() -> Callable[[Path], dict[str, str]]:
 def finished_run(
     new_starter: Callable[[Path], Starter], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """A run that was never disturbed, kept for all tests that ask for the same settings."""
+    """Return an uninterrupted run, shared by all tests with the same settings."""
     made: dict[str, Path] = {}
 
     def make(settings: dict[str, Any]) -> Path:

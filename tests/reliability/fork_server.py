@@ -1,12 +1,12 @@
-"""Starts training runs by fork from a process that has torch loaded, so that a test can afford to kill many of them.
+"""Fork training runs from a process that has imported torch, so that tests can start and kill many runs quickly.
 
-Says so when it is ready. Reads one JSON object a line from standard input and answers each with one line:
+Prints a line when ready. Reads one JSON object per line from standard input and answers each with one line:
 
     {"settings": {...}, "folder": "...", "log": "...", "die_at": 7, "start_at": 12.5}   ->  {"pid": 123}
     {"wait": 123}                                                                      ->  {"exit": 0}
 
-``die_at`` kills the run at its n-th operation on the folder's files; ``start_at`` is a monotonic time;
-``file_limit`` is the largest size that a file may reach.
+``die_at`` kills the run at its n-th file operation in the folder; ``start_at`` is a monotonic time;
+``file_limit`` is the maximum file size in bytes.
 """
 
 import json
@@ -53,7 +53,7 @@ def run(request: dict) -> None:
         summary = train(settings, Path(request["folder"]), request.get("resume", "auto"))
     except StructattnError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
-        os.write(1, f"{type(error).__name__} {error}\n".encode())  # at once: runs share the log
+        os.write(1, f"{type(error).__name__} {error}\n".encode())  # a single write: runs share the log
         os._exit(error.exit_code)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
     os.write(1, f"{summary}\n".encode())

@@ -44,7 +44,7 @@ def splice(data: bytes, generator: random.Random) -> bytes:
 
 
 def change_text(data: bytes, generator: random.Random) -> bytes:
-    """Put something unexpected where a JSON value may begin: in the header of safetensors, or in the JSON files."""
+    """Insert unexpected text at the start of a JSON value, in a safetensors header or a JSON file."""
     parts = data[:3000].split(b":")
     values = (b"null", b"-1", b"1e999", b"99999999999999999999", b'"x"', b"{}", b"[" * 5000, b"NaN", b"true", b"0.5")
     index = generator.randrange(len(parts))
@@ -63,7 +63,7 @@ MUTATIONS = {
 }
 
 
-def vouch_for(folder: Path) -> None:
+def update_manifest(folder: Path) -> None:
     """Rewrite the manifest so that it agrees with the damaged files, as an attacker would."""
     manifest = json.loads((folder / "MANIFEST.json").read_bytes())
     manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES[:3]}
@@ -102,7 +102,7 @@ def main() -> None:
         return Path(shutil.copytree(good, store.folder / good.name))
 
     prepared_copy()
-    warm = attempt(store, learner)  # whatever is imported at the first use is imported now
+    warm = attempt(store, learner)  # trigger lazy imports before auditing starts
     sys.addaudithook(listen)
     reports = [{"file": "", "kind": "none", "vouched": False, "outcome": warm[0], "message": warm[1]}]
     for _ in range(count):
@@ -112,7 +112,7 @@ def main() -> None:
         damaged = MUTATIONS[kind](data, generator)
         (folder / name).write_bytes(damaged)
         if vouched:
-            vouch_for(folder)
+            update_manifest(folder)
         listening = True
         outcome, message = attempt(store, learner)
         listening = False

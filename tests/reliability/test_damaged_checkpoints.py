@@ -1,4 +1,4 @@
-"""A damaged checkpoint is refused by name and never runs code; a good one before it takes its place."""
+"""Damaged checkpoints are rejected, never execute code, and are replaced by the previous intact one."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ LOADER = Path(__file__).with_name("hostile_loader.py")
 
 @pytest.fixture(scope="module")
 def killed(new_starter, small_settings, tmp_path_factory):
-    """Settings, and a run that was killed after some checkpoints."""
+    """Settings and a run that was killed after some checkpoints."""
     folder = tmp_path_factory.mktemp("killed")
     starter, settings, stage = new_starter(folder / "log"), small_settings(checkpoint_every=3), 90
     while starter.wait(starter.start(settings, folder / str(stage), die_at=stage)) == 0:
@@ -41,7 +41,7 @@ def newest(folder):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"])
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "removed", "one bit"])
-def test_a_damaged_newest_checkpoint_is_passed_over_loudly(interrupted, finished_run, outcome, caplog, name, damage):
+def test_damaged_newest_checkpoint_is_skipped_with_a_warning(interrupted, finished_run, outcome, caplog, name, damage):
     settings, folder = interrupted
     path = newest(folder) / name
     content = path.read_bytes()
@@ -53,16 +53,16 @@ def test_a_damaged_newest_checkpoint_is_passed_over_loudly(interrupted, finished
         path.write_bytes({"truncated": content[:-2], "emptied": b"", "one bit": one_bit}[damage])
     with caplog.at_level(logging.WARNING):
         train(resolve_settings(settings), folder, resume=True)
-    assert "falling back to the checkpoint before it" in caplog.text
+    assert "falling back to the previous checkpoint" in caplog.text
     assert str(newest(folder).parent) in caplog.text
     assert outcome(folder) == outcome(finished_run(settings))
 
 
-def test_where_all_are_damaged_nothing_is_started_anew(interrupted):
+def test_run_is_not_restarted_if_all_checkpoints_are_damaged(interrupted):
     settings, folder = interrupted
     for path in (folder / "checkpoints").glob("*/model.safetensors"):
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"no checkpoint is left that is whole; the oldest: .*model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"all checkpoints are damaged; the oldest: .*model\.safetensors"):
         train(resolve_settings(settings), folder, resume="auto")
 
 
@@ -76,7 +76,7 @@ def load_hostile(folder, count, seed):
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_hostile_checkpoints_are_refused_by_name_and_run_nothing(finished_run, small_settings, count):
+def test_malicious_checkpoints_are_rejected_and_execute_nothing(finished_run, small_settings, count):
     result = load_hostile(finished_run(small_settings()), count, seed=count)
     assert result["events"] == []
     good, *reports = result["reports"]
@@ -85,7 +85,7 @@ def test_hostile_checkpoints_are_refused_by_name_and_run_nothing(finished_run, s
     for report in reports:
         if report["outcome"] == "refused":
             assert result["folder"] in report["message"], report
-        else:  # a manifest that vouches for other weights cannot be told from a true one
+        else:  # other weights with a matching manifest cannot be detected
             assert report["same"] or report["vouched"], report
     hostile = [report for report in reports if report["kind"] in {"pickle", "torch"}]
     assert len(hostile) >= count / 8
@@ -94,6 +94,6 @@ def test_hostile_checkpoints_are_refused_by_name_and_run_nothing(finished_run, s
     assert all(report["file"] in report["message"] for report in named)
 
 
-def test_the_run_folder_holds_no_other_kind_of_file(finished_run, small_settings):
+def test_run_folder_contains_only_known_file_types(finished_run, small_settings):
     suffixes = {path.suffix for path in finished_run(small_settings()).rglob("*") if path.is_file()}
     assert suffixes == {"", ".json", ".jsonl", ".yaml", ".safetensors"}  # "" is the lock

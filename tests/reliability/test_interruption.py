@@ -1,4 +1,4 @@
-"""A run that is killed, or asked to stop, at any moment ends as if nothing had happened."""
+"""A run that is killed or stopped at any time and resumed gives the same result as an uninterrupted run."""
 
 import os
 import random
@@ -22,12 +22,12 @@ MECHANISMS = [
 
 
 def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
-    """Start and kill a run so many times; return how many kills hit it while it was alive."""
+    """Start and kill a run ``kills`` times; return how many kills hit the running process."""
     generator, hits = random.Random(seed), 0
     for _ in range(kills):
         pid = starter.start(settings, folder)
         time.sleep(generator.uniform(0, duration))
-        os.kill(pid, signal.SIGKILL)  # not yet waited for, so the number is still its own
+        os.kill(pid, signal.SIGKILL)  # the process was not waited for yet, so its id cannot have been reused
         hits += starter.wait(pid) == -signal.SIGKILL
     return hits
 
@@ -37,7 +37,7 @@ def kill_at_random_moments(starter, settings, folder, duration, kills, seed):
 )
 @pytest.mark.parametrize("model", MECHANISMS, ids=str)
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, tmp_path, model, kills):
+def test_killed_and_resumed_run_equals_an_uninterrupted_run(starter, small_settings, outcome, tmp_path, model, kills):
     settings = small_settings(model, max_epochs=6)
     began = time.monotonic()
     starter.finish(settings, tmp_path / "undisturbed")
@@ -49,7 +49,7 @@ def test_a_killed_run_is_the_undisturbed_run(starter, small_settings, outcome, t
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_run_that_is_asked_to_stop_saves_and_goes_on(starter, small_settings, finished_run, outcome, tmp_path, name):
+def test_run_stopped_by_a_signal_saves_and_resumes(starter, small_settings, finished_run, outcome, tmp_path, name):
     settings = small_settings(
         checkpoint_every=None, gradient_accumulation_steps=2, schedule={"kind": "warmup", "warmup_steps": 5}
     )
@@ -65,7 +65,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on(starter, small_settings, 
     undisturbed = finished_run(settings)
     assert outcome(folder) == outcome(undisturbed)
     kept = [sorted(checkpoint_updates(each / "checkpoints")) for each in (folder, undisturbed)]
-    assert kept[0] == kept[1], "what the mean of the last ones is must not depend on interruptions"
+    assert kept[0] == kept[1], "the kept checkpoints must not depend on interruptions"
 
 
 def wait_for_lines(path, count):
@@ -75,7 +75,7 @@ def wait_for_lines(path, count):
         time.sleep(0.001)
 
 
-def test_a_finished_run_is_left_alone(starter, small_settings, tmp_path):
+def test_resuming_a_finished_run_changes_no_file(starter, small_settings, tmp_path):
     settings = small_settings()
     starter.finish(settings, tmp_path / "run")
     before = contents(tmp_path / "run")
@@ -88,7 +88,7 @@ def contents(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-def test_of_many_simultaneous_starts_exactly_one_runs(starter, small_settings, finished_run, outcome, tmp_path):
+def test_only_one_of_many_simultaneous_starts_trains(starter, small_settings, finished_run, outcome, tmp_path):
     settings, folder = small_settings(max_epochs=6), tmp_path / "run"
     start = time.monotonic() + 0.5
     pids = [starter.start(settings, folder, start_at=start, resume=False) for _ in range(20)]
@@ -96,11 +96,11 @@ def test_of_many_simultaneous_starts_exactly_one_runs(starter, small_settings, f
     assert exits == [0] + [1] * 19
     refusals = [line for line in starter.log.read_text().splitlines() if str(folder) in line and "Error" in line]
     assert len(refusals) == 19
-    assert all("already running in process" in line or "already holds a run" in line for line in refusals)
+    assert all("already running in process" in line or "already contains a run" in line for line in refusals)
     assert outcome(folder) == outcome(finished_run(settings))
 
 
-def test_a_dead_owner_holds_no_lock(starter, small_settings, tmp_path):
+def test_lock_is_released_when_its_process_dies(starter, small_settings, tmp_path):
     settings, folder = small_settings(max_epochs=8), tmp_path / "run"
     pid = starter.start(settings, folder)
     wait_for_lines(folder / "events.jsonl", 1)
@@ -111,8 +111,8 @@ def test_a_dead_owner_holds_no_lock(starter, small_settings, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def words_to_spell(tmp_path_factory):
-    """Pairs of lines in which most words have no number."""
+def out_of_vocabulary_data(tmp_path_factory):
+    """Sentence pairs in which most words are out of vocabulary."""
     folder, generator = tmp_path_factory.mktemp("words"), random.Random(1)
     lines = [
         " ".join("".join(generator.choices("abc", k=3)) for _ in range(generator.randint(1, 5))) for _ in range(80)
@@ -126,7 +126,7 @@ def words_to_spell(tmp_path_factory):
     return folder / "data"
 
 
-def test_a_killed_translator_that_spells_is_the_undisturbed_one(starter, words_to_spell, outcome, tmp_path):
+def test_killed_character_model_equals_an_uninterrupted_run(starter, out_of_vocabulary_data, outcome, tmp_path):
     model = {
         "kind": "encoder_decoder",
         **{"d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": 0.2},
@@ -139,7 +139,7 @@ def test_a_killed_translator_that_spells_is_the_undisturbed_one(starter, words_t
         "checkpoint_every": 5,
         "num_threads": 1,
     }
-    settings = {"task": "translation", "data": str(words_to_spell), "model": model, "training": training}
+    settings = {"task": "translation", "data": str(out_of_vocabulary_data), "model": model, "training": training}
     began = time.monotonic()
     starter.finish(settings, tmp_path / "undisturbed")
     duration = time.monotonic() - began

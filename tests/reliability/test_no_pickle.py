@@ -1,4 +1,4 @@
-"""Nothing in the package can load code: no pickle, no evaluation of text."""
+"""The package never loads executable data: no pickle, no eval."""
 
 import ast
 from pathlib import Path
@@ -39,7 +39,7 @@ def findings(source: str):
             yield "allow_pickle"
 
 
-def test_no_source_can_load_code():
+def test_package_contains_no_unsafe_loading():
     found = {str(path): list(findings(path.read_text(encoding="utf-8"))) for path in SOURCES}
     assert SOURCES
     assert {path: names for path, names in found.items() if names} == {}
@@ -59,5 +59,5 @@ def test_no_source_can_load_code():
         "yaml.load(text)",
     ],
 )
-def test_the_scan_finds_what_it_looks_for(source):
+def test_scan_detects_unsafe_loading(source):
     assert list(findings(source))

@@ -1,4 +1,4 @@
-"""A step that is not finite changes nothing, and says where it came from."""
+"""A non-finite step changes no state; the error names the module and the examples."""
 
 import hashlib
 import math
@@ -11,7 +11,7 @@ from structattn.runs.checkpoint import tensors_to_bytes
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import NonFiniteError
-from structattn.training.assembly import assembled, initial_learner, make_plan
+from structattn.training.assembly import initial_learner, make_plan, open_run
 from structattn.training.loop import update
 from structattn.training.run import state_of
 from structattn.training.signals import StopFlag
@@ -27,7 +27,7 @@ def run(small_settings, tmp_path):
     )
     folder = RunFolder(tmp_path)
     plan = make_plan(folder, settings)
-    with assembled(plan, initial_learner(plan), StopFlag()) as run:
+    with open_run(plan, initial_learner(plan), StopFlag()) as run:
         yield run
 
 
@@ -39,12 +39,12 @@ def digest(run):
 
 
 def plus(output, value):
-    """The projection into heads gives queries, keys and values."""
+    """The input projection returns a tuple of queries, keys and values."""
     return tuple(part + value for part in output) if isinstance(output, tuple) else output + value
 
 
 def inject(run, where, value, generator):
-    """Make every later step meet the value; return what the message must name, and how to undo it."""
+    """Inject the value into every later step; return the expected name in the error and a function that undoes it."""
     kinds = (torch.nn.Linear, torch.nn.LayerNorm)
     names = [name for name, module in run.learner.model.named_modules() if isinstance(module, kinds)]
     name = generator.choice(names)
@@ -67,7 +67,7 @@ def inject(run, where, value, generator):
 
 
 @pytest.mark.parametrize(("seed", "where"), CASES)
-def test_nothing_changes(run, seed, where):
+def test_non_finite_step_changes_no_state(run, seed, where):
     generator = random.Random(seed)
     for _ in range(generator.randrange(1, 6)):
         update(run)
@@ -85,7 +85,7 @@ def test_nothing_changes(run, seed, where):
     assert run.progress.update == number
 
 
-def test_the_message_names_the_examples(run):
+def test_error_for_a_non_finite_step_names_the_examples(run):
     update(run)
     indices = run.order.batches_of(run.progress.epoch)[run.progress.position :][: run.order.gradient_accumulation_steps]
     run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.nan)
@@ -96,8 +96,8 @@ def test_the_message_names_the_examples(run):
     assert "nothing was changed" in str(caught.value)
 
 
-def test_the_repeated_update_draws_the_same_numbers(run, small_settings, tmp_path):
-    """After a refused step, the next attempt is the very step that would have been taken."""
+def test_repeated_update_draws_the_same_random_numbers(run, small_settings, tmp_path):
+    """After a rejected step, the next attempt equals the step of an undisturbed run."""
     update(run)
     handle = run.learner.model.register_forward_hook(lambda module, inputs, output: output * math.inf)
     with pytest.raises(NonFiniteError):
@@ -109,7 +109,7 @@ def test_the_repeated_update_draws_the_same_numbers(run, small_settings, tmp_pat
     )
     (tmp_path / "other").mkdir()
     plan = make_plan(RunFolder(tmp_path / "other"), settings)
-    with assembled(plan, initial_learner(plan), StopFlag()) as undisturbed:
+    with open_run(plan, initial_learner(plan), StopFlag()) as undisturbed:
         update(undisturbed)
         update(undisturbed)
         assert digest(undisturbed) == digest(run)

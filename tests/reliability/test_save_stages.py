@@ -1,4 +1,4 @@
-"""There is always a good checkpoint: a run is killed at its n-th operation on its own files, for every n."""
+"""There is always an intact checkpoint: runs are killed at their n-th file operation, for every n."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ from structattn.runs.store import CheckpointStore
 from structattn.settings.run import resolve_settings
 
 STAGES = 80
-SAMPLE = range(3, STAGES, 7)  # for every day; the full count is marked slow
+SAMPLE = range(3, STAGES, 7)  # the full range is marked slow
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def store_of(settings, run):
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("stages", [SAMPLE, pytest.param(range(1, STAGES + 1), marks=pytest.mark.slow)])
-def test_a_run_survives_being_killed_at_each_stage(starter, reference, outcome, tmp_path, stages):
+def test_run_resumes_after_being_killed_at_any_file_operation(starter, reference, outcome, tmp_path, stages):
     settings, undisturbed = reference
     expected, killed = outcome(undisturbed), 0
     for stage in stages:
@@ -42,13 +42,13 @@ def test_a_run_survives_being_killed_at_each_stage(starter, reference, outcome, 
 
 
 def updates_with_checkpoint(run):
-    """Updates so far that must have left a checkpoint: each is followed by one before the next begins."""
+    """Return the events of updates that must have a checkpoint: all but the last."""
     lines = (run / "events.jsonl").read_text().splitlines()
     return [update for update in map(json.loads, lines) if update["event"] == "train"][:-1]
 
 
-def test_a_full_disk_leaves_the_last_checkpoint(starter, reference, outcome, tmp_path):
-    """The limit on a file's size stands for a full disk: a write fails halfway in the same way."""
+def test_full_disk_preserves_the_last_checkpoint(starter, reference, outcome, tmp_path):
+    """Simulate a full disk by a file size limit: a write fails halfway in the same way."""
     settings, undisturbed = reference
     run = tmp_path / "run"
     for limit in (100, 700, 1500, 3000, 10_000):

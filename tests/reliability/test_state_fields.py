@@ -1,4 +1,4 @@
-"""Everything in the training state influences the rest of the run: a field that is changed is noticed."""
+"""Every field of the training state matters: changing one changes the resumed run or is rejected."""
 
 import base64
 import dataclasses
@@ -13,7 +13,7 @@ from structattn.runs.metadata import run_card
 from structattn.runs.state import Progress, ScheduleState, TrainingState
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
-from structattn.training.assembly import assembled, initial_learner, make_plan
+from structattn.training.assembly import initial_learner, make_plan, open_run
 from structattn.training.loop import save, update, validate
 from structattn.training.progress import validation_is_due
 from structattn.training.run import state_of
@@ -66,7 +66,7 @@ def changed(value, path, change):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, prepared_folder):
-    """A run stopped before the validation of its second epoch, with a best score that it will not reach again."""
+    """A run stopped before the validation of its second epoch, with a best score that is never reached again."""
     settings = resolve_settings(
         {
             "task": "formal_language",
@@ -89,7 +89,7 @@ def base(tmp_path_factory, prepared_folder):
         settings,
         run_card(settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, 0, learner.device),
     )
-    with assembled(plan, learner, StopFlag()) as run:
+    with open_run(plan, learner, StopFlag()) as run:
         while run.progress.epoch < 2:
             if validation_is_due(run.progress, run.settings):
                 validate(run)
@@ -102,12 +102,12 @@ def base(tmp_path_factory, prepared_folder):
 
 
 def finished(settings, source, target, outcome, path=None):
-    """The outcome of the run, continued from a copy in which one field is changed."""
+    """Return the outcome of the run, resumed from a copy in which one field is changed."""
     shutil.copytree(source, target)
     folder = RunFolder(target)
     plan = make_plan(folder, settings)
     if path:
-        with assembled(plan, initial_learner(plan), StopFlag()) as run:
+        with open_run(plan, initial_learner(plan), StopFlag()) as run:
             state = state_of(run)
             store = run.store
         shutil.rmtree(folder.checkpoints / str(state.progress.update))
@@ -121,14 +121,14 @@ def undisturbed(base, outcome):
     return finished(*base, base[1].with_name("undisturbed"), outcome)
 
 
-def test_the_run_goes_on_for_some_validations(base, undisturbed):
+def test_resumed_run_has_further_validations(base, undisturbed):
     events = base[1].with_name("undisturbed").joinpath("events.jsonl").read_text().splitlines()
     assert sum('"validation"' in event for event in events) == 1 + 4
     assert '"early_stopping"' in events[-1]
 
 
 @pytest.mark.parametrize("path", list(fields()), ids=".".join)
-def test_a_changed_field_is_noticed(base, undisturbed, tmp_path, outcome, path):
+def test_changing_a_field_changes_the_run(base, undisturbed, tmp_path, outcome, path):
     try:
         disturbed = finished(*base, tmp_path / "disturbed", outcome, path)
     except StructattnError:

@@ -1,4 +1,4 @@
-"""A model, a task and a run that are small enough to be looked at whole."""
+"""Fixtures: a tiny model, task and run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,11 +21,11 @@ from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run
 from structattn.training.signals import StopFlag
 
-SYMBOLS = 3  # beside <pad>, <bos>, <eos>
+SYMBOLS = 3  # without <pad>, <bos>, <eos>
 
 
 class TinyModel(nn.Module):
-    """Predicts the next symbol from the mean of what it has read; dropout draws from torch's generator."""
+    """Predicts the next symbol from the mean of the preceding embeddings, with dropout."""
 
     def __init__(self, dropout: float = 0.2) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ def path(tmp_path):
     return tmp_path / "events.jsonl"
 
 
-def test_what_was_written_after_the_checkpoint_is_cut_off(path):
+def test_events_after_the_checkpoint_are_truncated(path):
     with EventLog(path) as log:
         log.write("train", update=1)
         length = log.length
@@ -27,26 +27,26 @@ def test_the_length_counts_bytes(path):
         assert log.length == path.stat().st_size
 
 
-def test_floats_keep_all_their_digits(path):
+def test_floats_round_trip_exactly(path):
     with EventLog(path) as log:
         log.write("train", loss=0.1 + 0.2)
     assert last_event(path)["loss"] == 0.1 + 0.2
 
 
-def test_a_log_shorter_than_its_checkpoint_says_is_refused(path):
+def test_log_shorter_than_in_the_checkpoint_is_rejected(path):
     path.write_text("{}\n")
     with pytest.raises(CheckpointError, match=r"events.jsonl: has 3 bytes, fewer than the 4"):
         EventLog(path, 4)
 
 
-def test_nan_never_enters_the_log(path):
+def test_nan_is_rejected(path):
     with EventLog(path) as log, pytest.raises(ValueError, match="JSON"):
         log.write("train", loss=float("nan"))
     assert path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("content", [b"", b'{"event": "end"}', b"[1]\n", b"nonsense\n", b"[" * 100_000 + b"\n"])
-def test_no_last_event(path, content):
+def test_last_event_is_none_for_an_empty_or_invalid_log(path, content):
     path.write_bytes(content)
     assert last_event(path) is None
 

@@ -10,7 +10,7 @@ def gradients_of(learner):
     return [parameter.grad for parameter in learner.parameters if parameter.grad is not None]
 
 
-def test_the_optimizer_gets_its_settings():
+def test_optimizer_has_the_configured_settings():
     adam = AdamSettings(learning_rate=0.3, betas=(0.5, 0.6), epsilon=1e-3, weight_decay=0.1)
     group = build_learner(nn.Linear(2, 2), TrainingSettings(optimizer=adam), "cpu").optimizer.param_groups[0]
     assert {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")} == {
@@ -22,7 +22,7 @@ def test_the_optimizer_gets_its_settings():
 
 
 @pytest.mark.parametrize(("precision", "inside"), [("float32", torch.float32), ("bf16", torch.bfloat16)])
-def test_bf16_applies_to_the_forward_pass_alone(precision, inside):
+def test_bf16_applies_only_to_the_forward_pass(precision, inside):
     learner = build_learner(nn.Linear(2, 2), TrainingSettings(precision=precision), "cpu")
     with learner.autocast():
         output = learner.model(torch.ones(1, 2))

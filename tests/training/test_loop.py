@@ -23,7 +23,7 @@ def checkpoints(run):
 
 
 def scored(monkeypatch, run, cross_entropies):
-    """Let validation return these scores in turn, and the last one for ever."""
+    """Let validation return these scores in turn, then repeat the last one."""
     remaining = list(cross_entropies)
 
     def validate(model, after_batch):
@@ -62,13 +62,13 @@ def test_the_last_model_is_always_validated_and_saved(tiny_run):
     assert checkpoints(run) == [6, 8]
 
 
-def test_validation_every_so_many_updates(tiny_run):
+def test_validate_every_n_updates(tiny_run):
     run = tiny_run(max_updates=10, validate_every=4)
     train_until_done(run)
     assert validations(run) == [4, 8, 10]
 
 
-def test_accumulation_makes_one_update_of_several_batches(tiny_run):
+def test_gradient_accumulation_uses_several_batches_per_update(tiny_run):
     run = tiny_run(max_epochs=1, gradient_accumulation_steps=4)
     train_until_done(run)
     trained = [event for event in events(run) if event["event"] == "train"]
@@ -76,7 +76,7 @@ def test_accumulation_makes_one_update_of_several_batches(tiny_run):
     assert sum(event["tokens"] for event in trained) == run.task.train.sequences.num_targets
 
 
-def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run, monkeypatch):
+def test_early_stopping_counts_validations_without_strict_improvement(tiny_run, monkeypatch):
     run = tiny_run(early_stopping_patience=3, validate_every=1)
     scored(monkeypatch, run, [2.0, 1.0, 1.0, 1.5, 1.0])
     assert train_until_done(run) == "early_stopping"
@@ -84,7 +84,7 @@ def test_early_stopping_counts_validations_that_are_not_strictly_better(tiny_run
     assert json.loads(run.store.best_path.read_text()) == {"update": 2, "score": 1.0}
 
 
-def test_the_best_checkpoint_outlives_the_newest_ones(tiny_run, monkeypatch):
+def test_best_checkpoint_is_kept_beyond_the_newest(tiny_run, monkeypatch):
     run = tiny_run(max_updates=6, validate_every=1, early_stopping_patience=None)
     scored(monkeypatch, run, [2.0, 1.0, 3.0])
     train_until_done(run)
@@ -108,7 +108,7 @@ def test_the_plateau_schedule_lowers_the_rate_of_the_next_update(tiny_run, monke
     ]
 
 
-def test_a_time_limit_is_a_normal_end(tiny_run):
+def test_time_limit_ends_the_run_normally(tiny_run):
     run = tiny_run(max_minutes=1e-9)
     assert train_until_done(run) == "time"
     assert run.progress.update == 0
@@ -120,7 +120,7 @@ def test_checkpoints_between_validations(tiny_run):
     assert checkpoints(run) == [2, 4, 6]
 
 
-def test_a_validation_that_is_not_finite_ends_the_run(tiny_run, monkeypatch):
+def test_non_finite_validation_score_ends_the_run(tiny_run, monkeypatch):
     run = tiny_run()
     scored(monkeypatch, run, [math.nan])
     with pytest.raises(NonFiniteError, match="validation after update 6 is not finite"):
@@ -128,7 +128,7 @@ def test_a_validation_that_is_not_finite_ends_the_run(tiny_run, monkeypatch):
     assert checkpoints(run) == []
 
 
-def test_a_signal_within_validation_leaves_the_update_before_it(tiny_run):
+def test_signal_during_validation_keeps_the_previous_update(tiny_run):
     run = tiny_run()
     run.stop.check = lambda: stop(run)
 
@@ -142,7 +142,7 @@ def test_a_signal_within_validation_leaves_the_update_before_it(tiny_run):
     assert validations(run) == []
 
 
-def test_validation_leaves_training_mode_and_generators_alone(tiny_run):
+def test_validation_preserves_training_mode_and_generators(tiny_run):
     run = tiny_run()
     before = torch.get_rng_state()
     run.task.validate(run.learner.model, lambda: None)

@@ -17,7 +17,7 @@ def drawn(order, epochs):
     return result
 
 
-def test_the_order_is_a_function_of_epoch_and_position_alone(tiny_task):
+def test_data_order_depends_only_on_epoch_and_position(tiny_task):
     forwards = drawn(DataOrder(tiny_task(), 2), 3)
     order = DataOrder(tiny_task(), 2)
     assert [batch.tolist() for batch in update_batches(order, 2, 2)] == forwards[2 * order.updates_in_epoch(0) + 1]
@@ -32,7 +32,7 @@ def test_every_epoch_consumes_every_example_once(tiny_task):
         assert sorted(examples) == list(range(len(task.train.sequences)))
 
 
-def test_epochs_differ(tiny_task):
+def test_epochs_have_different_orders(tiny_task):
     task = tiny_task(size=1)
     assert [batch.tolist() for batch in task.training_batches(0)] != [
         batch.tolist() for batch in task.training_batches(1)

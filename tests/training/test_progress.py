@@ -29,7 +29,7 @@ def test_an_epoch_ends_with_its_last_batch():
     assert seen == [(1, 0, 2, 1), (2, 0, 4, 1), (3, 1, 0, 1), (4, 1, 2, 2)]
 
 
-def test_only_a_strictly_better_validation_counts_for_early_stopping():
+def test_early_stopping_requires_a_strict_improvement():
     progress = replace(first_progress(SETTINGS), update=1)
     bad = []
     for score in (2.0, 2.0, 1.9999999, 2.5, 1.0):
@@ -51,7 +51,7 @@ def test_only_a_strictly_better_validation_counts_for_early_stopping():
         (3, 7, 0, 6, False),
     ],
 )
-def test_when_a_validation_is_due(every, update, position, last, due):
+def test_validation_is_due(every, update, position, last, due):
     progress = replace(first_progress(SETTINGS), update=update, position=position, last_validation=last)
     assert validation_is_due(progress, TrainingSettings(validate_every=every)) is due
 
@@ -68,6 +68,6 @@ def test_when_a_validation_is_due(every, update, position, last, due):
         ({"max_minutes": 1.6}, None),
     ],
 )
-def test_what_ends_a_run(limits, reason):
+def test_reason_for_the_end_of_a_run(limits, reason):
     progress = replace(first_progress(SETTINGS), update=30, epoch=3, bad_validations=2)
     assert reason_to_stop(progress, TrainingSettings.model_validate({"max_epochs": 9} | limits), 1.5) == reason

@@ -13,14 +13,14 @@ def folder(tmp_path):
     return RunFolder(tmp_path)
 
 
-def test_a_run_holds_settings_that_can_be_fed_back(folder):
+def test_stored_settings_can_be_loaded_again(folder):
     settings = resolve_settings(SETTINGS, ["model.layers=1.superposition-3"])
     begin_run(folder, settings, {"data": {"digest": "d"}})
-    assert folder.holds_a_run()
+    assert folder.has_run()
     check_same_settings(folder, settings)
 
 
-def test_each_changed_field_is_named_with_both_values(folder):
+def test_changed_settings_are_listed_with_both_values(folder):
     begin_run(folder, resolve_settings(SETTINGS), {})
     changed = resolve_settings(SETTINGS, ["training.optimizer.learning_rate=0.5", "model.layers=5.superposition-3"])
     with pytest.raises(CheckpointError) as caught:
@@ -30,34 +30,34 @@ def test_each_changed_field_is_named_with_both_values(folder):
     assert "seed" not in str(caught.value)
 
 
-def test_other_data_are_refused_with_both_digests(folder, tmp_path):
+def test_changed_data_are_rejected_with_both_digests(folder, tmp_path):
     begin_run(folder, resolve_settings(SETTINGS), {"data": {"digest": "old"}})
     check_same_data(folder, Identity("s", "old"), tmp_path)
-    with pytest.raises(CheckpointError, match="its digest was old and is new"):
+    with pytest.raises(CheckpointError, match="digest was old and is now new"):
         check_same_data(folder, Identity("s", "new"), tmp_path)
 
 
-def test_a_folder_with_other_things_in_it_is_refused(folder, tmp_path):
+def test_folder_with_other_files_is_rejected(folder, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(StructattnError, match=r"expected a new or empty folder for the run, found 'thesis.tex'"):
         begin_run(folder, resolve_settings(SETTINGS), {})
 
 
-def test_a_start_that_died_halfway_is_no_run(folder):
+def test_aborted_start_does_not_count_as_a_run(folder):
     folder.write_card({})
     (folder.path / ".settings.yaml.abc").touch()
-    assert not folder.holds_a_run()
+    assert not folder.has_run()
     begin_run(folder, resolve_settings(SETTINGS), {})
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 100_000])
-def test_a_broken_run_card_is_refused_by_name(folder, content):
+def test_error_for_an_invalid_run_card_names_the_file(folder, content):
     folder.card.write_bytes(content)
     with pytest.raises(StructattnError, match=r"run\.json: "):
         folder.read_card()
 
 
-def test_the_digest_depends_on_all_that_training_does():
+def test_settings_digest_covers_training_but_not_data_path_or_evaluation():
     digests = {
         settings_digest(resolve_settings(SETTINGS, changes))
         for changes in (
@@ -70,11 +70,11 @@ def test_the_digest_depends_on_all_that_training_does():
             ["training.gradient_accumulation_steps=1"],
         )
     }
-    # The data have a digest of their own, evaluation changes no run, and what is as it would be anyway says nothing.
+    # The data path, evaluation settings and values equal to their defaults do not change the digest.
     assert len(digests) == 4
 
 
-def test_how_bleu_parts_words_is_told_where_it_selects():
+def test_settings_digest_includes_the_bleu_tokenizer_when_selecting_by_bleu():
     translation = {"task": "translation", "data": "data", "model": {"kind": "encoder_decoder"}}
     by_bleu = ["training.batches=pairs", "training.select_by=bleu"]
     digests = [

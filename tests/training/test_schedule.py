@@ -9,7 +9,7 @@ from structattn.training.progress import rate_of_update, schedule_after_validati
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(("factor", "patience"), [(0.9, 5), (0.5, 2), (0.1, 0), (0.999999, 1)])
-def test_plateau_is_that_of_torch(seed, factor, patience):
+def test_plateau_schedule_equals_torch(seed, factor, patience):
     generator = np.random.default_rng(seed)
     perplexities = 2 + generator.random(80) * generator.choice([1e-6, 1e-4, 1e-2, 1.0], 80)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.003)
@@ -30,18 +30,18 @@ def test_the_rate_falls_after_the_sixth_bad_validation():
     assert rates == [1.0] * 6 + [0.9] * 2
 
 
-def test_changes_below_1e8_are_not_made():
+def test_plateau_ignores_reductions_below_1e8():
     state = ScheduleState(1e-8, best=1.0, bad=0)
     assert schedule_after_validation(PlateauSchedule(factor=0.9, patience=0), state, 2.0).learning_rate == 1e-8
 
 
 @pytest.mark.parametrize("settings", [ConstantSchedule(), WarmupSchedule(kind="warmup", warmup_steps=10)])
-def test_the_others_pay_no_heed_to_validation(settings):
+def test_other_schedules_ignore_validation(settings):
     state = ScheduleState(0.1)
     assert schedule_after_validation(settings, state, 5.0) is state
 
 
-def test_warmup_rises_linearly_then_falls_with_the_square_root():
+def test_warmup_schedule_is_linear_then_inverse_square_root():
     rates = [
         rate_of_update(WarmupSchedule(kind="warmup", warmup_steps=4), ScheduleState(0.1), update)
         for update in (1, 2, 4, 16, 64)
@@ -49,24 +49,24 @@ def test_warmup_rises_linearly_then_falls_with_the_square_root():
     assert rates == pytest.approx([0.025, 0.05, 0.1, 0.05, 0.025], rel=1e-15)
 
 
-def test_linear_rises_then_falls_to_its_end_and_stays():
+def test_linear_schedule_with_warmup():
     settings = LinearSchedule(kind="linear", total_steps=10, end_learning_rate=0.01, warmup_steps=2)
     rates = [rate_of_update(settings, ScheduleState(0.09), update) for update in (1, 2, 6, 10, 11, 1000)]
     assert rates == pytest.approx([0.045, 0.09, 0.05, 0.01, 0.01, 0.01], rel=1e-12)
 
 
-def test_linear_without_warmup_is_that_of_you_et_al():
+def test_linear_schedule_without_warmup_equals_you_et_al():
     settings = LinearSchedule(kind="linear", total_steps=100_000, end_learning_rate=1e-5)
     rates = [rate_of_update(settings, ScheduleState(3e-4), update) for update in (0, 50_000, 100_000)]
     assert rates == pytest.approx([3e-4, 1.55e-4, 1e-5], rel=1e-12)
 
 
-def test_a_warmup_as_long_as_the_schedule_is_refused():
+def test_warmup_as_long_as_the_schedule_is_rejected():
     with pytest.raises(ValueError, match="warmup_steps=10; expected less than total_steps=10"):
         LinearSchedule(kind="linear", total_steps=10, warmup_steps=10)
 
 
-def test_the_peak_of_vaswani_et_al():
+def test_warmup_schedule_equals_vaswani_et_al():
     """d^-0.5 min(u^-0.5, u w^-1.5), with rate 1 / sqrt(d w)."""
     d, w = 512, 4000
     for update in (1, 100, 4000, 100_000):
@@ -75,5 +75,5 @@ def test_the_peak_of_vaswani_et_al():
 
 
 @pytest.mark.parametrize("settings", [ConstantSchedule(), PlateauSchedule()])
-def test_constant_and_plateau_take_the_rate_of_the_state(settings):
+def test_constant_and_plateau_schedules_use_the_rate_of_the_state(settings):
     assert rate_of_update(settings, ScheduleState(0.1), 7) == 0.1

@@ -8,7 +8,7 @@ from structattn.training.signals import StopRequested, stop_on_signals
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_raises_the_flag_and_nothing_else(name):
+def test_signal_only_sets_the_flag(name):
     with stop_on_signals() as flag:
         flag.check()
         os.kill(os.getpid(), getattr(signal, name))
@@ -16,7 +16,7 @@ def test_a_signal_raises_the_flag_and_nothing_else(name):
             flag.check()
 
 
-def test_the_second_interrupt_is_not_caught():
+def test_second_interrupt_is_not_handled():
     before = signal.getsignal(signal.SIGINT)  # a process started in the background ignores it
     with stop_on_signals():
         os.kill(os.getpid(), signal.SIGINT)
@@ -24,14 +24,14 @@ def test_the_second_interrupt_is_not_caught():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_handlers_are_put_back():
+def test_signal_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM)
     with stop_on_signals():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_outside_the_main_thread_no_handler_is_set():
+def test_no_handlers_are_set_outside_the_main_thread():
     before, flags = signal.getsignal(signal.SIGTERM), []
 
     def work():

@@ -25,7 +25,7 @@ def gradients(learner):
 
 
 @pytest.mark.parametrize("loss", ["sequence_sum", "token_mean"])
-def test_accumulated_gradients_are_those_of_one_large_batch(tiny_task, tiny_learner, loss):
+def test_accumulated_gradients_equal_those_of_one_large_batch(tiny_task, tiny_learner, loss):
     task = tiny_task(loss)
     parts, whole = tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
     accumulate_gradients(parts, task, [task.batch(indices) for indices in BATCHES])
@@ -34,7 +34,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(tiny_task, tiny_lear
 
 
 @pytest.mark.parametrize(("loss", "count"), [("sequence_sum", 6), ("token_mean", 2 + 3 + 2 + 3 + 5 + 3 + 6)])
-def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, count):
+def test_loss_is_divided_by_the_number_of_tokens_or_sequences(tiny_task, tiny_learner, loss, count):
     task, learner, plain = tiny_task(loss), tiny_learner(dropout=0.0), tiny_learner(dropout=0.0)
     batches = [task.batch(indices) for indices in BATCHES]
     accumulate_gradients(learner, task, batches)
@@ -43,7 +43,7 @@ def test_the_loss_is_divided_by_the_true_count(tiny_task, tiny_learner, loss, co
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.01, 1e6])
-def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, max_grad_norm):
+def test_training_step_equals_plain_torch(tiny_task, tiny_learner, max_grad_norm):
     settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
     task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
     plain = copy.deepcopy(learner.model)
@@ -62,12 +62,12 @@ def test_a_step_is_that_of_plain_torch(tiny_task, tiny_learner, max_grad_norm):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
+def test_autocast_covers_every_method_that_the_loss_calls(tiny_task):
     settings = LanguageModelSettings.model_validate({"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": "1"})
     learner = build_learner(build_model(settings, 6), TrainingSettings(precision="bf16"), "cpu")
     seen = set()
     learner.model.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
-    for weight in (0.0, 0.1):  # with the regulariser the model's weights are asked for
+    for weight in (0.0, 0.1):  # the regularizer needs the attention weights
         task = dataclasses.replace(tiny_task(), criterion=Criterion(receptive_field_weight=weight))
         seen.clear()
         accumulate_gradients(learner, task, [task.batch(BATCHES[0])])
@@ -75,7 +75,7 @@ def test_half_precision_holds_for_whatever_the_loss_calls(tiny_task):
         assert {gradient.dtype for gradient in gradients_of(learner)} == {torch.float32}
 
 
-def test_gradients_do_not_outlive_a_step(tiny_task, tiny_learner):
+def test_gradients_are_cleared_after_a_step(tiny_task, tiny_learner):
     task, learner = tiny_task(), tiny_learner()
     training_step(learner, task, Update(1, [task.batch(BATCHES[0])], 0.01, 5.0))
     assert gradients_of(learner) == []

@@ -23,7 +23,7 @@ def same(left, right):
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_a_state_is_read_back_as_it_was_written(trained):
+def test_state_round_trip(trained):
     written, read = state_of(trained), trained.store.newest()
     assert same(written.weights, read.weights)
     assert same(written.optimizer, read.optimizer)
@@ -34,7 +34,7 @@ def test_a_state_is_read_back_as_it_was_written(trained):
     )
 
 
-def test_a_state_moves_into_a_fresh_learner(trained, tiny_learner):
+def test_state_is_restored_in_a_new_learner(trained, tiny_learner):
     state, learner = trained.store.newest(), tiny_learner()
     generator = torch.get_rng_state()
     torch.rand(5)
@@ -52,37 +52,37 @@ def test_the_same_state_gives_the_same_bytes(trained, tmp_path):
 
 
 @pytest.mark.parametrize(("field", "word"), [("settings", "settings"), ("data", "data")])
-def test_checkpoints_of_another_run_are_refused(trained, field, word):
+def test_checkpoint_with_other_settings_or_data_is_rejected(trained, field, word):
     store = replace(trained.store, identity=replace(trained.store.identity, **{field: "another"}))
-    with pytest.raises(CheckpointError, match=rf"MANIFEST.json: belongs to other {word}: .* this run's is another"):
+    with pytest.raises(CheckpointError, match=rf"MANIFEST.json: written with other {word}: .* this run has another"):
         store.newest()
 
 
-def test_there_need_not_be_a_checkpoint(tiny_run):
+def test_newest_is_none_without_checkpoints(tiny_run):
     assert tiny_run().store.newest() is None
 
 
-def test_the_newest_are_kept(tiny_run):
+def test_newest_checkpoints_are_kept(tiny_run):
     run = tiny_run(max_epochs=None, max_updates=5, checkpoint_every=1, keep_checkpoints=3)
     train_until_done(run)
     assert sorted(checkpoint_updates(run.store.folder)) == [3, 4, 5]
 
 
-def test_what_was_saved_for_an_interruption_goes_with_the_next_save(trained):
+def test_temporary_checkpoint_is_deleted_at_the_next_save(trained):
     store, state = replace(trained.store, keep=2), state_of(trained)
     shutil.rmtree(store.folder)
     store.clean()
     kept = []
-    for update, passing in [(5, False), (10, False), (12, True), (13, True), (15, False), (20, False), (20, True)]:
+    for update, temporary in [(5, False), (10, False), (12, True), (13, True), (15, False), (20, False), (20, True)]:
         progress = replace(state.progress, update=update, best_update=None, best_score=None)
-        store.save(replace(state, progress=progress), passing)
+        store.save(replace(state, progress=progress), temporary)
         kept.append(sorted(checkpoint_updates(store.folder)))
         assert store.newest().progress.update == update
     assert kept == [[5], [5, 10], [5, 10, 12], [5, 10, 13], [10, 15], [15, 20], [15, 20]]
 
 
 def test_the_best_of_each_kept_checkpoint_is_kept(trained):
-    """Should the newest be found damaged, the one before it must still find the best that it names."""
+    """If the newest checkpoint is damaged, the best checkpoint of the previous one must exist."""
     store, state = replace(trained.store, keep=2), state_of(trained)
     shutil.rmtree(store.folder)
     store.clean()
@@ -95,25 +95,25 @@ def test_the_best_of_each_kept_checkpoint_is_kept(trained):
     assert sorted(checkpoint_updates(store.folder)) == [4, 5]
 
 
-def test_what_is_to_be_kept_besides_is_kept(trained):
-    store, state = replace(trained.store, keep=2, besides=lambda: [2, 4, 77]), state_of(trained)
+def test_protected_updates_are_kept(trained):
+    store, state = replace(trained.store, keep=2, protected_updates=lambda: [2, 4, 77]), state_of(trained)
     shutil.rmtree(store.folder)
     store.clean()
     for update in range(1, 10):
         if update == 6:
-            (store.folder / "4" / "state.json").unlink()  # whatever became of it
+            (store.folder / "4" / "state.json").unlink()  # kept even if it is incomplete
         store.save(replace(state, progress=replace(state.progress, update=update, best_update=None, best_score=None)))
     assert sorted(checkpoint_updates(store.folder)) == [2, 4, 8, 9]
 
 
-def test_the_best_is_named(trained):
+def test_best_checkpoint_is_recorded(trained):
     assert json.loads(trained.store.best_path.read_text()) == {
         "update": trained.progress.best_update,
         "score": trained.progress.best_score,
     }
 
 
-def test_a_checkpoint_may_be_replaced_by_one_of_the_same_update(trained):
+def test_checkpoint_is_replaced_by_one_of_the_same_update(trained):
     state = state_of(trained)
     trained.store.save(replace(state, event_log_length=7))
     assert trained.store.newest().event_log_length == 7
@@ -121,7 +121,7 @@ def test_a_checkpoint_may_be_replaced_by_one_of_the_same_update(trained):
 
 
 @pytest.mark.parametrize("crash", ["before the new one has its name", "before the old one is gone"])
-def test_a_replacement_that_was_interrupted(trained, crash):
+def test_interrupted_replacement_of_a_checkpoint(trained, crash):
     folder = trained.store.folder
     if crash == "before the new one has its name":
         (folder / "12").rename(folder / ".12.old1")
@@ -134,10 +134,10 @@ def test_a_replacement_that_was_interrupted(trained, crash):
     assert sorted(path.name for path in folder.iterdir()) == ["12", "6"]
 
 
-def test_what_an_interrupted_save_left_is_removed(trained):
+def test_incomplete_checkpoints_are_removed(trained):
     (trained.store.folder / ".18.abcdefgh").mkdir()
     (trained.store.folder / ".18.abcdefgh" / "model.safetensors").write_bytes(b"half")
-    (trained.store.folder / ".nfs0001").touch()  # a file system's own
+    (trained.store.folder / ".nfs0001").touch()  # created by the file system
     trained.store.clean()
     assert sorted(path.name for path in trained.store.folder.iterdir()) == [".nfs0001", "12", "6"]
 
@@ -155,23 +155,23 @@ def test_what_an_interrupted_save_left_is_removed(trained):
         ("generators", {"cpu": "?"}, "state.json: a generator's state is not base64"),
     ],
 )
-def test_a_state_of_another_model_is_refused_by_file_and_tensor(trained, name, change, message):
+def test_error_for_a_mismatched_state_names_file_and_tensor(trained, name, change, message):
     state = state_of(trained)
     trained.store.save(replace(state, **{name: dict(getattr(state, name)) | change}))
     with pytest.raises(CheckpointError, match=message):
         put_state(trained.learner, trained.store.newest(), trained.store)
 
 
-def test_a_missing_tensor_is_named(trained):
+def test_error_names_a_missing_tensor(trained):
     state = state_of(trained)
     weights = {name: tensor for name, tensor in state.weights.items() if name != "output.bias"}
     with pytest.raises(CheckpointError, match=r"model.safetensors: 'output.bias' is missing"):
         put_state(trained.learner, replace(state, weights=weights), trained.store)
 
 
-def test_reading_verifies_that_manifest_and_state_agree(trained):
+def test_manifest_and_state_must_have_the_same_update(trained):
     folder = trained.store.folder
     manifest = json.loads((folder / "12" / "MANIFEST.json").read_text())
     (folder / "12" / "MANIFEST.json").write_text(json.dumps(manifest | {"update": 11}))
-    with pytest.raises(CheckpointError, match=r"state.json: is of update 12, its manifest of update 11"):
+    with pytest.raises(CheckpointError, match=r"state.json: is for update 12, but its manifest is for 11"):
         read_checkpoint(folder / "12", Identity("s", "d"))

@@ -17,14 +17,14 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
 
 
-def test_time_is_counted_over_all_starts(tmp_path, clock):
+def test_training_time_is_summed_over_all_starts(tmp_path, clock):
     path = tmp_path / "timing.jsonl"
     with Timing(path) as timing:
         clock[0] += 60
         timing.record("checkpoint")
-        clock[0] += 1000  # lost: nothing was logged before the process was killed
+        clock[0] += 1000  # not counted: the process was killed before it logged anything
     with path.open("ab") as file:
-        file.write(b'{"seconds": 7')  # broken off
+        file.write(b'{"seconds": 7')  # incomplete line
     with Timing(path) as timing:
         clock[0] += 30
         assert timing.seconds == 90
@@ -32,7 +32,7 @@ def test_time_is_counted_over_all_starts(tmp_path, clock):
     assert [line["event"] for line in lines(path)] == ["checkpoint", "end"]
 
 
-def test_rates_are_logged_now_and_then(tmp_path, clock):
+def test_rates_are_logged_every_ten_seconds(tmp_path, clock):
     with Timing(tmp_path / "timing.jsonl") as timing:
         for update in range(1, 61):
             clock[0] += 0.5

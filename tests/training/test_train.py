@@ -1,4 +1,4 @@
-"""Whole runs, from settings to a finished folder."""
+"""Training runs, from settings to a finished run folder."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ LINES = ["the cat sat", "the dog ran", "a cat ran", "", "the dog sat on a cat", 
 
 @pytest.fixture
 def text(tmp_path):
-    """Prepares the lines as sentences or as a stream, from a source file that can be changed later."""
+    """Prepare the lines as sentences or as a stream, from a source file that tests can modify."""
 
     def prepare(kind="sentences"):
         source = tmp_path / "text.txt"
@@ -81,7 +81,7 @@ STREAM = "training.batches={kind: stream, sequence_length: 5, batch_size: 2}"
         ("sentences", ["model={kind: lstm, hidden_size: 8, stack: nondeterministic-2-2-2}"]),
     ],
 )
-def test_a_run_learns_and_can_be_repeated(text, tmp_path, kind, changes):
+def test_run_learns_and_is_reproducible(text, tmp_path, kind, changes):
     faster = [
         "training.max_updates=40",
         "training.optimizer.learning_rate=0.01",
@@ -98,16 +98,16 @@ def test_a_run_learns_and_can_be_repeated(text, tmp_path, kind, changes):
         assert (tmp_path / "first" / path).read_bytes() == (tmp_path / "second" / path).read_bytes()
 
 
-def test_another_seed_gives_another_run(text, tmp_path):
+def test_different_seed_gives_a_different_event_log(text, tmp_path):
     data = text()
     events = set()
     for seed in (1, 2):
-        train(settings_for(data, f"seed={seed}"), tmp_path / str(seed))
+        train(settings_for(data, f"seed={seed}"), str(tmp_path / str(seed)))  # a path may be a string
         events.add((tmp_path / str(seed) / "events.jsonl").read_bytes())
     assert len(events) == 2
 
 
-def test_the_run_folder(text, tmp_path):
+def test_contents_of_the_run_folder(text, tmp_path):
     settings = settings_for(text(), "training.max_epochs=2")
     summary = train(settings, tmp_path / "run")
     run = tmp_path / "run"
@@ -132,7 +132,7 @@ def test_the_run_folder(text, tmp_path):
     }
 
 
-def test_a_finished_run_is_not_touched_and_says_so(text, tmp_path, caplog):
+def test_resuming_a_finished_run_changes_nothing_and_is_logged(text, tmp_path, caplog):
     settings = settings_for(text())
     summary = train(settings, tmp_path / "run")
     before = (tmp_path / "run" / "events.jsonl").read_bytes()
@@ -140,18 +140,18 @@ def test_a_finished_run_is_not_touched_and_says_so(text, tmp_path, caplog):
         again = train(settings, tmp_path / "run", resume=True)
     assert again.already_finished
     assert (again.reason, again.update, again.best_update) == (summary.reason, summary.update, summary.best_update)
-    assert "the run has ended (updates); nothing is left to do" in caplog.text
+    assert "the run is already finished (updates)" in caplog.text
     assert (tmp_path / "run" / "events.jsonl").read_bytes() == before
 
 
-def test_a_run_is_not_begun_over_another(text, tmp_path):
+def test_new_run_in_the_folder_of_another_run_is_rejected(text, tmp_path):
     settings = settings_for(text())
     train(settings, tmp_path / "run")
-    with pytest.raises(StructattnError, match="already holds a run; resume it, or choose another folder"):
+    with pytest.raises(StructattnError, match="already contains a run; resume it or choose another folder"):
         train(settings, tmp_path / "run")
 
 
-def test_settings_that_do_not_suit_the_data_leave_no_run_behind(text, tmp_path):
+def test_settings_that_do_not_fit_the_data_create_no_run(text, tmp_path):
     data = text()
     with pytest.raises(SettingsError, match=r"training\.batches\.kind"):
         train(settings_for(data, STREAM), tmp_path / "run")
@@ -159,7 +159,7 @@ def test_settings_that_do_not_suit_the_data_leave_no_run_behind(text, tmp_path):
     assert train(settings_for(data), tmp_path / "run").update == 6
 
 
-def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
+def test_damaged_data_are_rejected_before_the_run_is_created(text, tmp_path):
     data = text()
     tokens = bytearray((data / "train" / "tokens.bin").read_bytes())
     tokens[0] ^= 1
@@ -171,15 +171,15 @@ def test_damaged_data_are_refused_before_anything_is_done(text, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("sentences", [], "there are 6; train, example 4: 7 tokens"),
+        ("sentences", [], "train example 4 has 7 tokens; the model has 6 learned positions"),
         (
             "stream",
             ["training.batches={kind: stream, sequence_length: 9, batch_size: 2}"],
-            "there are 6; training.batches.sequence_length: 9",
+            "training.batches.sequence_length is 9; the model has 6 learned positions",
         ),
     ],
 )
-def test_positions_that_do_not_reach_are_refused_before_there_is_a_run(text, tmp_path, kind, changes, message):
+def test_too_few_positions_are_rejected_before_the_run_is_created(text, tmp_path, kind, changes, message):
     data = text(kind)
     settings = settings_for(data, "model.positions={kind: learned, max_positions: 6}", *changes)
     with pytest.raises(SettingsError, match=rf"model\.positions\.max_positions: {message}"):
@@ -189,13 +189,13 @@ def test_positions_that_do_not_reach_are_refused_before_there_is_a_run(text, tmp
     assert train(enough, tmp_path / "run").update == 6
 
 
-def test_there_must_be_a_run_to_resume(text, tmp_path):
-    with pytest.raises(StructattnError, match="holds no run to resume"):
+def test_resuming_without_a_run_is_rejected(text, tmp_path):
+    with pytest.raises(StructattnError, match="contains no run to resume"):
         train(settings_for(text()), tmp_path / "run", resume=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_another_folder_is_left_as_it_was(text, tmp_path):
+def test_rejected_folder_is_left_unchanged(text, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.tex").touch()
     with pytest.raises(StructattnError, match=r"found 'thesis\.tex' in it"):
@@ -203,7 +203,7 @@ def test_another_folder_is_left_as_it_was(text, tmp_path):
     assert [entry.name for entry in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
 
 
-def test_a_run_goes_on_where_its_data_have_moved(text, tmp_path, unfinished):
+def test_run_resumes_after_its_data_were_moved(text, tmp_path, unfinished):
     settings, folder = unfinished
     moved = settings.data.with_name("moved")
     settings.data.rename(moved)
@@ -211,16 +211,16 @@ def test_a_run_goes_on_where_its_data_have_moved(text, tmp_path, unfinished):
     assert load_settings(folder / "settings.yaml").data == moved
 
 
-def test_other_settings_are_refused_by_field(text, tmp_path):
+def test_changed_settings_are_rejected_by_field(text, tmp_path):
     data = text()
     train(settings_for(data), tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"own settings: training\.max_grad_norm was 5\.0 and is now 1\.0$"):
+    with pytest.raises(CheckpointError, match=r"other settings: training\.max_grad_norm was 5\.0 and is now 1\.0$"):
         train(settings_for(data, "training.max_grad_norm=1"), tmp_path / "run", resume=True)
 
 
 @pytest.fixture
 def unfinished(text, tmp_path):
-    """A run whose last event is taken away, so that it has to be resumed."""
+    """A run without its end event, so that it has to be resumed."""
     settings = settings_for(text())
     train(settings, tmp_path / "run")
     events = tmp_path / "run" / "events.jsonl"
@@ -228,32 +228,32 @@ def unfinished(text, tmp_path):
     return settings, tmp_path / "run"
 
 
-def test_a_run_whose_checkpoints_are_gone_is_not_begun_anew(unfinished):
+def test_run_with_missing_checkpoints_is_not_restarted(unfinished):
     settings, run = unfinished
     before = (run / "events.jsonl").read_bytes()
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(CheckpointError, match="the run's checkpoints are gone"):
+    with pytest.raises(CheckpointError, match="the checkpoints of the run are missing; cannot resume"):
         train(settings, run, resume=True)
     assert (run / "events.jsonl").read_bytes() == before
 
 
-def test_a_run_that_lacks_only_its_end_gets_the_same_end(unfinished):
+def test_resuming_after_the_last_update_writes_the_same_end(unfinished):
     settings, run = unfinished
     summary = train(settings, run, resume=True)
     assert (summary.resumed_from, summary.update, summary.already_finished) == (6, 6, False)
     assert json.loads((run / "events.jsonl").read_text().splitlines()[-1])["event"] == "end"
 
 
-def test_other_data_are_refused_with_both_digests(unfinished, tmp_path):
+def test_changed_data_are_rejected_with_both_digests(unfinished, tmp_path):
     settings, run = unfinished
     old = json.loads((run / "run.json").read_text())["data"]["digest"]
     header = tmp_path / "sentences" / "header.json"
     header.write_text(header.read_text() + " ")
-    with pytest.raises(CheckpointError, match=rf"its digest was {old} and is {sha256_of_file(header)}"):
+    with pytest.raises(CheckpointError, match=rf"digest was {old} and is now {sha256_of_file(header)}"):
         train(settings, run, resume=True)
 
 
-def test_a_changed_source_is_refused_with_both_digests(unfinished, tmp_path):
+def test_changed_source_file_is_rejected_with_both_digests(unfinished, tmp_path):
     settings, run = unfinished
     source = tmp_path / "text.txt"
     old = sha256_of_file(source)
@@ -262,22 +262,22 @@ def test_a_changed_source_is_refused_with_both_digests(unfinished, tmp_path):
         train(settings, run, resume=True)
 
 
-def test_other_threads_are_reported(unfinished, caplog):
+def test_different_number_of_threads_is_logged(unfinished, caplog):
     settings, run = unfinished
     card = json.loads((run / "run.json").read_text())
     card["hardware"]["threads"] = 64
     (run / "run.json").write_text(json.dumps(card))
     train(settings, run, resume=True)
-    assert "began with 64 threads and goes on with 1" in caplog.text
+    assert "started with 64 threads and resumes with 1" in caplog.text
 
 
-def test_a_full_disk_is_explained(text, tmp_path, monkeypatch):
+def test_full_disk_error_says_what_to_do(text, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     settings = settings_for(text())
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(StructattnError, match=r"model.safetensors: cannot grow \(No space left on device\)"):
+    with pytest.raises(StructattnError, match=r"model.safetensors: cannot write \(No space left on device\)"):
         train(settings, tmp_path / "run")
     monkeypatch.undo()
     assert train(settings, tmp_path / "run", resume=True).update == 6

@@ -117,7 +117,7 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
-    if not RunFolder(folder).holds_a_run():
+    if not RunFolder(folder).has_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
     return open_prepared(data or load_settings(RunFolder(folder).settings).data)
 

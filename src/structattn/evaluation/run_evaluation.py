@@ -26,7 +26,7 @@ from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import write_atomically
-from structattn.training.position_limits import require_positions_that_reach
+from structattn.training.position_limits import require_positions_fit
 
 BATCH_TOKENS = 8192
 
@@ -109,7 +109,7 @@ def evaluate_run(
     run: TrainedRun, split: str, *, batch_tokens: int = BATCH_TOKENS, baselines: bool = True
 ) -> SplitScores:
     """Evaluate a run that is already open; see ``evaluate``."""
-    require_positions_that_reach(run.settings, run.prepared, [split])
+    require_positions_fit(run.settings, run.prepared, [split])
     scores = _split_scores(run, split, batch_tokens)
     content = scores_to_json(
         scores,

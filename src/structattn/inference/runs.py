@@ -83,7 +83,7 @@ def open_run(
         DataError: the prepared folder is missing or damaged.
     """
     folder = RunFolder(run_dir)
-    if not folder.holds_a_run():
+    if not folder.has_run():
         raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
     settings = load_settings(folder.settings)
     paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)

@@ -1,6 +1,6 @@
-"""One checkpoint: a folder of safetensors and JSON whose manifest vouches for every byte. Reading it runs no code.
+"""Write and read one checkpoint: safetensors and JSON files with a SHA-256 manifest. Reading executes no code.
 
-model.safetensors  optimizer.safetensors  state.json  MANIFEST.json
+Files: model.safetensors, optimizer.safetensors, state.json, MANIFEST.json.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ MANIFEST_NAME = "MANIFEST.json"
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A checkpoint is not what was written; an older one may still be."""
+    """A checkpoint file is missing or corrupt; an older checkpoint may be intact."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to.
+    """Digests of the settings and data that a checkpoint belongs to.
 
     Args:
-        settings: the SHA-256 of the run's resolved settings.
-        data: the digest of its prepared folder.
+        settings: SHA-256 of the resolved settings.
+        data: digest of the prepared data folder.
     """
 
     settings: str
@@ -39,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `MANIFEST.json` holds; ``files`` maps each other file to its SHA-256."""
+    """Contents of `MANIFEST.json`; ``files`` maps the name of each other file to its SHA-256."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -54,7 +54,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> None:
-    """Fill an empty folder, the manifest last. Cost: one copy of the tensors in memory, one pass of SHA-256."""
+    """Write a checkpoint into an empty folder, the manifest last. Copies the tensors once in memory and hashes them."""
     contents = {
         MODEL_NAME: tensors_to_bytes(state.weights),
         OPTIMIZER_NAME: tensors_to_bytes(state.optimizer),
@@ -68,7 +68,7 @@ def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> 
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """The tensors in safetensors' format; the same tensors give the same bytes."""
+    """Serialize tensors as safetensors; equal tensors give equal bytes, in any order of the mapping."""
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
@@ -76,7 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
     Raises:
-        DamagedCheckpointError: it is missing or not a manifest.
+        DamagedCheckpointError: it is missing or invalid.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -86,18 +86,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_checkpoint(folder: Path, identity: Identity) -> TrainingState:
-    """Read a checkpoint, every byte verified.
+    """Read a checkpoint and verify every byte against its manifest.
 
     Raises:
-        DamagedCheckpointError: a file is missing or is not what was written; the message names it.
-        CheckpointError: it was written by a run with other settings or data.
+        DamagedCheckpointError: a file is missing or corrupt; the message names it.
+        CheckpointError: the checkpoint was written with other settings or data.
     """
     manifest = read_manifest(folder)
     check_identity(folder, manifest, identity)
     file = read_state_file(folder, manifest)
     if file.progress.update != manifest.update:
         raise DamagedCheckpointError(
-            f"{folder / STATE_NAME}: is of update {file.progress.update}, its manifest of update {manifest.update}"
+            f"{folder / STATE_NAME}: is for update {file.progress.update}, but its manifest is for {manifest.update}"
         )
     return TrainingState(
         weights=read_tensors(folder, MODEL_NAME, manifest),
@@ -109,10 +109,10 @@ def read_checkpoint(folder: Path, identity: Identity) -> TrainingState:
 
 
 def check_identity(folder: Path, manifest: Manifest, identity: Identity) -> None:
-    """Compare the digests in a manifest with those of the run at hand.
+    """Check that a manifest has the digests of this run.
 
     Raises:
-        CheckpointError: the settings or the data were others.
+        CheckpointError: the checkpoint was written with other settings or data.
     """
     for what, found, expected in (
         ("settings", manifest.settings_digest, identity.settings),
@@ -120,15 +120,15 @@ def check_identity(folder: Path, manifest: Manifest, identity: Identity) -> None
     ):
         if found != expected:
             raise CheckpointError(
-                f"{folder / MANIFEST_NAME}: belongs to other {what}: their digest is {found}, this run's is {expected}"
+                f"{folder / MANIFEST_NAME}: written with other {what}: digest {found}; this run has {expected}"
             )
 
 
 def read_state_file(folder: Path, manifest: Manifest) -> StateFile:
-    """Read `state.json`.
+    """Read and verify `state.json`.
 
     Raises:
-        DamagedCheckpointError: it is not what was written.
+        DamagedCheckpointError: it is missing, corrupt or invalid.
     """
     content = _verified(folder, STATE_NAME, manifest)
     try:
@@ -138,26 +138,26 @@ def read_state_file(folder: Path, manifest: Manifest) -> StateFile:
 
 
 def read_tensors(folder: Path, name: str, manifest: Manifest) -> dict[str, Tensor]:
-    """Read a file of tensors.
+    """Read and verify a safetensors file.
 
     Raises:
-        DamagedCheckpointError: it is not what was written, or not safetensors.
+        DamagedCheckpointError: it is missing, corrupt or not valid safetensors.
     """
     content = _verified(folder, name, manifest)
     try:
         return safetensors.torch.load(content)
     except MemoryError:
         raise
-    except Exception as error:  # whatever a parser makes of hostile bytes, they are refused by name
-        raise DamagedCheckpointError(f"{folder / name}: not safetensors: {error}") from None
+    except Exception as error:  # the parser may raise anything on malicious input
+        raise DamagedCheckpointError(f"{folder / name}: invalid safetensors file: {error}") from None
 
 
 def _verified(folder: Path, name: str, manifest: Manifest) -> bytes:
-    # the bytes that are verified are the bytes that are used: nothing can change between the two
+    # verify the bytes in memory that are parsed afterwards: the file could change between two reads
     content = _bytes_of(folder / name)
     found, expected = hashlib.sha256(content).hexdigest(), manifest.files.get(name)
     if found != expected:
-        raise DamagedCheckpointError(f"{folder / name}: its SHA-256 is {found}, its manifest says {expected}")
+        raise DamagedCheckpointError(f"{folder / name}: SHA-256 is {found}, but its manifest has {expected}")
     return content
 
 
@@ -170,5 +170,5 @@ def _bytes_of(path: Path) -> bytes:
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the whole"
+    field = ".".join(str(part) for part in first["loc"]) or "the file"
     return f"{field}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""A run's folder: where everything lies, and whether a run may begin or go on in it."""
+"""Paths of a run folder, and checks before a run starts or resumes in it."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from structattn.support.files import write_atomically
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of a run.
+    """Paths of the files in a run folder.
 
     Args:
         path: the folder.
@@ -26,7 +26,7 @@ class RunFolder:
 
     @property
     def settings(self) -> Path:
-        """The resolved settings; written last, so a folder that has them holds a run."""
+        """The resolved settings. Written last when a run starts: they mark the folder as a run."""
         return self.path / "settings.yaml"
 
     @property
@@ -36,62 +36,63 @@ class RunFolder:
 
     @property
     def events(self) -> Path:
-        """What happened, without a clock."""
+        """The event log; contains no times."""
         return self.path / "events.jsonl"
 
     @property
     def timing(self) -> Path:
-        """When it happened."""
+        """The timing log."""
         return self.path / "timing.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held while the run trains."""
+        """The lock file, held during training."""
         return self.path / "lock"
 
     @property
     def checkpoints(self) -> Path:
-        """Holds one folder per checkpoint."""
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def best(self) -> Path:
-        """Names the best checkpoint."""
+        """The file that names the best checkpoint."""
         return self.path / "best.json"
 
-    def holds_a_run(self) -> bool:
-        """Whether a run has begun here."""
+    def has_run(self) -> bool:
+        """Return whether a run was started in this folder."""
         return self.settings.exists()
 
     def end_event(self) -> dict[str, Any] | None:
-        """The last line of the event log if the run has come to its end."""
+        """Return the end event if the run is finished, otherwise None."""
         event = last_event(self.events)
         return event if event and event.get("event") == "end" else None
 
     def read_card(self) -> dict[str, Any]:
-        """The run card.
+        """Read the run card.
 
         Raises:
-            StructattnError: it is missing or not JSON.
+            StructattnError: it is missing or not a JSON object.
         """
         try:
             card = json.loads(self.card.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             raise StructattnError(f"{self.card}: cannot be read: {error}") from None
         if not isinstance(card, dict):
-            raise StructattnError(f"{self.card}: expected an object, found {type(card).__name__}")
+            raise StructattnError(f"{self.card}: expected a JSON object, found {type(card).__name__}")
         return card
 
     def write_card(self, card: dict[str, Any]) -> None:
-        """Replace the run card."""
+        """Write or replace the run card."""
         write_atomically(self.card, json.dumps(card, indent=2) + "\n")
 
 
 def settings_digest(settings: RunSettings) -> str:
-    """The SHA-256 of the settings of training that are not defaults, so that a field that is new changes nothing.
+    """Return the SHA-256 of the training settings that differ from their defaults.
 
-    Where the data lie is no part of it (they have a digest of their own), nor how a run is evaluated, but for how BLEU
-    parts words where the run is selected by BLEU.
+    Defaults are left out so that a new settings field keeps existing digests valid. The data path is left out because
+    the data have their own digest. Evaluation settings are left out, except the BLEU tokenizer if checkpoints are
+    selected by BLEU.
     """
     tree = settings.model_dump(mode="json", exclude_defaults=True, exclude={"data", "evaluation"})
     tokenizer = settings.evaluation.bleu_tokenizer
@@ -100,46 +101,46 @@ def settings_digest(settings: RunSettings) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def require_own_folder(folder: RunFolder) -> None:
-    """Refuse a folder in which there is something else than what a start of a run leaves.
+def require_empty_folder(run_dir: RunFolder) -> None:
+    """Check that a folder is missing, empty or contains only files of an aborted start of a run.
 
     Raises:
-        StructattnError: the folder holds something else.
+        StructattnError: the folder contains other files.
     """
-    if not folder.path.exists():
+    if not run_dir.path.exists():
         return
-    ours = {folder.lock.name, folder.card.name}
-    others = sorted(entry.name for entry in folder.path.iterdir() if entry.name not in ours)
+    ours = {run_dir.lock.name, run_dir.card.name}
+    others = sorted(entry.name for entry in run_dir.path.iterdir() if entry.name not in ours)
     others = [name for name in others if not name.startswith((".run.json.", ".settings.yaml."))]
     if others:
-        raise StructattnError(f"{folder.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
+        raise StructattnError(f"{run_dir.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
 
 
-def begin_run(folder: RunFolder, settings: RunSettings, card: dict[str, Any]) -> None:
-    """Turn an empty folder into that of a run.
+def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -> None:
+    """Write the run card and the settings into an empty folder.
 
     Raises:
-        StructattnError: the folder holds something else.
+        StructattnError: the folder contains other files.
     """
-    require_own_folder(folder)
-    folder.write_card(card)
-    write_atomically(folder.settings, settings.to_yaml())
+    require_empty_folder(run_dir)
+    run_dir.write_card(card)
+    write_atomically(run_dir.settings, settings.to_yaml())
 
 
-def remember_place_of_data(folder: RunFolder, settings: RunSettings) -> None:
-    """Keep the settings of a run that goes on, if its data have moved."""
-    if load_settings(folder.settings).data != settings.data:
-        write_atomically(folder.settings, settings.to_yaml())
+def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:
+    """Update the stored settings of a resumed run if its data path has changed."""
+    if load_settings(run_dir.settings).data != settings.data:
+        write_atomically(run_dir.settings, settings.to_yaml())
 
 
-def check_same_settings(folder: RunFolder, settings: RunSettings) -> None:
-    """Refuse to continue a run under other settings; its data may have moved.
+def check_same_settings(run_dir: RunFolder, settings: RunSettings) -> None:
+    """Check that a run is resumed with its own settings; the data path may differ.
 
     Raises:
         SettingsError: the stored settings cannot be read.
-        CheckpointError: they differ; each differing field is named with both values.
+        CheckpointError: they differ; the message lists each field with both values.
     """
-    stored = _flat(load_settings(folder.settings).model_dump(mode="json"))
+    stored = _flat(load_settings(run_dir.settings).model_dump(mode="json"))
     given = _flat(settings.model_dump(mode="json"))
     changes = [
         f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
@@ -147,24 +148,24 @@ def check_same_settings(folder: RunFolder, settings: RunSettings) -> None:
         if stored.get(field, "absent") != given.get(field, "absent")
     ]
     if changes:
-        raise CheckpointError(f"{folder.path}: a run resumes only under its own settings: {'; '.join(changes)}")
+        raise CheckpointError(f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}")
 
 
-def check_same_data(folder: RunFolder, identity: Identity, path: Path) -> None:
-    """Refuse to continue a run on other data.
+def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:
+    """Check that a run is resumed on the same data.
 
     Raises:
-        CheckpointError: the prepared folder's digest is another; both are named.
+        CheckpointError: the digest of the prepared folder differs; the message has both.
     """
-    digest = folder.read_card().get("data", {}).get("digest")
+    digest = run_dir.read_card().get("data", {}).get("digest")
     if digest != identity.data:
         raise CheckpointError(
-            f"{path}: changed since the run {folder.path} began: its digest was {digest} and is {identity.data}"
+            f"{path}: changed since the run {run_dir.path} started: digest was {digest} and is now {identity.data}"
         )
 
 
 def _flat(tree: object, prefix: str = "") -> dict[str, object]:
-    """The leaves of nested mappings and lists by dotted path."""
+    """Flatten nested mappings and lists to a mapping from dotted paths to leaves."""
     if isinstance(tree, dict):
         items = [(str(key), value) for key, value in tree.items()]
     elif isinstance(tree, list) and tree:

@@ -1,4 +1,4 @@
-"""The logs of a run: events, byte-identical after a resume, and timing, on which no result may depend."""
+"""Logs of a run: the event log, byte-identical after a resume, and the timing log, which no result depends on."""
 
 import json
 import os
@@ -11,32 +11,38 @@ from structattn.support.errors import CheckpointError
 
 
 class EventLog:
-    """An event log that is open for writing.
+    """Event log, opened for writing.
 
     Args:
-        path: the file.
-        length: the bytes of it that are kept, 0 for a new run; what follows them is cut off.
+        path: the log file, JSON lines.
+        length: number of bytes to keep, 0 for a new run; the rest of the file is truncated.
+
+    Raises:
+        CheckpointError: the file is shorter than ``length``.
     """
 
     def __init__(self, path: Path, length: int = 0) -> None:
         size = path.stat().st_size if path.exists() else 0
         if size < length:
-            raise CheckpointError(f"{path}: has {size} bytes, fewer than the {length} that the checkpoint counts")
+            raise CheckpointError(f"{path}: has {size} bytes, fewer than the {length} recorded in the checkpoint")
         self.path, self.length = path, length
         self._file: BinaryIO = path.open("ab", buffering=0)
         self._file.truncate(length)
 
     def write(self, event: str, **values: Any) -> None:
-        """Append an event; it is handed to the operating system at once, and flushed to the disk at checkpoints."""
-        # floats keep all their digits; NaN and infinities are refused
+        """Append an event, unbuffered. Checkpoints flush it to disk.
+
+        Raises:
+            ValueError: a value is NaN or infinite.
+        """
         line = json.dumps({"event": event, **values}, allow_nan=False).encode() + b"\n"
         rest = line
-        while rest:  # a full disk may take a part of it; the next attempt then raises
+        while rest:  # a full disk may accept a part; the next write then raises
             rest = rest[self._file.write(rest) :]
         self.length += len(line)
 
     def flush_to_disk(self) -> None:
-        """Wait until all events are on the disk."""
+        """Flush all events to disk."""
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
@@ -47,7 +53,7 @@ class EventLog:
 
 
 def last_event(path: Path) -> dict[str, Any] | None:
-    """The last event of a log, None if the log is missing, empty, or ends in a broken line."""
+    """Return the last event of a log, None if the log is missing, empty or ends in an invalid line."""
     if not path.exists():
         return None
     with path.open("rb") as file:
@@ -63,14 +69,14 @@ def last_event(path: Path) -> dict[str, Any] | None:
 
 
 def events_of(path: Path, kinds: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The whole lines of a log; none where it is missing.
+    """Return the events of a log, without an incomplete last line. A missing log has no events.
 
     Args:
-        path: the file.
-        kinds: of the events that are wanted, all where there are none; others are not decoded, which costs the most.
+        path: the log file.
+        kinds: kinds of events to return; empty: all. Lines of other kinds are not parsed, which saves time.
 
     Raises:
-        CheckpointError: a line is damaged.
+        CheckpointError: a line is not JSON.
     """
     if not path.exists():
         return []
@@ -86,7 +92,7 @@ SECONDS_BETWEEN_RATES = 10.0
 
 
 class Timing:
-    """Measures a run and appends to its timing log; the training time of earlier starts is counted in.
+    """Timing log of a run; training time accumulates over all starts.
 
     Args:
         path: the timing log, JSON lines.
@@ -100,21 +106,21 @@ class Timing:
 
     @property
     def seconds(self) -> float:
-        """For how long the run has trained, all starts together."""
+        """Training time in seconds, summed over all starts."""
         return self._earlier + time.monotonic() - self._start
 
     @property
     def minutes_since_checkpoint(self) -> float:
-        """Minutes since the last checkpoint of this start."""
+        """Minutes since this process last saved a checkpoint, or since it started."""
         return (time.monotonic() - self._last_checkpoint) / 60
 
     def record(self, event: str, **values: Any) -> None:
-        """Append a line."""
+        """Append a line with the given values, the training time and the current time."""
         line = {"event": event, **values, "seconds": round(self.seconds, 3), "time": round(time.time(), 3)}
         self._file.write(json.dumps(line).encode() + b"\n")
 
     def after_update(self, update: int, num_tokens: int) -> None:
-        """Count an update; a line with the rate is written now and then."""
+        """Count an update; log updates and tokens per second every `SECONDS_BETWEEN_RATES`."""
         self._updates, self._tokens = self._updates + 1, self._tokens + num_tokens
         passed = time.monotonic() - self._last_rate
         if passed >= SECONDS_BETWEEN_RATES:
@@ -123,7 +129,7 @@ class Timing:
             self._last_rate, self._updates, self._tokens = time.monotonic(), 0, 0
 
     def after_checkpoint(self, update: int, began: float) -> None:
-        """A checkpoint was saved, begun at this many seconds of the run."""
+        """Log a saved checkpoint; ``began`` is the value of `seconds` before saving."""
         self._last_checkpoint = time.monotonic()
         self.record("checkpoint", update=update, duration=round(self.seconds - began, 4))
 
@@ -135,7 +141,7 @@ class Timing:
 
 
 def _seconds_of_last_line(path: Path) -> float:
-    """The time that earlier starts took, as far as the log knows; a broken last line is ended first."""
+    """Return the logged training time of earlier starts; terminate an incomplete last line first."""
     if not path.exists():
         return 0.0
     lines = path.read_bytes().split(b"\n")

@@ -1,4 +1,4 @@
-"""The run card: what was run, on what, with what."""
+"""The run card: settings digest, data, software versions and hardware of a run."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ def run_card(
     parameters: int,
     device: torch.device,
 ) -> dict[str, Any]:
-    """The card of a run that begins; `result` is added at its end."""
+    """Return the card of a new run; ``result`` is filled in when the run ends."""
     return {
         "format_version": FORMAT_VERSION,
         "version": __version__,
@@ -41,7 +41,7 @@ def run_card(
 
 
 def environment() -> dict[str, Any]:
-    """Versions of what computes."""
+    """Return the versions of Python, the operating system and the numerical packages."""
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -50,7 +50,7 @@ def environment() -> dict[str, Any]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The processor, its threads, the device."""
+    """Return the processor, number of cores and threads, and device."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -67,7 +67,7 @@ def _installed(name: str) -> str | None:
 
 
 def _processor() -> str:
-    """The model's name as Linux gives it, what Python knows elsewhere."""
+    """Return the processor name from /proc/cpuinfo, or from `platform` on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

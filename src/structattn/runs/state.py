@@ -1,4 +1,4 @@
-"""Everything that influences the next step of a run, in one value."""
+"""The training state: everything that influences the next update of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class ScheduleState:
-    """Where the learning-rate schedule stands.
+    """State of the learning-rate schedule.
 
     Args:
-        learning_rate: the rate of the next update, before any warm-up.
-        best: the best perplexity that the schedule has seen.
-        bad: validations since then that were not better by enough.
+        learning_rate: learning rate of the next update, before warm-up.
+        best: best validation perplexity so far.
+        bad: number of validations since then without sufficient improvement.
     """
 
     __pydantic_config__ = _STRICT
@@ -31,17 +31,17 @@ class ScheduleState:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, counted in completed updates.
+    """Progress of a run, counted in completed updates.
 
     Args:
-        schedule: the learning-rate schedule's state.
-        update: completed updates.
-        epoch: completed epochs; with the seed it decides the order of the batches.
-        position: batches of the epoch at hand that completed updates have consumed.
-        last_validation: the update after which the model was last validated.
-        best_score: the lowest validation cross-entropy, nats per symbol; or the highest BLEU with its sign turned.
-        best_update: the update at which it was reached.
-        bad_validations: validations since then.
+        schedule: state of the learning-rate schedule.
+        update: number of completed updates.
+        epoch: number of completed epochs; determines the batch order together with the seed.
+        position: number of batches of the current epoch that completed updates have consumed.
+        last_validation: update of the last validation.
+        best_score: lowest validation cross-entropy in nats per symbol, or lowest negative BLEU.
+        best_update: update at which it was reached.
+        bad_validations: number of validations since then.
     """
 
     __pydantic_config__ = _STRICT
@@ -58,14 +58,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """All of a run's state between two updates; gradients are never carried over, so there are none.
+    """State of a run between two updates. Gradients are not part of it: they do not outlive an update.
 
     Args:
-        weights: the model's tensors by name.
-        optimizer: the optimizer's tensors, as ``parameter/quantity``.
-        generators: the states of torch's generators by device, in base64.
-        progress: counters, best score, schedule.
-        event_log_length: bytes of the event log that belong to this state.
+        weights: model tensors by name.
+        optimizer: optimizer tensors by ``parameter/quantity``.
+        generators: base64-encoded states of torch's random generators by device.
+        progress: counters, best score and schedule state.
+        event_log_length: length of the event log in bytes at this state.
     """
 
     weights: Mapping[str, Tensor]
@@ -77,7 +77,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class StateFile:
-    """The part of the state that is kept as JSON."""
+    """Contents of `state.json`: the training state without tensors."""
 
     __pydantic_config__ = _STRICT
 
@@ -91,15 +91,15 @@ _STATE_FILE = TypeAdapter(StateFile)
 
 
 def state_to_json(state: TrainingState) -> bytes:
-    """What `state.json` holds."""
+    """Serialize everything but the tensors for `state.json`."""
     file = StateFile(1, state.progress, dict(state.generators), state.event_log_length)
     return _STATE_FILE.dump_json(file, indent=2) + b"\n"
 
 
 def state_from_json(content: bytes) -> StateFile:
-    """Read what `state_to_json` wrote.
+    """Parse and validate the output of `state_to_json`.
 
     Raises:
-        ValueError: a field is missing, unknown, or has an impossible value.
+        ValueError: a field is missing, unknown or invalid.
     """
     return _STATE_FILE.validate_json(content)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: one is always good, the newest and the best are kept."""
+"""Checkpoints of a run: written atomically, the newest and the best are kept."""
 
 import json
 import logging
@@ -21,57 +21,56 @@ from structattn.support.files import flush_to_disk, write_atomically, write_fold
 
 logger = logging.getLogger(__name__)
 
-# UPDATE is a checkpoint; .UPDATE.oldN is one that is being replaced by another of the same update, and still good
+# UPDATE is a checkpoint; .UPDATE.oldN is one that is being replaced by a new one of the same update, still loadable
 _CHECKPOINT = re.compile(r"(?:([0-9]{1,18})|\.([0-9]{1,18})\.old[0-9]+)")
 
-
-PASSING = "passing"  # a file in a checkpoint that was saved because the run was interrupted
+TEMPORARY = "passing"  # marker file in a checkpoint that was saved because the run was interrupted
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """The folder of a run's checkpoints.
+    """Save, load and prune the checkpoints of a run.
 
     Args:
-        folder: holds one folder per checkpoint, named by its update.
-        identity: what they must belong to.
-        keep: how many of the newest are kept.
-        best_path: the file that names the best one.
-        besides: tells further updates whose checkpoints are kept.
+        folder: contains one folder per checkpoint, named by its update.
+        identity: digests of settings and data that checkpoints must have.
+        keep: number of newest checkpoints to keep.
+        best_path: the file that names the best checkpoint.
+        protected_updates: returns further updates whose checkpoints are kept.
     """
 
     folder: Path
     identity: Identity
     keep: int
     best_path: Path
-    besides: Callable[[], Collection[int]] = tuple
+    protected_updates: Callable[[], Collection[int]] = tuple
 
-    def save(self, state: TrainingState, passing: bool = False) -> None:
-        """Write a checkpoint whole or not at all; then, and only then, let go of older ones.
+    def save(self, state: TrainingState, temporary: bool = False) -> None:
+        """Write a checkpoint atomically, then delete the checkpoints that are no longer needed.
 
         Args:
-            state: of the run.
-            passing: it is saved because the run is interrupted, and goes with the next save: which checkpoints are
-                there in the end does not tell whether a run was ever interrupted.
+            state: the training state.
+            temporary: the run is being interrupted; the next save deletes this checkpoint, so that the final set of
+                checkpoints does not depend on interruptions.
         """
         target = self.folder / str(state.progress.update)
-        with write_folder_atomically(target) as temporary:
-            write_checkpoint(temporary, state, self.identity)
-            if passing:
-                (temporary / PASSING).touch()
+        with write_folder_atomically(target) as new_folder:
+            write_checkpoint(new_folder, state, self.identity)
+            if temporary:
+                (new_folder / TEMPORARY).touch()
             retired = _retire(target)
         if retired:
             shutil.rmtree(retired)
-        self.name_best(state.progress)
+        self.write_best(state.progress)
         self._prune()
 
     def newest(self) -> TrainingState | None:
-        """The newest complete checkpoint, None if none was ever written.
+        """Load the newest intact checkpoint; None if there are no checkpoints.
 
-        A damaged one is reported, put aside and passed over.
+        Damaged checkpoints are logged, renamed and skipped.
 
         Raises:
-            CheckpointError: all of them are damaged, or one belongs to other settings or data.
+            CheckpointError: all checkpoints are damaged, or one was written with other settings or data.
         """
         problem = None
         for path in self._newest_first():
@@ -79,17 +78,17 @@ class CheckpointStore:
                 state = read_checkpoint(path, self.identity)
             except DamagedCheckpointError as error:
                 problem = error
-                logger.warning("%s; falling back to the checkpoint before it", error)
+                logger.warning("%s; falling back to the previous checkpoint", error)
             else:
-                self._put_aside_newer_than(path)
+                self._rename_damaged_newer_than(path)
                 path.rename(path.with_name(str(state.progress.update)))
                 return state
         if problem:
-            raise DamagedCheckpointError(f"no checkpoint is left that is whole; the oldest: {problem}")
+            raise DamagedCheckpointError(f"all checkpoints are damaged; the oldest: {problem}")
         return None
 
-    def name_best(self, progress: Progress) -> None:
-        """Make the file that names the best checkpoint say what the progress says."""
+    def write_best(self, progress: Progress) -> None:
+        """Write the best update to the file that names the best checkpoint; delete the file if there is none."""
         if progress.best_update is None:
             self.best_path.unlink(missing_ok=True)
             return
@@ -98,7 +97,7 @@ class CheckpointStore:
             write_atomically(self.best_path, content)
 
     def clean(self) -> None:
-        """Make the folder, and remove what an interrupted save left in it."""
+        """Create the folder and remove the incomplete checkpoints of interrupted saves."""
         self.folder.mkdir(exist_ok=True)
         for path in self.folder.iterdir():
             if path.is_dir() and path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
@@ -109,7 +108,7 @@ class CheckpointStore:
         found.sort(key=lambda item: (int(item[1][1] or item[1][2]), item[1][1] is not None), reverse=True)
         return [path for path, _ in found]
 
-    def _put_aside_newer_than(self, good: Path) -> None:
+    def _rename_damaged_newer_than(self, good: Path) -> None:
         for path in self._newest_first():
             if path == good:
                 return
@@ -117,24 +116,24 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         checkpoints = self._newest_first()
-        whole = [path for path in checkpoints if not path.name.startswith(".")]
-        to_stay = [path for path in whole if not (path / PASSING).exists()][: self.keep]
-        kept = {*whole[:1], *to_stay}
-        # should the newest be damaged one day, the one before it names an older best
-        names = {path.name for path in kept} | {_best_named_by(path) for path in kept}
-        names |= {str(update) for update in self.besides()}
+        current = [path for path in checkpoints if not path.name.startswith(".")]
+        permanent = [path for path in current if not (path / TEMPORARY).exists()][: self.keep]
+        kept = {*current[:1], *permanent}
+        # also keep the best of each kept checkpoint: if the newest is damaged, training resumes from an older one
+        names = {path.name for path in kept} | {_best_update_of(path) for path in kept}
+        names |= {str(update) for update in self.protected_updates()}
         for path in checkpoints:
             if path.name not in names:
                 shutil.rmtree(path)
 
 
 def checkpoint_updates(folder: Path) -> list[int]:
-    """The updates of which a folder holds a checkpoint, complete or not."""
+    """Return the updates that have a checkpoint in a folder, in any order; the checkpoints are not verified."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return [int(name) for name in names if _CHECKPOINT.fullmatch(name) and not name.startswith(".")]
 
 
-def _best_named_by(path: Path) -> str | None:
+def _best_update_of(path: Path) -> str | None:
     try:
         update = read_state_file(path, read_manifest(path)).progress.best_update
     except DamagedCheckpointError:
@@ -143,7 +142,7 @@ def _best_named_by(path: Path) -> str | None:
 
 
 def _retire(target: Path) -> Path | None:
-    """Rename a checkpoint that stands where a new one will, in such a way that it can still be loaded."""
+    """Rename an existing checkpoint at the target so that it can still be loaded; return its new path."""
     if not target.exists():
         return None
     number = 1

@@ -1,4 +1,4 @@
-"""How a run ended, in one value."""
+"""Summary of a finished run."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,17 +10,17 @@ END_FIELDS = ("reason", "update", "epoch", "best_update", "best_cross_entropy")
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """How a run ended.
+    """Result of a training run.
 
     Args:
-        reason: ``epochs``, ``updates``, ``early_stopping`` or ``time``.
-        update: completed updates.
-        epoch: completed epochs.
-        best_update: the update of the best validation.
-        best_cross_entropy: its score, nats per symbol; None where BLEU was what counted.
-        best_bleu: its score where that was what counted.
-        resumed_from: the update at which this start went on; None for a new run.
-        already_finished: the run had ended before; nothing was done.
+        reason: why it ended: ``epochs``, ``updates``, ``early_stopping`` or ``time``.
+        update: number of completed updates.
+        epoch: number of completed epochs.
+        best_update: update of the best validation.
+        best_cross_entropy: best validation cross-entropy in nats per symbol; None if models are selected by BLEU.
+        resumed_from: update from which this start resumed; None for a new run.
+        already_finished: the run was finished before this start; nothing was trained.
+        best_bleu: best validation BLEU if models are selected by BLEU.
     """
 
     reason: str
@@ -33,7 +33,7 @@ class TrainingSummary:
     best_bleu: float | None = None
 
     def end_values(self) -> dict[str, Any]:
-        """What the event log says of the end; nothing in it depends on interruptions."""
+        """Return the fields of the end event; they do not depend on interruptions."""
         values = asdict(self)
         bleu = {} if self.best_bleu is None else {"best_bleu": self.best_bleu}
         return {field: values[field] for field in END_FIELDS} | bleu
@@ -42,7 +42,7 @@ class TrainingSummary:
 def summary_of(
     reason: str, progress: Progress, resumed_from: int | None, select_by: Literal["cross_entropy", "bleu"]
 ) -> TrainingSummary:
-    """The summary of a run that ends here."""
+    """Return the summary of a run that has just ended."""
     score = progress.best_score
     by_bleu = score is not None and select_by == "bleu"
     return TrainingSummary(
@@ -57,6 +57,6 @@ def summary_of(
 
 
 def summary_of_event(end: dict[str, Any]) -> TrainingSummary:
-    """The summary of a run that had ended before, from the last line of its event log."""
+    """Return the summary of a run that was already finished, from its end event."""
     values: dict[str, Any] = {field: end.get(field) for field in END_FIELDS}
     return TrainingSummary(**values, already_finished=True, best_bleu=end.get("best_bleu"))

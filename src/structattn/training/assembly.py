@@ -1,4 +1,4 @@
-"""The parts of a run, built from its settings and set to its newest checkpoint."""
+"""Build the parts of a run from its settings and restore its newest checkpoint."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ from structattn.tasks.model import build_model_for
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.learner import Learner, build_learner
-from structattn.training.position_limits import require_positions_that_reach
+from structattn.training.position_limits import require_positions_fit
 from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run, put_state
 from structattn.training.signals import StopFlag
@@ -30,40 +30,40 @@ from structattn.training.signals import StopFlag
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is made from.
+    """Settings, data and task of a run.
 
     Args:
-        folder: where it is kept.
-        settings: everything that decides it.
-        prepared: its data.
-        task: what is learnt from them.
-        identity: the digests of both.
+        run_dir: the run folder.
+        settings: the resolved settings.
+        prepared: the prepared data.
+        task: the task built from both.
+        identity: digests of the settings and the data.
     """
 
-    folder: RunFolder
+    run_dir: RunFolder
     settings: RunSettings
     prepared: PreparedFolder
     task: Task[Any]
     identity: Identity
 
 
-def make_plan(folder: RunFolder, settings: RunSettings) -> Plan:
-    """Open the data that the settings name; every byte of them is verified.
+def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
+    """Open the prepared data, verify every byte and build the task.
 
     Raises:
-        DataError: the data cannot be used, or a source has changed since it was prepared.
-        SettingsError: the settings do not suit the data, or the model does not suit the task.
+        DataError: the data are invalid, or a source file has changed since preparation.
+        SettingsError: the settings do not fit the data, or the model does not support the task.
     """
     require_trainable(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)
-    require_positions_that_reach(settings, prepared)
+    require_positions_fit(settings, prepared)
     task = TASKS[settings.task].build(prepared, settings)
-    return Plan(folder, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
+    return Plan(run_dir, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
 
 
 def initial_learner(plan: Plan) -> Learner:
-    """The model as the seed draws it; after that, dropout draws from a seed of its own."""
+    """Initialize the model from the run's seed; then seed the generators for dropout."""
     seed = plan.settings.seed
     torch.manual_seed(derived_seed(seed, "initialisation"))
     model = build_model_for(plan.settings.model, plan.prepared)
@@ -72,23 +72,27 @@ def initial_learner(plan: Plan) -> Learner:
 
 
 @contextmanager
-def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
-    """A run at its newest checkpoint, or at its beginning; its files are open within the block."""
-    training, folder = plan.settings.training, plan.folder
-    best = partial(best_updates, folder.events, plan.settings.evaluation.best_checkpoints)
-    store = CheckpointStore(folder.checkpoints, plan.identity, training.keep_checkpoints, folder.best, best)
+def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
+    """Yield the run, restored from its newest checkpoint if there is one; its log files are open within the block.
+
+    Raises:
+        CheckpointError: the checkpoints are missing, damaged, or do not fit the model.
+    """
+    training, run_dir = plan.settings.training, plan.run_dir
+    best = partial(best_updates, run_dir.events, plan.settings.evaluation.best_checkpoints)
+    store = CheckpointStore(run_dir.checkpoints, plan.identity, training.keep_checkpoints, run_dir.best, best)
     store.clean()
     state = store.newest()
-    if state is None and folder.best.exists():
-        raise CheckpointError(f"{folder.checkpoints}: the run's checkpoints are gone; there is nothing to go on from")
+    if state is None and run_dir.best.exists():
+        raise CheckpointError(f"{run_dir.checkpoints}: the checkpoints of the run are missing; cannot resume")
     if state is not None:
         put_state(learner, state, store)
     progress = first_progress(training) if state is None else state.progress
-    store.name_best(progress)
+    store.write_best(progress)
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
     with ExitStack() as files:
-        events = files.enter_context(EventLog(folder.events, 0 if state is None else state.event_log_length))
-        timing = files.enter_context(Timing(folder.timing))
+        events = files.enter_context(EventLog(run_dir.events, 0 if state is None else state.event_log_length))
+        timing = files.enter_context(Timing(run_dir.timing))
         timing.record("start", update=progress.update, threads=torch.get_num_threads())
         bar = progress_bar("training", planned_updates(plan.settings, order), "updates", progress.update)
         run = Run(training, plan.task, learner, order, events, timing, store, stop, files.enter_context(bar), progress)
@@ -97,7 +101,10 @@ def assembled(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
 
 
 def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:
-    """The updates that the run takes if nothing ends it early; epochs are taken to be as long as the first."""
+    """Return the number of updates of the run without early stopping; None if unlimited.
+
+    Assumes that all epochs have as many updates as the first.
+    """
     training = settings.training
     limits = [training.max_updates] if training.max_updates is not None else []
     if training.max_epochs is not None:

@@ -57,4 +57,4 @@ def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not is_finite(parameter.grad):
             return f"the gradient of {name}"
-    return "not seen again when the step was repeated"
+    return "not reproduced when the step was repeated"

@@ -194,15 +194,15 @@ def checkpoint_is_due(run: Run) -> bool:
     return by_count or (minutes is not None and run.timing.minutes_since_checkpoint >= minutes)
 
 
-def save(run: Run, passing: bool = False) -> None:
+def save(run: Run, temporary: bool = False) -> None:
     """Write a checkpoint. The event log is flushed to disk before the state that contains its length.
 
     Args:
         run: the run.
-        passing: the checkpoint is temporary and deleted at the next save.
+        temporary: the checkpoint is temporary and deleted at the next save.
     """
     began = run.timing.seconds
     run.events.flush_to_disk()
-    run.store.save(state_of(run), passing)
+    run.store.save(state_of(run), temporary)
     run.saved = run.progress
     run.timing.after_checkpoint(run.progress.update, began)

@@ -1,4 +1,4 @@
-"""Whether positions that are learnt reach to the end of all examples."""
+"""Check that no example is longer than the number of learned positions."""
 
 from collections.abc import Iterable
 
@@ -11,24 +11,25 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import SettingsError
 
 
-def require_positions_that_reach(
+def require_positions_fit(
     settings: RunSettings, prepared: PreparedFolder, splits: Iterable[str] = ("train", "valid")
 ) -> None:
-    """Refuse data that would be found too long in the middle of the work.
+    """Check before training or evaluation that the learned positions cover the longest example.
 
     Args:
-        settings: of the run.
-        prepared: its data.
-        splits: what is read of them; those that are not there are passed over.
+        settings: the run settings.
+        prepared: the prepared data.
+        splits: splits to check; missing splits are skipped.
 
     Raises:
-        SettingsError: a sequence has more tokens than there are positions; the message names it.
+        SettingsError: an example has more tokens than the model has positions; the message names the example.
     """
     maximum = max_positions(settings.model)
     if maximum is None:
         return
     if isinstance(settings.training.batches, StreamBatches):
-        _require(settings.training.batches.sequence_length, maximum, "training.batches.sequence_length")
+        length = settings.training.batches.sequence_length
+        _require_at_most(maximum, length, f"training.batches.sequence_length is {length}")
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
@@ -42,10 +43,11 @@ def _require_sequences(sequences: Sequences, kind: str, maximum: int, where: str
     if not len(sequences):
         return
     longest = int(np.argmax(sequences.lengths))
-    marks = 0 if kind == "transduction" else 1  # <bos> or <eos>; strings into strings have a symbol between them
-    _require(int(sequences.lengths[longest]) + marks, maximum, f"{where}, example {longest}")
+    # one <bos> or <eos> is added; transduction examples contain their separator already
+    num_tokens = int(sequences.lengths[longest]) + (0 if kind == "transduction" else 1)
+    _require_at_most(maximum, num_tokens, f"{where} example {longest} has {num_tokens} tokens")
 
 
-def _require(tokens: int, maximum: int, what: str) -> None:
-    if tokens > maximum:
-        raise SettingsError(f"model.positions.max_positions: there are {maximum}; {what}: {tokens} tokens")
+def _require_at_most(maximum: int, num_tokens: int, found: str) -> None:
+    if num_tokens > maximum:
+        raise SettingsError(f"model.positions.max_positions: {found}; the model has {maximum} learned positions")

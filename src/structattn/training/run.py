@@ -73,7 +73,7 @@ def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) ->
     """Restore weights, optimizer state and random generators.
 
     Raises:
-        CheckpointError: they are not those of this model; the message names the file.
+        CheckpointError: the state does not fit the model; the message names the file.
     """
     name = MODEL_NAME
     try:
@@ -82,6 +82,6 @@ def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) ->
         put_optimizer_tensors(learner, state.optimizer)
         name = STATE_NAME
         put_generator_states(generators_from_text(state.generators), learner.device)
-    except (MismatchError, RuntimeError) as error:  # torch refuses a generator's state with a RuntimeError
+    except (MismatchError, RuntimeError) as error:  # torch raises RuntimeError for an invalid generator state
         path = store.folder / str(state.progress.update) / name
         raise CheckpointError(f"{path}: {str(error).splitlines()[0]}") from None

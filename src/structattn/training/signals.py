@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT stop a run at the next point where no work is lost."""
+"""Stop a run on SIGTERM or SIGINT at the next point where no work is lost."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class StopRequested(Exception):  # noqa: N818 - a request, not an error; training answers it with a checkpoint
+class StopRequested(Exception):  # noqa: N818 - a request, not an error; training saves a checkpoint
     """A signal arrived; raised where the run can be interrupted."""
 
 
@@ -21,7 +21,7 @@ class StopFlag:
         """Raise if a signal has arrived.
 
         Raises:
-            StopRequested: with the signal's name.
+            StopRequested: a signal has arrived; the message is its name.
         """
         if self.signal_name is not None:
             raise StopRequested(self.signal_name)
