@@ -130,7 +130,7 @@ def test_translations_start_with_their_prefixes(runs, sampling, batch_tokens):
 @pytest.mark.parametrize(
     ("prefixes", "message"),
     [
-        (["one"], "prefixes:2: there is no such line; expected one for each line to translate"),
+        (["one"], "prefixes:2: missing line; expected one for each line to translate"),
         (["one", "six", "", "", ""], "prefixes:2: 'six' has words outside the target vocabulary"),
         (["", "", "", "<eos>", ""], "prefixes:4: '<eos>': the word <eos>"),
     ],
@@ -150,7 +150,7 @@ def test_the_command_reads_prefixes_from_a_file(runs, tmp_path, monkeypatch):
     assert shown.stdout.split("\n")[0].split(" ")[0] == "two"
     for text, message in (
         (b"eins\n", f"{path}:2: has more lines than the 1 lines"),
-        (b"eins\n" * 3, f"{path}:3: there is no"),
+        (b"eins\n" * 3, f"{path}:3: missing line"),
     ):
         refused = CliRunner().invoke(app, arguments, input=text)
         assert refused.exit_code == 1

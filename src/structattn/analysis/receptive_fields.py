@@ -39,5 +39,5 @@ def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, .
 
 
 def _truth(inputs: np.ndarray) -> np.ndarray:
-    """The true dependencies of the prediction after each input; the appended symbol stands for the unknown next one."""
+    """Return the true dependencies of the prediction after each input; a placeholder follows the last input."""
     return true_dependencies(np.append(inputs[1:] - FIRST_SYMBOL, 0))

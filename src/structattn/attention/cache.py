@@ -216,7 +216,7 @@ class CrossAttentionCache:
         return gathered
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "CrossAttentionCache":
-        """Return the caches of some members of the batch, in the given order; ``self`` if no memory changes its place.
+        """Return the caches of some members of the batch, in the given order; ``self`` if no member changes its memory.
 
         Once at most half of the stored memories are in use, the others are dropped.
         """

@@ -24,7 +24,7 @@ class Explanation:
             push, no-op, pop. stratified: "actions" (B, T, 2), the strengths of push and pop. nondeterministic:
             "actions" (B, T, 3), the posteriors of push, replace, pop; "best_run" (B, T, 3), action (a
             ``StackAction``), state and symbol of the run with the largest weight.
-        sublayer: the layer's place in its block, set by the model.
+        sublayer: the kind of the sublayer in its block, set by the model.
         layer: the index of the block, from 0, set by the model.
     """
 

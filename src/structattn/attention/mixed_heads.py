@@ -1,4 +1,4 @@
-"""Hard-coded Gaussian heads, and the learned heads that may stand beside them in a layer."""
+"""Layers of hard-coded Gaussian heads, optionally combined with learned heads."""
 
 from typing import Any
 

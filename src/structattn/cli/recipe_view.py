@@ -1,4 +1,4 @@
-"""Print published numbers and claims beside the results of a sweep."""
+"""Compare the results of a sweep with published numbers and claims."""
 
 from collections.abc import Sequence
 

@@ -17,7 +17,7 @@ def report(
 ) -> None:
     """Write a self-contained HTML page that compares runs, with its figures as PNG and PDF files.
 
-    With --recipe, print the results of a sweep beside published numbers, and whether these lie in our intervals.
+    With --recipe, compare the results of a sweep with published numbers, and print whether these are in our intervals.
     """
     if recipe is not None:
         _report_recipe(recipe, runs, output)

@@ -64,7 +64,7 @@ _STACK: TypeAdapter[Stack] = TypeAdapter(
 
 
 def stack_from(value: Stack | dict[str, Any] | None) -> Stack:
-    """The settings that ``value`` stands for; None stands for the paper's: a stack pointer in every layer.
+    """Return the settings given by ``value``; None means those of the paper, a stack pointer in every layer.
 
     Raises:
         ValueError: a key is unknown or missing, or a value out of range.

@@ -146,7 +146,7 @@ class Translator:
         The translation of an empty line is empty, or its prefix.
 
         Args:
-            lines: as they stand in a file.
+            lines: raw lines of text.
             n_best: the number of translations of each line.
             advance: called with the number of lines that have been translated since.
             first: the number of the first line, for messages.
@@ -162,7 +162,7 @@ class Translator:
         beginnings = [""] * len(lines) if prefixes is None else prefixes
         if len(beginnings) != len(lines):
             number = first + min(len(beginnings), len(lines))
-            raise DataError(paths[1], "there is no such line; expected one for each line to translate", number)
+            raise DataError(paths[1], "missing line; expected one for each line to translate", number)
         encoded = [
             self._encode(line, prefix, number, paths)
             for number, (line, prefix) in enumerate(zip(lines, beginnings, strict=True), start=first)

@@ -54,7 +54,7 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if output is None and isinstance(target, SpelledEmbedding):
-            raise ValueError("an embedding of spelt words cannot be tied to the output; expected output=nn.Linear")
+            raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
         self.source, self.target = source, target
         self.encoder, self.decoder = encoder, decoder
         self.output, self.spelling = output, spelling

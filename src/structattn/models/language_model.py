@@ -33,7 +33,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         if output is None and isinstance(embedding, SpelledEmbedding):
-            raise ValueError("an embedding of spelt words cannot be tied to the output; expected output=nn.Linear")
+            raise ValueError("a SpelledEmbedding cannot be tied to the output; expected output=nn.Linear")
         self.embedding, self.layers, self.output = embedding, layers, output
 
     def forward(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 class StructattnError(Exception):
-    """Base class of errors caused by input or environment; the message says what, where, and what was expected."""
+    """Base class of errors caused by input or environment; the message gives problem, location and expectation."""
 
     exit_code = 1
 
@@ -50,7 +50,7 @@ class CheckpointError(StructattnError):
 
 
 class ImplementationUnavailableError(StructattnError):
-    """The requested implementation cannot run here; the message says why."""
+    """The requested implementation cannot run here; the message gives the reason."""
 
 
 class NonFiniteError(StructattnError):

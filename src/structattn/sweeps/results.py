@@ -26,7 +26,7 @@ class SweepResults:
         trials: the total number of trials.
         rows: one for each cell with a trial that has ended.
         signatures: the sacrebleu signatures of translation scores.
-        comparisons: published numbers beside ours.
+        comparisons: our results compared with published numbers.
         claims: whether each claim holds for each cell.
         runs: the folder of the run folders.
     """

@@ -67,7 +67,7 @@ def pair_token_batches(
 ) -> list[Indices]:
     """Plan batches of pairs of similar lengths whose padded size is at most ``tokens``.
 
-    The padded size of a side is rows × (its longest length + 1). A pair that exceeds the limit by itself forms a batch
+    The padded size of a side is rows × (its longest length + 1). A single pair above the limit forms a batch
     of its own; no other batch exceeds it. Pairs are sorted by the length of the limited side, or by the sum if both
     are limited (DuSell & Chiang 2024, appendix G); pairs of equal length are shuffled anew in each epoch, and so is
     the order of the batches. Without an epoch batches are in ascending order of length, ties in file order.

@@ -70,7 +70,7 @@ def sequence_batches(lengths: Sequence[int] | Indices, size: int, seed: int, epo
 def token_batches(lengths: Sequence[int] | Indices, tokens: int, seed: int, epoch: int | None) -> list[Indices]:
     """Plan batches of sequences of similar length with padded size, rows × (longest length + 1), of at most ``tokens``.
 
-    A sequence that exceeds the limit by itself forms a batch of its own; no other batch exceeds it. Sequences of equal
+    A single sequence above the limit forms a batch of its own; no other batch exceeds it. Sequences of equal
     length are shuffled anew in each epoch, and so is the order of the batches. Without an epoch batches are in
     ascending order of length, ties in file order.
 

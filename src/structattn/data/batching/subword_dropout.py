@@ -1,4 +1,4 @@
-"""BPE-dropout for pairs: each pair is segmented anew in each epoch, reproducibly after a resume."""
+"""BPE-dropout for pairs: each pair is resegmented in each epoch, reproducibly after a resume."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,7 @@ class SubwordDropout:
     def apply(
         self, source: NDArray[Any], target: NDArray[Any], *, epoch: int, index: int
     ) -> tuple[Int32[np.ndarray, " source"], Int32[np.ndarray, " target"]]:
-        """Segment a pair of ids anew.
+        """Resegment a pair of ids.
 
         Args:
             source: the ids of the source line.

@@ -33,7 +33,7 @@ RARE = StoredArray("rare.bin", np.dtype("<i4"))
 
 Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # a folder name; excludes paths and the names of the files beside it
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # a folder name; excludes paths and the names of other files in the folder
 SplitName = Annotated[str, Field(pattern=SPLIT_NAME)]
 
 

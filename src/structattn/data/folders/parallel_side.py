@@ -62,7 +62,7 @@ class ParallelSide:
         return self.tokenizer.encode(self.normalization(line))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Return the line that ids stand for, without control symbols.
+        """Decode ids to a line, without control symbols.
 
         Raises:
             ValueError: an id is outside the vocabulary.

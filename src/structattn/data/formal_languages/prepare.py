@@ -74,7 +74,7 @@ def prepare_formal_language(
         folder: the prepared folder; must not exist, or be empty.
         name: a key of ``FORMAL_LANGUAGES``.
         reading: ``faithful`` or ``reference``; see ``formal_language``.
-        seed: the seed of ``train`` and ``valid``, which the papers draw anew for every run.
+        seed: the seed of ``train`` and ``valid``, which the papers redraw for every run.
         test_seed: the seed of the test set, which all runs share.
         sizes: the numbers and lengths of strings.
 

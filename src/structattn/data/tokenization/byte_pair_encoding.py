@@ -1,6 +1,6 @@
 """Byte-pair encoding (Sennrich et al. 2016): words are split into characters, which learned merges join.
 
-A piece is written as the text that it stands for, spaces included: with the marker ``end`` the word "lowest" may become
+A piece is written as its text, spaces included: with the marker ``end`` the word "lowest" may become
 "low", "est " (the space marks the end of the word). So joining pieces decodes them, and no character of the text can be
 mistaken for a marker, since words contain no spaces.
 """
@@ -119,7 +119,7 @@ class BytePairEncoding:
         return _PRETOKENS[self.marker].findall("".join(pieces))
 
     def decode(self, pieces: Iterable[str]) -> str:
-        """Return the line that pieces stand for."""
+        """Decode pieces to a line."""
         return " ".join(word for word in "".join(pieces).split(MARK) if word)
 
     def _merge(self, pieces: list[str], draws: Iterator[float] | None, rate: float) -> list[str]:

@@ -77,5 +77,5 @@ class SentencePieceModel:
         raise UsageError(_NO_DROPOUT)
 
     def decode(self, pieces: Iterable[str]) -> str:
-        """Return the line that pieces stand for."""
+        """Decode pieces to a line."""
         return " ".join(word for word in "".join(pieces).split(SPACE) if word)

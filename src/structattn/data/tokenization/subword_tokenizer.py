@@ -16,7 +16,7 @@ from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 _CACHED_PRETOKENS = 1 << 17
 _DRAWS_AT_ONCE = 512
-_UNKNOWN_PIECE = "\n"  # stands for <unk> among pieces: no line, and so no merge, contains it
+_UNKNOWN_PIECE = "\n"  # represents <unk> among pieces: no line, and so no merge, contains it
 _RESERVED = {*CONTROL_SYMBOLS, UNKNOWN_SYMBOL}
 
 
@@ -48,7 +48,7 @@ class SubwordModel(Protocol):
         """Return the pre-tokens that pieces of a line came from."""
 
     def decode(self, pieces: Iterable[str]) -> str:
-        """Return the line that pieces stand for."""
+        """Decode pieces to a line."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SubwordTokenizer:
         return [token for pretoken in self.model.pretokenize(line) for token in self._cached_ids(pretoken)]
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Return the line that ids stand for, without control symbols.
+        """Decode ids to a line, without control symbols.
 
         Raises:
             ValueError: an id is outside the vocabulary.

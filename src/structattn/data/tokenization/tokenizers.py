@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
         """Return the ids of a line, without ``<bos>`` and ``<eos>``."""
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Return the line that ids stand for, without control symbols."""
+        """Decode ids to a line, without control symbols."""
 
 
 class TextError(StructattnError):
@@ -179,7 +179,7 @@ class SymbolTokenizer:
         raise TextError(reason, column)
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Return the line that ids stand for, without control symbols; invalid UTF-8 becomes U+FFFD.
+        """Decode ids to a line, without control symbols; invalid UTF-8 becomes U+FFFD.
 
         Words are joined by single spaces, so ``decode(encode(line))`` is ``line`` up to spaces and ``<unk>``.
 

@@ -67,7 +67,7 @@ class Vocabulary:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether ``<unk>`` stands for out-of-vocabulary symbols."""
+        """Whether out-of-vocabulary symbols are mapped to ``<unk>``."""
         return self.symbols[UNK : UNK + 1] == (UNKNOWN_SYMBOL,)
 
     def symbols_of(self, ids: Iterable[SupportsInt]) -> list[str]:

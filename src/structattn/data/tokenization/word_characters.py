@@ -44,5 +44,5 @@ class WordCharacterTokenizer:
         return [BOS, *(id_of.get(character, unknown) for character in word[:MAX_CHARACTERS]), EOS]
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Return the word that ids stand for, without control symbols."""
+        """Decode ids to a word, without control symbols."""
         return "".join(self.vocabulary.symbols_of(ids))

@@ -165,7 +165,7 @@ def beam_search(
     the batch.
 
     Cost: one step of the model for each token of the longest search, with at most ``beam_size`` rows for each open
-    sentence, and O(beam_size * classes) beside it for each sentence; memory for the states and for that many numbers.
+    sentence, and O(beam_size * classes) more for each sentence; memory for the states and as many scores.
 
     Args:
         model: in evaluation mode.
@@ -178,8 +178,8 @@ def beam_search(
 
     Returns:
         For each sentence at most ``n_best`` hypotheses: finished ones by descending score, followed, where these are
-        too few, by unfinished ones by descending score, which were cut at the maximum length or still open when the
-        search stopped. There are fewer, or none, where the model gives everything else probability 0.
+        too few, by unfinished ones by descending score, which were truncated at the maximum length or still active when
+        the search stopped. There are fewer, or none, if all other continuations have probability 0.
 
     Raises:
         ValueError: the model returns NaN, or ``max_lengths``, ``prefixes`` or ``n_best`` is invalid.

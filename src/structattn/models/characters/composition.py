@@ -51,7 +51,7 @@ class BidirectionalComposition(nn.Module):
             lstm(character_embedding_size, hidden_size),
             lstm(character_embedding_size, hidden_size),
         )
-        self.output = nn.Linear(2 * hidden_size, d_model)  # D^f beside D^b
+        self.output = nn.Linear(2 * hidden_size, d_model)  # D^f and D^b, concatenated
 
     def forward(self, spellings: Int[Tensor, "words characters"]) -> Float[Tensor, "words d_model"]:
         """Return the embedding of each word."""

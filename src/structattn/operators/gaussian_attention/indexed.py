@@ -21,14 +21,14 @@ def gaussian_attention_indexed(
 ) -> Float[Tensor, "batch heads 1 size"]:
     """``gaussian_attention`` of one query per sequence; value s of sequence b is row ``row_indices[b, s]``.
 
-    Rows are not copied. Not differentiable. Cost: O(B * H * K * d) time, K the number of keys whose weight counts.
+    Rows are not copied. Not differentiable. Cost: O(B * H * K * d) time, K the number of keys with nonzero weight.
 
     Args:
         values: (N, H, d).
         row_indices: (B, S), from 0 to N - 1.
         heads: the other arguments of ``gaussian_attention``.
         first: the position of the query, where the first row has position 0.
-        memory_lengths: the number of rows of each sequence that count; all where None.
+        memory_lengths: the number of valid rows of each sequence; None: all.
 
     Returns:
         The readings (B, H, 1, d).

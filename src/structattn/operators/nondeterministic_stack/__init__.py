@@ -180,7 +180,7 @@ def nondeterministic_stack_best_run(
 ) -> BestRun:
     """Return the run of highest weight of each sequence (the recurrences with max in place of the sum).
 
-    ``states`` and ``symbols`` are those after each step; ``actions`` are numbered by `StackAction`. Among runs of
+    ``states`` and ``symbols`` are those after each step; ``actions`` are values of `StackAction`. Among runs of
     equal weight the kernel takes push before replace before pop, then the lowest index. Not differentiable.
 
     Returns:

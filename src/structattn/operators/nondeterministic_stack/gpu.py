@@ -78,7 +78,7 @@ def nondeterministic_stack_gpu_backward(
     grad_readings: Tensor,
     grad_log_weight: Tensor,
 ) -> Gradients:
-    """Gradients of push, replace, pop, values (B,T,m) and, for each sequence, bottom (B,m)."""
+    """Return gradients of push, replace, pop, values (B,T,m) and, for each sequence, bottom (B,m)."""
     batch, time = push.shape[:2]
     columns = grad_readings.shape[-1]
     vectors = _vectors(push, values, bottom)
@@ -142,7 +142,7 @@ def nondeterministic_stack_gpu(
     lengths: Tensor,
     window: int | None,
 ) -> Readings:
-    """Readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) are not in them.
+    """Return readings (B,T,Q,S,m), log-weights (B,T), the tables, and which sequences (B,) they do not contain.
 
     Arguments as for the compiled kernel: contiguous, float32 or float64; without ``values`` the readings are the
     weights over positions, and m = T + 1. Sequences that may exceed the range of doubles are recomputed one

@@ -1,20 +1,20 @@
 """Nondeterministic stack attention in Triton, forward and backward. Recurrences and adjoints are in DERIVATION.md.
 
-Legend: T steps allotted, n <= T steps of a sequence; Q states, S symbols, C = Q S configurations, (q, x) is number
-q S + x; M columns of the readings; t the step, j, k earlier times; bars are written as _ behind the name. Powers of
-two for lanes: QP >= Q, CP >= C; tiles of K times by J times, of K times by MB columns.
+Legend: T padded length, n <= T steps of a sequence; Q states, S symbols, C = Q S configurations, (q, x) has index
+q S + x; M columns of the readings; t the step, j, k earlier times; the adjoint of x is named x_. QP >= Q and CP >= C
+are powers of two; tiles of K times by J times, of K times by MB columns.
 
 One program for each sequence. (1) is a triangular system; its inverse G does not depend on t, but grows with it:
 
     G[t][d][c][j] = sum_{k, u} G[k][(u, z)][c][j] W_t[k][u, z, s] + sum_e G[t-1][e][c][j] rho_t[e | d],   d = (s, z)
     R_t[j][c, r]  = sum_d G[t-1][d][c][j] Pop_t[d, r]            R_t_[k][d, r] = sum_{c, j} G[k][d][c][j] S_t[j][c, r]
 
-with S_t the adjoint that reaches R_t by (2). So a step is a few products of tables with rows, in which nothing waits
-for anything but the row itself: S times the arithmetic of the triangular solve, and no chain of n steps inside a step.
-G[k][d][c][j] is the probability that a slot that shows (d) at time k showed c at time j, given the input so far.
+with S_t the adjoint of R_t from (2). A step thus consists of a few matrix-vector products without sequential
+dependencies: S times the arithmetic of the triangular solve, but no chain of n dependent operations.
+G[k][d][c][j] is the probability that a slot that shows d at time k showed c at time j, given the input so far.
 
 Tables are double, time last: R, W and their adjoints [t][r][c][j], G [t][d][c][j], pi [c][d][t], rho [t][c][d],
-a [t][c], E [c][t][M]. A step ends, and its parts are parted, with barriers, because threads read what others wrote.
+a [t][c], E [c][t][M]. Barriers separate steps and the phases of a step, because threads read what others wrote.
 """
 
 import triton
@@ -27,7 +27,7 @@ LARGEST_REGROWTH = tl.constexpr(600.0)
 
 @triton.jit
 def _tables(tables, T, M, Q: tl.constexpr, S: tl.constexpr):
-    """Where a sequence's a, from_pop / alpha, pi, rho, E, R, W and G begin."""
+    """Return pointers to a sequence's a, from_pop / alpha, pi, rho, E, R, W and G."""
     C: tl.constexpr = Q * S
     times = T + 1
     inverse = tables + times * C
@@ -41,13 +41,13 @@ def _tables(tables, T, M, Q: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def _log(x):
-    """The logarithm; -inf for zero."""
+    """Return log x; -inf for zero."""
     return tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
 
 
 @triton.jit
 def _finite(scale):
-    """The scale, or zero for that of nothing at all, whose difference from itself would be NaN."""
+    """Return the scale, with -inf (no transitions) replaced by 0, since -inf - -inf is NaN."""
     return tl.where(scale == -INFINITY, 0.0, scale)
 
 
@@ -63,7 +63,7 @@ def _least(x):
 
 @triton.jit
 def _fastest_growth(push, repl, pop):
-    """No configuration can multiply its weight in this step by more than exp of this: largest_growth() of range.h."""
+    """Return the maximum over configurations of the log of their total outgoing weight: largest_growth() of range.h."""
     top = tl.maximum(tl.maximum(tl.max(push, 1), tl.max(repl, 1)), tl.max(pop, 1))
     shift = _finite(top)[:, None]
     total = tl.sum(tl.exp(push - shift) + tl.exp(repl - shift), 1) + tl.sum(tl.exp(pop - shift), 1)
@@ -72,7 +72,7 @@ def _fastest_growth(push, repl, pop):
 
 @triton.jit
 def _of_configurations(sums, Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr):
-    """sum_u sums[(u, y)][r] for each configuration (r, y)."""
+    """Return sum_u sums[(u, y)][r] for each configuration (r, y)."""
     c, u = tl.arange(0, CP)[:, None], tl.arange(0, QP)[None, :]
     x = tl.load(sums + (u * S + c % S) * Q + c // S, mask=(u < Q) & (c < Q * S), other=0.0)
     return tl.sum(x, 1)
@@ -83,7 +83,7 @@ def _popped_slots(
     R_row, G_row, pops, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """(1), and the least of what it wrote."""
+    """Compute (1); return the smallest value written."""
     C: tl.constexpr = Q * S
     r = tl.arange(0, QP)[:, None]
     least = tl.full((QP, J), INFINITY, tl.float64)
@@ -105,7 +105,7 @@ def _uncovered(
     D_row, R_row, pi, popped, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """(2), and in ``popped`` its sums over k, [c][r]."""
+    """Compute (2) and, in ``popped``, its sums over k, [c][r]."""
     C: tl.constexpr = Q * S
     r = tl.arange(0, QP)[:, None]
     for c in range(C):
@@ -127,7 +127,7 @@ def _divide_uncovered(
     W_row, D_row, inverse_row, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """W_t from D_t, and the least of it; at time 0 there is only one configuration, the first."""
+    """Compute W_t from D_t; return its smallest value. At time 0 there is only one configuration, the first."""
     C: tl.constexpr = Q * S
     r = tl.arange(0, QP)[:, None]
     least = tl.full((QP, J), INFINITY, tl.float64)
@@ -148,7 +148,7 @@ def _extend_inverse(
     G, W_row, rho_row, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """Row t of G from ``low`` on, and the least of it beside the diagonal."""
+    """Compute row t of G from column ``low`` on; return its smallest value off the diagonal."""
     C: tl.constexpr = Q * S
     s, s3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
     least = tl.full((QP, J), INFINITY, tl.float64)
@@ -181,7 +181,7 @@ def _top_vectors(
     E, W_row, pi, rho_row, share_row, value, reading, t, low, times, M,
     Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """(5) and the reading."""
+    """Compute (5) and the reading."""
     C: tl.constexpr = Q * S
     d = tl.arange(0, CP)[:, None]
     for c in range(C):
@@ -208,9 +208,10 @@ def _top_vectors(
 def _step_weights(
     push, repl, pop, pops, share, t, Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr
 ):
-    """share[c] exp(logit - scale) of this step's transitions, as StepWeights of step_weights.h; pops go to ``pops``.
+    """Compute share[c] exp(logit - scale) of this step's transitions, as StepWeights of step_weights.h.
 
-    Returns the weights of pushes and of replacements, [c][d], their scale, that of pops, and the fastest growth.
+    Weights of pops are written to ``pops``. Return the weights of pushes and of replacements, [c][d], their scale, the
+    scale of pops, and the fastest growth.
     """
     C: tl.constexpr = Q * S
     i = tl.arange(0, CP)
@@ -234,7 +235,7 @@ def _normalise(
     push_t, repl_t, stay_scale, pop_scale, share, popped, a, inverse, pi, rho, t, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
 ):  # fmt: skip
-    """(3), and of (4) what stays; the logarithm of the sum of alpha_t, and the least share."""
+    """Compute (3), and (4) for pushes and replacements; return log of the sum of alpha_t, and the least share."""
     C: tl.constexpr = Q * S
     i = tl.arange(0, CP)
     c, d = i[:, None], i[None, :]
@@ -264,7 +265,7 @@ def forward(
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
     K: tl.constexpr, J: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """Readings and log-weights; ``failed`` where doubles may have lost something, or nothing was allowed."""
+    """Compute readings and log-weights; set ``failed`` for possible underflow and for sequences without a run."""
     C: tl.constexpr = Q * S
     b = tl.program_id(0).to(tl.int64)
     times = T + 1
@@ -326,9 +327,9 @@ def _top_vectors_(
     E, E_, own, W, rho, a, cotangent, k, n, window, times, M, configurations,
     Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """E_ at time k, complete, for the first so many configurations; in ``own`` what the reading adds to a a_ there.
+    """Compute E_ at time k for the first ``configurations``; write the contribution of the reading to a a_ to ``own``.
 
-    ``cotangent`` is that of the reading at time k; there is none at time 0.
+    ``cotangent`` is the gradient of the reading at time k; time 0 has no reading.
     """
     C: tl.constexpr = Q * S
     d = tl.arange(0, CP)[:, None]
@@ -361,7 +362,7 @@ def _stays_(
     E, E_, R, R_, D_, pi, rho_row_, pi_row_, value, value_, t, n, window, times, M,
     Q: tl.constexpr, S: tl.constexpr, CP: tl.constexpr, K: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """rho_t_ and pi_t_ [c][d], the latter without what the value adds for each d, which is returned; and value_."""
+    """Compute rho_t_, pi_t_ [c][d] and value_; the contribution of the value to pi_t_ [d] is returned, not added."""
     C: tl.constexpr = Q * S
     i = tl.arange(0, CP)
     d = i[:, None]
@@ -399,7 +400,7 @@ def _uncovered_(
     E, E_, R, R_, W_row, W_row_, sums_, t, n, low, window, times, M,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """W_t_ [u][c][j]: what later pops and the top vectors ask of it; in ``sums_`` sum_j W_t W_t_, [c][u]."""
+    """Compute W_t_ [u][c][j] from later pops and top vectors; write sum_j W_t W_t_, [c][u], to ``sums_``."""
     C: tl.constexpr = Q * S
     u, u3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
     for c in range(C):
@@ -432,7 +433,7 @@ def _popped_slots_(
     R_row_, D_row_, W_row_, from_uncovered, G, pi, inverse_row, balance, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, K: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """D_t_, what it asks of R_t (``from_uncovered``), and R_t_ by the transposed inverse."""
+    """Compute D_t_, its contribution to R_t_ (``from_uncovered``), and R_t_ by the transposed inverse."""
     C: tl.constexpr = Q * S
     r, r3 = tl.arange(0, QP)[:, None], tl.arange(0, QP)[:, None, None]
     for c in range(C):
@@ -474,7 +475,7 @@ def _balance(
     push_, repl_, balance, a_, weight_, pushed_, pi_row_, rho_row_, sums_, a, pi, rho, t, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
 ):  # fmt: skip
-    """lambda_t into ``balance``, the gradients of what stays, and what these add to a a_ at the time before."""
+    """Compute lambda_t (``balance``) and gradients of push and replace; return their contribution to a a_ at t - 1."""
     C: tl.constexpr = Q * S
     i = tl.arange(0, CP)
     c, d = i[:, None], i[None, :]
@@ -501,7 +502,7 @@ def backward(
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr,
     K: tl.constexpr, J: tl.constexpr, MB: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the logits, of the values, and for each sequence of the bottom."""
+    """Compute the gradients of logits and values, and of the bottom vector for each sequence."""
     C: tl.constexpr = Q * S
     b = tl.program_id(0).to(tl.int64)
     times = T + 1

@@ -27,7 +27,7 @@ Sum = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 class StackAction(IntEnum):
-    """The kinds of transition of the automaton, as numbered by `nondeterministic_stack_best_run`."""
+    """The kinds of transition of the automaton, with the values that `nondeterministic_stack_best_run` returns."""
 
     PUSH = 0
     REPLACE = 1

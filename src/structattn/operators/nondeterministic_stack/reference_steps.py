@@ -1,7 +1,7 @@
 """The definition one step at a time, in torch alone: any device and dtype, any derivative, traceable.
 
-A vector may have any sign while the semiring knows positive numbers only: v stands as the pair v + s, s, with
-s = |v| + 1 held constant, and their readings are subtracted.
+Vectors may have any sign, but the semiring is restricted to positive numbers: v is represented by the pair v + s, s
+with constant s = |v| + 1, and the two readings are subtracted.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from structattn.operators.nondeterministic_stack.states import NondeterministicS
 
 @dataclass(eq=False)
 class ReferenceState(NondeterministicStackState):
-    """All columns so far.
+    """The columns of all steps so far.
 
     Attributes:
         columns: the columns of times -2 .. t side by side, (B, i, k, Q, S, Q, S, 1+2m), i = -3 .. t-1.
         alphas: alpha at times -3 .. t, (B, i, Q, S).
-        window: how far pops reach back, or None.
+        window: maximum number of steps between a push and its pop, or None.
     """
 
     columns: Tensor
@@ -30,7 +30,7 @@ class ReferenceState(NondeterministicStackState):
 
     @staticmethod
     def initial(bottom: Tensor, batch: int, states: int, symbols: int, window: int | None) -> "ReferenceState":
-        """No steps yet."""
+        """Return the state before the first step."""
         pair = _positive_pair(bottom.expand(batch, -1))
         columns, alphas = reference.first_columns(pair, states, symbols)
         totals = alphas[-1][..., None] + pair[:, None, None]
@@ -39,16 +39,16 @@ class ReferenceState(NondeterministicStackState):
         )
 
     def select(self, indices: Tensor) -> "ReferenceState":
-        """Some members of the batch."""
+        """Return the states of some members of the batch."""
         reading, columns, alphas = (x.index_select(0, indices) for x in (self.reading, self.columns, self.alphas))
         return ReferenceState(reading, columns, alphas, self.window)
 
     def detach(self) -> "ReferenceState":
-        """The same without a way back."""
+        """Return the same state without gradient history."""
         return ReferenceState(self.reading.detach(), self.columns.detach(), self.alphas.detach(), self.window)
 
     def after(self, logits: tuple[Tensor, ...], value: Tensor) -> "ReferenceState":
-        """One more column. Cost: t² · Q³S² · (1+2m) and as many numbers copied as are kept, t² · Q²S² · (1+2m)."""
+        """Append a column. Cost: time t² · Q³S² · (1+2m); all columns, t² · Q²S² · (1+2m) numbers, are copied."""
         push, replace, pop = logits
         past, last = self.columns[:, :, :-1], self.columns[:, :, -1]
         popped = reference.reached_by_pop(reference.log_sum, past, last, pop, self.window)
@@ -67,13 +67,13 @@ register_dataclass(ReferenceState)
 
 
 def _positive_pair(vector: Tensor) -> Tensor:
-    """Logarithms of 1, of v + s and of s, (B, 1+2m)."""
+    """Return the logarithms of 1, of v + s and of s, (B, 1+2m)."""
     shift = vector.detach().nan_to_num().abs() + 1
     return torch.cat([vector.new_zeros(vector.shape[0], 1), (vector + shift).log(), shift.log()], 1)
 
 
 def _reading(totals: Tensor) -> Tensor:
-    """(29), from the totals of both parts of each vector."""
+    """Compute the reading (29) from the totals of v + s and s."""
     share, _ = reference.share_of_all(totals)
     raised, shift = share[..., 1:].chunk(2, -1)
     return raised - shift

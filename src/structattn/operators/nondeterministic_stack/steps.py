@@ -75,7 +75,7 @@ def nondeterministic_stack_step(
     Cost:
         t²/2 · Q³S multiply-adds for step t, or D²/2 · Q³S with a window D; twice that backwards. A state that is
         stepped for the second time is copied first, t² · Q²S numbers. Where there are more than 3 states or symbols, or
-        doubles do not reach (DERIVATION.md, "Range"), each step computes all steps again.
+        the range of doubles is exceeded (DERIVATION.md, "Range"), each step recomputes all steps.
     """
     dtype = push_t.dtype
     given = {"push_t": push_t, "replace_t": replace_t, "pop_t": pop_t, "value_t": value_t}

@@ -28,13 +28,13 @@ def receptive_field(
 ) -> Tensor:
     """Compute on which inputs each position depends after several layers (the Discrete Transformer paper, section 5).
 
-    r(i, 0) = {i}; r(i, l) = r(i, l - 1) and r(z_i, l - 1) of every head's choice z_i. Given choices, that is computed
-    as it stands. Given weights, it is relaxed to numbers between 0 and 1 through which gradients flow (equation 1):
+    r(i, 0) = {i}; r(i, l) = r(i, l - 1) and r(z_i, l - 1) of every head's choice z_i. Given choices, this is computed
+    exactly. Given weights, it is relaxed to numbers between 0 and 1 through which gradients flow (equation 1):
 
         S^0 = I,   S^l = min(S^(l-1) + (sum_h Z^(l,h)) S^(l-1), 1).
 
-    An entry that reached 1 has no gradient left. Given the choices, an input outside of r(i, L) cannot change what
-    position i comes to after L layers, as long as everything between the attentions acts on each position alone.
+    Entries clipped at 1 have gradient zero. Given the choices, an input outside of r(i, L) cannot change what
+    the output at position i after L layers, provided that all other sublayers act on each position separately.
     Cost: O(L * B * H * T^2) for choices; O(L * B * T^3) for weights, H times that with ``union="probabilistic"``.
 
     Args:

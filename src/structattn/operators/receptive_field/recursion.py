@@ -14,7 +14,7 @@ Union = Literal["clamp", "probabilistic"]
 
 
 def below_one(total: Tensor) -> Tensor:
-    """Return min(total, 1), with gradient zero wherever 1 is reached."""
+    """Return min(total, 1), with gradient zero where the result is 1."""
     return torch.where(total < 1, total, 1)
 
 

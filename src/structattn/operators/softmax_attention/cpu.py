@@ -61,10 +61,10 @@ def _run(
 def _torch_is_faster(
     inputs: tuple[Tensor, ...], bias: Tensor | None, ends: Tensor | None, options: Options, *cotangents: Tensor | None
 ) -> bool:
-    """Whether torch's fused kernel takes less time (benchmarks/softmax.py) and keeps the operator's rules.
+    """Whether torch's fused kernel is faster (benchmarks/softmax.py) and follows the conventions of the operator.
 
-    It takes less where there is no dropout, sequences are long and heads are not small. In it 0 * NaN is NaN, so that a
-    number that is not finite would reach positions to which it is hidden.
+    It is faster without dropout, for long sequences and heads that are not small. It computes 0 * NaN = NaN, so that
+    non-finite values would propagate to positions from which they are masked.
     """
     query, key, value = inputs
     size, least = query.shape[3], 1024 if options.causal else 512

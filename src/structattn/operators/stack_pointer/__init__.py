@@ -100,8 +100,8 @@ def stack_pointer_step(
 ) -> Float[Tensor, "batch rows+1 vector"]:
     """Take one step of ``stack_pointer``; the reading is the first row of the result.
 
-    The rows are what would be read after 0, 1, 2, .. pops, and the last stands for all further ones: before the first
-    step there is one row, the value of the empty stack. Exact for any actions (DERIVATION.md). Cost: O(R * d).
+    Row k is what k pops would expose; the last row also holds for all larger k. Before the first step there is one row,
+    the value of the empty stack. Exact for any actions (DERIVATION.md). Cost: O(R * d).
 
     Args:
         stack: the rows so far, as many as there were steps, and one.

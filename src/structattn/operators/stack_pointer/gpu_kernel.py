@@ -1,11 +1,11 @@
 """The map of stack pointer attention in Triton, forward and backward. Recurrences and adjoints are in DERIVATION.md.
 
-Legend: T steps allotted, n <= T steps of a sequence, A the map, whose row i is alpha_i, U its adjoint,
-D_j(i) = <U[i], A[j - 1]>. A map as the caller has it begins with row 1, so row r of it stands at (r - 1) * (T + 1).
+Legend: T padded length, n <= T steps of a sequence, A the map, whose row i is alpha_i, U its adjoint,
+D_j(i) = <U[i], A[j - 1]>. The caller's maps begin with row 1, so row r is at offset (r - 1) * (T + 1).
 
 One program for each sequence; the cubic sums go over tiles, J rows by N columns, and every step ends with a barrier,
-because it writes a row that the next one reads. Tables are double. What lies on the wrong side of the diagonal is left
-out by selection, never multiplied by zero.
+because it writes a row that the next one reads. Tables are double. Entries beyond the diagonal are masked
+by selection, not multiplied by zero.
 """
 
 import triton

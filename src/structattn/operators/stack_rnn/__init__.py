@@ -41,9 +41,9 @@ def stack_rnn(
     heads h_t + bias controls the stack in step t: first the logits of its action, then the vector to push before its
     activation (``RecurrentStack``). h_0 = c_0 = 0; r_0 is the reading of the stack before the first step.
 
-    Cost: B T (G (U + R) + (A + m) U) multiply-adds beside the stack's own, twice that backwards, and as much again for
-    the gradients of the maps. Sequences are spread over threads; kept for the gradient are some G + 4 U + R numbers a
-    step, and what the stack keeps.
+    Cost: B T (G (U + R) + (A + m) U) multiply-adds plus the cost of the stack; twice that in the backward pass, and
+    the same again for the gradients of the weights. Sequences are distributed over threads. About G + 4 U + R numbers
+    per step are saved for backward, plus those that the stack saves.
 
     Args:
         inputs: projections of the inputs to the gates, bias included: G = 4 U for an LSTM in torch's order i, f,

@@ -76,7 +76,7 @@ class StratifiedItems:
 
 @dataclass(frozen=True)
 class NondeterministicRuns:
-    """A nondeterministic stack, whose actions are laid out as ``RecurrentStack`` says."""
+    """A nondeterministic stack, with the layout of actions of ``RecurrentStack``."""
 
     stack: RecurrentStack
     state: NondeterministicStackState

@@ -75,7 +75,7 @@ def stratified_stack_weights(
     lengths: Int[Tensor, " batch"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time time"]:
-    """The readings as attention: reading_t = Σ_j weights[t, j] v_j; column j stands for the vector of step j.
+    """The readings as attention: reading_t = Σ_j weights[t, j] v_j; column j is the weight of the vector of step j.
 
     Rows sum to at most 1, to less where there is less than one unit on the stack; columns after t are zero. Cost:
     O(B * T^3).

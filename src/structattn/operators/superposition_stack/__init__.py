@@ -76,7 +76,7 @@ def superposition_stack_weights(
     lengths: Int[Tensor, " batch"] | None = None,
     implementation: Implementation = "auto",
 ) -> Float[Tensor, "batch time time"]:
-    """The readings as attention: reading_t = sum_j weights[t, j] * v_j; column j stands for the vector of step j.
+    """The readings as attention: reading_t = sum_j weights[t, j] * v_j; column j is the weight of the vector of step j.
 
     They are the readings of a stack onto which step j pushes the j-th unit vector. Row t sums to the probability that
     the stack is not empty after step t; columns after t are zero. Cost: O(B * T^3).

@@ -33,7 +33,7 @@ def superposition_stack_gpu_backward(
     """Gradients of actions, values and initial."""
     batch, time, columns = values.shape
     tiles, constants = _tiles(values, initial)
-    block = max(math.isqrt(time), 1)  # steps whose stacks are kept at once, beside those at each block's start
+    block = max(math.isqrt(time), 1)  # steps whose stacks are stored, in addition to those at the start of each block
     blocks = -(-time // block)
     size = ((time + 1) // 2 + 1) * constants["W"]
     room = (4 + blocks + block) * size + (time + 1) * constants["W"]

@@ -1,11 +1,11 @@
 """Superposition stack in Triton, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
 
-Legend: T steps allotted, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, W the width of a
+Legend: T padded length, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, W the width of a
 tile of columns, h(t) = min(t, n + 1 - t) the rows of V after step t that may differ from zero and that a reading sees.
 
 One program for each sequence and tile of columns. Rows run along the lanes, ROWS at a time; since row i needs its
-neighbours, a stack is written to memory and read by the next step, after a barrier. Row i of a stack stands at i * W;
-row 0 is not used. Rows that no vector has reached are not stored: V_t[i] = z_t for i > t. Everything inside is double.
+neighbours, a stack is written to memory and read by the next step, after a barrier. Row i of a stack is at i * W;
+row 0 is unused. Rows that no vector has reached are not stored: V_t[i] = z_t for i > t. All arithmetic is in double.
 """
 
 import triton

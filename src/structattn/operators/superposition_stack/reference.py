@@ -41,7 +41,7 @@ def superposition_step(
 def endless_superposition_step(
     stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
 ) -> Float[Tensor, "batch rows+1 vector"]:
-    """``superposition_step`` of a stack that is full from the start: its last row stands for all rows below it.
+    """``superposition_step`` of a stack that is full from the start: its last row represents all rows below it.
 
     At the beginning there is one row, the initial vector. Cost: O(R * m).
     """

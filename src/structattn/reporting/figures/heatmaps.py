@@ -13,7 +13,7 @@ from structattn.reporting.figures.palette import INK, KEEP, POP, PUSH, SOURCE, a
 from structattn.reporting.labels import visible
 
 _ACTION_COLORS = (PUSH, KEEP, POP)
-_MARGIN = 1.9  # inches beside the cells, for labels and the colour bar
+_MARGIN = 1.9  # inches around the cells, for labels and the colour bar
 
 
 def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:

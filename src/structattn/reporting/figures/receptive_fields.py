@@ -40,7 +40,7 @@ def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str]) -> None:
 
 
 def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
-    """Plot the true dependencies of an example beside the receptive fields of all runs with a record of it.
+    """Plot the true dependencies of an example next to the receptive fields of all runs with a record of it.
 
     None if no run has a record of an example with known dependencies.
     """

@@ -70,7 +70,7 @@ def _run_and_send(job: Job, sender: Connection) -> None:
 
 
 def _stop_with_parent() -> None:
-    """Stop this process when its parent has died: nobody would receive the result."""
+    """Stop this process when its parent has exited, since no process would receive the result."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
