@@ -1,11 +1,22 @@
 """The public API: lazy, complete, documented, and listed on its page."""
 
+import inspect
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import structattn
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = sorted(
+    f"structattn.{path.parent.relative_to(ROOT / 'src' / 'structattn')}"
+    for path in (ROOT / "src" / "structattn").glob("*/__init__.py")
+    if path.parent.name not in {"support", "building", "cli"}  # internal
+)
 
 
 def test_importing_the_package_loads_neither_torch_nor_pydantic():
@@ -19,6 +30,41 @@ def test_every_public_name_of_the_root_exists(name):
     assert name in dir(structattn)
 
 
+def test_a_run_is_trained_evaluated_and_loaded_by_the_functions_of_the_root(tmp_path):
+    sizes = FormalLanguageSizes(train=40, valid=8, test_per_length=1)
+    prepare_formal_language(tmp_path / "data", "dyck", sizes=sizes)
+    (tmp_path / "settings.yaml").write_text(
+        f"{{task: formal_language, data: {tmp_path}/data, training: {{max_updates: 2}}}}"
+    )
+    settings = structattn.load_settings(f"{tmp_path}/settings.yaml", ["model.layers=1.superposition-4"])
+    assert structattn.train(settings, f"{tmp_path}/run").update == 2
+    assert structattn.evaluate(f"{tmp_path}/run", "valid").num_sequences == 8
+    run = structattn.load(f"{tmp_path}/run")
+    assert run.settings == settings
+    assert not run.model.training
+    assert run.metadata["result"]["update"] == 2
+    (records,) = run.explain(["".join(run.prepared.vocabulary.symbols[3:5])])
+    assert [record.layer for record in records]
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(AttributeError, match=r"has no attribute 'lode'; it has .*load"):
         _ = structattn.lode
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_of_a_package_exists_and_is_documented(package):
+    module = import_module(package)
+    assert module.__doc__
+    assert module.__all__
+    for name in module.__all__:
+        value = getattr(module, name)
+        described = (
+            inspect.getdoc(value) if inspect.isclass(value) or inspect.isroutine(value) else name in module.__doc__
+        )
+        assert described, f"{package}.{name}"
+
+
+def test_the_page_of_the_public_api_is_up_to_date():
+    check = [sys.executable, str(ROOT / "tools" / "write_api_page.py"), "--check"]
+    assert subprocess.run(check, check=False).returncode == 0, "run python tools/write_api_page.py"
