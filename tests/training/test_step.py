@@ -79,3 +79,14 @@ def test_gradients_are_cleared_after_a_step(tiny_task, tiny_learner):
     task, learner = tiny_task(), tiny_learner()
     training_step(learner, task, Update(1, [task.batch(BATCHES[0])], 0.01, 5.0))
     assert gradients_of(learner) == []
+
+
+def test_the_loss_of_several_batches_is_their_sum(tiny_task, tiny_learner):
+    task, learner = tiny_task(), tiny_learner()
+    batches = [task.batch(indices) for indices in BATCHES[:2]]
+    torch.manual_seed(3)  # dropout draws the same numbers twice
+    found = accumulate_gradients(learner, task, batches)
+    torch.manual_seed(3)
+    expected = [task.loss_sum(learner.model, batch).detach() for batch in batches]
+    assert len(expected) == 2
+    torch.testing.assert_close(found, expected[0] + expected[1])
