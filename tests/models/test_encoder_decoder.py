@@ -1,4 +1,4 @@
-"""The encoder-decoder: its doors agree, padding on neither side matters, and weights are shared as they should be."""
+"""The encoder-decoder: forward equals step by step, padding has no effect on either side, weights are tied."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The language model: its two doors, its table of embeddings, its residual blocks and its initial weights."""
+"""The language model: forward equals step by step, embedding table, residual blocks, initial weights."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What training makes small besides nats."""
+"""The training loss besides the cross-entropy."""
 
 import numpy as np
 import pytest

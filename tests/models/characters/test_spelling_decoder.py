@@ -1,4 +1,4 @@
-"""The character decoder: its definition, its doors, its size."""
+"""The character decoder: its definition, forward equals step by step, its size."""
 
 import pytest
 import torch

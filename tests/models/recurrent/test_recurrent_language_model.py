@@ -1,4 +1,4 @@
-"""Recurrent language models: published sizes, both doors, padding, beginnings, explanations, initial weights."""
+"""Recurrent language models: sizes, forward equals step by step, padding, <bos>, explanation, weights."""
 
 import math
 
