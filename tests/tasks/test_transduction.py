@@ -212,6 +212,29 @@ def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind, positions):
     assert evaluate(tmp_path / "run", "test", batch_tokens=20).accuracy == evaluate(tmp_path / "run", "test").accuracy
 
 
+def test_dropout_in_evaluation_changes_the_scores_of_evaluation_only(folder, tmp_path):
+    tree = {
+        "task": "autoregressive_transduction",
+        "data": str(folder),
+        "model": {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": 1, "dropout": 0.5},
+        "training": {"batches": {"batch_size": 4}, "max_updates": 2, "validate_every": 1},
+    }
+    results = []
+    for dropout in (False, True):
+        run = tmp_path / f"run-{dropout}"
+        train(resolve_settings(tree | {"evaluation": {"dropout": dropout}}), run)
+        scores = [evaluate(run, "test", "last") for _ in range(2)]
+        assert scores[0] == scores[1]
+        results.append(((run / "events.jsonl").read_bytes(), scores[0].cross_entropy, scores[0].accuracy_greedy))
+    assert results[0][0] == results[1][0]
+    assert results[0][1:] != results[1][1:]
+
+
+def test_dropout_in_evaluation_is_for_transductions(folder):
+    with pytest.raises(SettingsError, match=r"evaluation\.dropout: true needs the task 'masked_transduction'"):
+        resolve_settings({"task": "formal_language", "data": str(folder), "evaluation": {"dropout": True}})
+
+
 def test_other_data_and_batches_are_refused(folder, tmp_path):
     with pytest.raises(SettingsError, match=r"training\.batches\.kind: 'tokens' does not suit pairs"):
         task_of(folder, batches={"kind": "tokens"})

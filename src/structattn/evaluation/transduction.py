@@ -1,19 +1,23 @@
 """Scores of a transduction model: cross-entropy and accuracy for each input length."""
 
+from contextlib import AbstractContextManager
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from structattn.evaluation.scores import LengthScore, SplitScores
 from structattn.inference.runs import TrainedRun
+from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.support.progress import progress
+from structattn.support.seeds import derived_seed
 from structattn.tasks.task import perplexity
 from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
 
 
 def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
-    """Score a run of a transduction task on a split.
+    """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so.
 
     Args:
         run: the trained run.
@@ -22,7 +26,7 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
     """
     form = FORMS[run.settings.task]
     pairs = list(stored_pairs(run.prepared, split))
-    with progress(f"Scoring {split}", len(pairs), "lengths") as advance:
+    with _mode(run, split), progress(f"Scoring {split}", len(pairs), "lengths") as advance:
         results = []
         for _, x, y in pairs:
             results.append(_length_score(run, x, y, form, batch_tokens))
@@ -43,6 +47,12 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
         accuracy=fmean(score.accuracy for score in by_length if score.accuracy is not None),
         accuracy_greedy=fmean(greedy) if greedy else None,
     )
+
+
+def _mode(run: TrainedRun, split: str) -> AbstractContextManager[Any]:
+    if not run.settings.evaluation.dropout:
+        return evaluating(run.model)
+    return evaluating_with_dropout(run.model, derived_seed(run.settings.seed, "dropout in evaluation", split))
 
 
 def _length_score(

@@ -7,7 +7,7 @@
   ``SpellingDecoder``: words from and to characters
 - ``EachStream``, ``SemanticStream``, ``SimplifiedTwoStreamBlock``: hidden states of two streams
 - ``initialize_transformer``, ``initialize_recurrent``: initial weights
-- ``evaluating``: evaluation mode for a block of code
+- ``evaluating``, ``evaluating_with_dropout``: evaluation mode for a block of code
 - ``CausalModel``, ``AttendingModel``: protocols of models
 - ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
 """
@@ -27,7 +27,7 @@ from structattn.models.initialization import initialize_transformer
 from structattn.models.language_model import LanguageModel
 from structattn.models.layers import Layers, LayersState
 from structattn.models.masked_language_model import MaskedLanguageModel
-from structattn.models.mode import evaluating
+from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.models.protocols import AttendingModel, CausalModel
 from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
 from structattn.models.streams import EachStream, SemanticStream
@@ -59,6 +59,7 @@ __all__ = [
     "SpellingState",
     "TwoStreamEmbedding",
     "evaluating",
+    "evaluating_with_dropout",
     "initialize_recurrent",
     "initialize_transformer",
 ]

@@ -23,6 +23,10 @@ class EvaluationSettings(Settings):
         pattern=r"^(best|last)(-[1-9][0-9]{0,3})?$",
         description="best, last, or best-K, last-K: the mean of the weights of K checkpoints; a run keeps its K best",
     )
+    dropout: bool = Field(
+        default=False,
+        description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions",
+    )
     search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )

@@ -35,6 +35,15 @@ class RunSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_evaluation_dropout(self) -> Self:
+        if self.evaluation.dropout and not self.task.endswith("transduction"):
+            raise ValueError(
+                "evaluation.dropout: true needs the task 'masked_transduction' or 'autoregressive_transduction'; "
+                f"the task is {self.task!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_checkpoints(self) -> Self:
         count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
         if count > kept:
