@@ -1,4 +1,4 @@
-"""What every attention layer must do. A new mechanism is one line in LAYERS."""
+"""What every attention layer must do: each registered mechanism, and variants of them."""
 
 import copy
 import dataclasses
@@ -20,6 +20,9 @@ from structattn.attention import (
 )
 from structattn.attention.cache import KeyValueCache
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
+from structattn.building.builders import build_attention
+from structattn.settings.mechanisms import MECHANISMS, NoAttention
+from structattn.settings.transformer import TransformerSettings
 
 WIDTH = 6
 POSITIONS = {
@@ -29,51 +32,51 @@ POSITIONS = {
     "alibi, shifted": lambda: AlibiPositions(3, variant="shifted"),
     "relative": lambda: RelativePositions(WIDTH, num_heads=3),
 }
+
+
+def registered_layer(mechanism):
+    """The layer of a mechanism as settings build it, with small numbers for the sizes of its short form."""
+    sizes = {field: size for size, field in enumerate(mechanism.sizes, start=2)}
+    model = TransformerSettings(d_model=WIDTH, num_heads=3)
+    return build_attention(model, mechanism.settings(attention=mechanism.name, **sizes), causal=True)
+
+
 LAYERS = {
-    "gaussian": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
+    **{
+        name: lambda mechanism=mechanism: registered_layer(mechanism)
+        for name, mechanism in MECHANISMS.items()
+        if mechanism.self_attention and mechanism.settings is not NoAttention
+    },
+    "gaussian, three heads": lambda: GaussianAttention(WIDTH, [-1.0, 0.0, 0.5]),
     "gaussian, learned heads": lambda: GaussianAttention(
         WIDTH, [-1.0], num_learned_heads=2, kernel="window", positions=RotaryPositions(2)
     ),
     "gaussian, index": lambda: GaussianAttention(WIDTH, [-1.0, 1.0], num_learned_heads=1, kernel="index"),
-    "hard": lambda: HardAttention(WIDTH, num_heads=3),
     "hard, no bias": lambda: HardAttention(WIDTH, num_heads=3, bias=False),
     **{
         f"hard, {name}": lambda make=make: HardAttention(WIDTH, num_heads=3, positions=make())
         for name, make in POSITIONS.items()
     },
     "softmax, one head": lambda: SoftmaxAttention(WIDTH, num_heads=1),
-    "softmax, heads": lambda: SoftmaxAttention(WIDTH, num_heads=3),
     "softmax, no bias": lambda: SoftmaxAttention(WIDTH, num_heads=3, bias=False),
     **{
         f"softmax, {name}": lambda make=make: SoftmaxAttention(WIDTH, num_heads=3, positions=make())
         for name, make in POSITIONS.items()
     },
-    "superposition": lambda: SuperpositionStackAttention(WIDTH, stack_embedding_size=5),
     "superposition, as its code": lambda: SuperpositionStackAttention(
         WIDTH, stack_embedding_size=5, pushed_activation="none"
     ),
-    "stack pointer": lambda: StackPointerAttention(WIDTH),
     "stack pointer, as its code": lambda: StackPointerAttention(WIDTH, bottom="first_token"),
-    "nondeterministic": lambda: NondeterministicStackAttention(
-        WIDTH, num_states=2, stack_alphabet_size=3, stack_embedding_size=4
-    ),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }
 # Of each mechanism the variant that has the most in it: what compiles with these compiles with less.
 REPRESENTATIVES = (
     *("gaussian, learned heads", "hard, relative", "softmax, rotary"),
-    *("superposition", "stack pointer", "nondeterministic"),
+    *("superposition", "stack_pointer", "nondeterministic"),
 )
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-MECHANISM_DETAILS = {
-    "gaussian": set(),
-    "hard": {"probabilities"},
-    "softmax": set(),
-    "superposition": {"actions"},
-    "nondeterministic": {"actions", "best_run"},
-    "stack_pointer": {"actions"},
-}
+DETAILS = {"hard": {"probabilities"}, "nondeterministic": {"best_run"}}  # beside the actions
 CHOOSING = HardAttention  # layers that read few positions: what decides on them has no gradient
 
 
@@ -266,7 +269,8 @@ def test_explanation_is_complete(layer):
     record = layer.explain(x, lengths)
     batch, _, time, sources = record.weights.shape
     assert (batch, time, sources) == (3, 7, 7 + record.first_source)
-    assert set(record.details) == MECHANISM_DETAILS[record.mechanism]
+    actions = {"actions"} if MECHANISMS[record.mechanism].actions else set()
+    assert set(record.details) == actions | DETAILS.get(record.mechanism, set())
     past = torch.arange(7) >= lengths[:, None]
     for tensor in [record.weights.transpose(1, 2), *record.details.values()]:
         assert (tensor[past] == 0).all()
@@ -333,7 +337,7 @@ def test_a_step_can_be_exported(layer):
     assert_close(program.module()(x[:, 3], *tensors)[0], expected)
 
 
-@pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack pointer")
+@pytest.mark.quick("gaussian", "hard", "softmax, rotary", "superposition", "stack_pointer")
 @torch.no_grad()
 def test_steps_survive_compilation(layer):
     """Two of them, choosing between."""
