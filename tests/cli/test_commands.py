@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli import self_check
+from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
 from structattn.cli.main import app
 from structattn.data.folders import open_prepared
@@ -63,6 +64,15 @@ def test_doctor_checks_every_implementation():
     assert all(outcome.error < self_check.TOLERANCE for outcome in outcomes if outcome.error is not None)
     assert all(outcome.reason for outcome in outcomes if outcome.error is None)
     assert {outcome.implementation for outcome in outcomes if outcome.error is not None} >= {"reference"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [(None, "float32; bf16"), ("Old CPU lacks it", "float32; not bf16, which is refused: Old CPU lacks it")],
+)
+def test_doctor_shows_the_fast_precisions(monkeypatch, reason, shown):
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: reason)
+    assert environment()["fast precisions"] == shown
 
 
 @pytest.mark.parametrize("error", [1e-3, float("nan")])

@@ -9,6 +9,7 @@ import torch
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.language_modeling import prepare_language_modeling
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.inference import explain_texts, load
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.settings.run import resolve_settings
@@ -177,3 +178,23 @@ def test_the_device_may_be_named(run_dir):
     assert {parameter.device for parameter in run.model.parameters()} == {torch.device("cpu")}
     records = explain_texts(run.model, run.prepared, run.settings, ["a b"])
     assert [record.layer for record in records[0]] == [record.layer for record in run.explain(["a b"])[0]]
+
+
+@pytest.mark.parametrize("reason", [None, "Old CPU has no bfloat16 instructions"])
+def test_a_bf16_run_computes_in_float32_and_says_so(prepared_data, tmp_path, monkeypatch, caplog, reason):
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+    tree = {"task": "language_modeling", "data": str(prepared_data / "sentences"), "model": {"layers": 1, **SIZES}}
+    tree["training"] = {"max_updates": 1, "precision": "bf16"}
+    train(resolve_settings(tree), tmp_path / "run")
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: reason)
+    run = load(tmp_path / "run", device="cpu")
+    assert caplog.messages == [f"{tmp_path / 'run'}: trained in bf16, computes in float32"]
+    dtypes = set()
+    run.model.output.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
+    evaluate_run(run, "valid")
+    assert dtypes == {torch.float32}
+
+
+def test_a_float32_run_says_nothing(run_dir, caplog):
+    load(run_dir("sentences"))
+    assert caplog.messages == []

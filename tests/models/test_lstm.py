@@ -12,6 +12,8 @@ from torch import nn
 from structattn.models import BidirectionalComposition, ForwardComposition, SpellingDecoder
 from structattn.models.lstm import apply_lstm, autocast_lacks_lstm
 from structattn.models.recurrent.recurrence import Recurrence
+from structattn.support.precision import fast_autocast_dtypes
+from structattn.support.processor import processor_flags
 
 CHARACTERS, SIZE, HIDDEN = 9, 6, 5
 SPELLINGS = torch.tensor([[1, 4, 5, 6, 2], [1, 7, 2, 0, 0]])
@@ -48,12 +50,19 @@ def test_lstm_without_low_precision_support_runs_in_float32_under_autocast(monke
     torch.manual_seed(1)
     lstm, x, state = nn.LSTM(3, 4, 2, batch_first=True), torch.randn(2, 5, 3), torch.randn(2, 2, 2, 4)
     expected = lstm(x, (state[0], state[1]))
-    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: False)
+    monkeypatch.setattr("structattn.models.lstm.fast_autocast_dtypes", lambda device: set())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert autocast_lacks_lstm(x.device)
         found = apply_lstm(lstm, x, (state[0], state[1]))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert not autocast_lacks_lstm(x.device)
+
+
+def test_fast_autocast_dtypes_on_this_processor():
+    """Also run below, with oneDNN limited to AVX2."""
+    limited = os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2"
+    has_bf16 = bool({"avx512_bf16", "amx_bf16", "bf16"} & processor_flags())
+    assert (torch.bfloat16 in fast_autocast_dtypes(torch.device("cpu"))) == (has_bf16 and not limited)
 
 
 def test_recurrent_models_run_without_avx512():

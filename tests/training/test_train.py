@@ -54,6 +54,17 @@ def settings_for(data, *changes):
     return resolve_settings(tree, changes)
 
 
+@pytest.fixture
+def with_bf16_instructions(monkeypatch):
+    """Let processors without bfloat16 instructions train in it, which is slow but correct."""
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+
+
+@pytest.fixture
+def without_bf16_instructions(monkeypatch):
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+
+
 STREAM = "training.batches={kind: stream, sequence_length: 5, batch_size: 2}"
 
 
@@ -81,7 +92,7 @@ STREAM = "training.batches={kind: stream, sequence_length: 5, batch_size: 2}"
         ("sentences", ["model={kind: lstm, hidden_size: 8, stack: nondeterministic-2-2-2}"]),
     ],
 )
-def test_run_learns_and_is_reproducible(text, tmp_path, kind, changes):
+def test_run_learns_and_is_reproducible(text, tmp_path, with_bf16_instructions, kind, changes):
     faster = [
         "training.max_updates=40",
         "training.optimizer.learning_rate=0.01",
@@ -105,6 +116,34 @@ def test_different_seed_gives_a_different_event_log(text, tmp_path):
         train(settings_for(data, f"seed={seed}"), str(tmp_path / str(seed)))  # a path may be a string
         events.add((tmp_path / str(seed) / "events.jsonl").read_bytes())
     assert len(events) == 2
+
+
+def test_bf16_without_instructions_is_refused_before_any_file_is_created(text, tmp_path, without_bf16_instructions):
+    data = text()
+    with pytest.raises(SettingsError, match="precision=bf16: Old CPU has no bfloat16 instructions"):
+        train(settings_for(data, "training.precision=bf16"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    train(settings_for(data), tmp_path / "run")
+
+
+def test_resuming_in_bf16_without_instructions_is_refused(text, tmp_path, monkeypatch, with_bf16_instructions):
+    settings = settings_for(text(), "training.precision=bf16")
+    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(settings, tmp_path / "run")
+    monkeypatch.undo()
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(SettingsError, match="precision=bf16: Old CPU"):
+        train(settings, tmp_path / "run", resume=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_bf16_run_can_be_resumed_anywhere(text, tmp_path, monkeypatch, with_bf16_instructions):
+    settings = settings_for(text(), "training.precision=bf16")
+    ended = train(settings, tmp_path / "run")
+    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+    assert train(settings, tmp_path / "run", resume="auto").update == ended.update
 
 
 def test_contents_of_the_run_folder(text, tmp_path):

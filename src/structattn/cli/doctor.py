@@ -4,7 +4,7 @@ import typer
 
 
 def doctor() -> None:
-    """Show versions, kernels, threads and GPU, and check every operator implementation against its reference."""
+    """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -31,16 +31,18 @@ def doctor() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return versions, compiled kernels, number of threads and GPU."""
+    """Return versions, compiled kernels, number of threads, processor, GPU and fast precisions."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
     import torch
 
     from structattn.operators.common.kernels import compiled_kernels
+    from structattn.support.precision import default_device, slow_bf16
+    from structattn.support.processor import processor_name
     from structattn.support.version import __version__
 
-    kernels = compiled_kernels()
+    kernels, slow = compiled_kernels(), slow_bf16(default_device())
     try:
         triton = version("triton")
     except PackageNotFoundError:
@@ -54,5 +56,7 @@ def environment() -> dict[str, str]:
         else "no; the reference implementations are used, which are much slower",
         "triton": triton,
         "threads": str(torch.get_num_threads()),
+        "processor": processor_name(),
         "GPU": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+        "fast precisions": "float32; " + (f"not bf16, which is refused: {slow}" if slow else "bf16"),
     }

@@ -1,5 +1,6 @@
 """Trained runs: settings, data, and the model with the weights of a checkpoint."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,11 @@ from structattn.runs.checkpoint import MODEL_NAME
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
+from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
 from structattn.training.learner import MismatchError, put_weights
+
+_logger = logging.getLogger("structattn")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ def open_run(
 ) -> TrainedRun:
     """Load a trained run. The digests of the weights and of the data are verified.
 
+    The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
+    by rounding; a message says so.
+
     Args:
         run_dir: the run folder.
         checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the average of the weights of K checkpoints;
@@ -101,9 +108,10 @@ def open_run(
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
         ) from None
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if settings.training.precision != "float32":
+        _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
     updates = tuple(int(path.name) for path in paths)
-    trained = cast(TrainedModel, model.to(device).eval())
+    trained = cast(TrainedModel, model.to(device or default_device()).eval())
     return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
 
 

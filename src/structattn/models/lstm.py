@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from structattn.support.precision import fast_autocast_dtypes
+from structattn.support.processor import processor_flags
+
 LstmState = tuple[Float[Tensor, "layers batch units"], Float[Tensor, "layers batch units"]]
 
 
@@ -31,15 +34,12 @@ def apply_lstm(
 
 
 def autocast_lacks_lstm(device: torch.device) -> bool:
-    """Return whether autocast is on and oneDNN has no LSTM in its dtype on this CPU.
+    """Return whether autocast is on and this CPU has no fast LSTM in its dtype.
 
-    torch sends every LSTM on a CPU to oneDNN, whose bfloat16 and float16 forms need AVX-512 (float16 also AVX512-FP16)
-    and otherwise end in "could not create a primitive descriptor". Other cells and devices have no such limit.
+    torch sends every LSTM on a CPU to oneDNN, whose bfloat16 and float16 forms need AVX-512 and otherwise end in "could
+    not create a primitive descriptor". Other cells and devices have no such limit.
     """
     if device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
-    has_dtype = {
-        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
-        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
-    }[torch.get_autocast_dtype("cpu")]
-    return not (has_dtype() and torch.cpu._is_avx512_supported())
+    is_fast = torch.get_autocast_dtype("cpu") in fast_autocast_dtypes(device)
+    return not (is_fast and "avx512f" in processor_flags())

@@ -3,13 +3,13 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from structattn.runs.checkpoint import Identity
 from structattn.settings.run import RunSettings
+from structattn.support.processor import processor_name
 from structattn.support.version import __version__
 
 FORMAT_VERSION = 1
@@ -52,7 +52,7 @@ def environment() -> dict[str, Any]:
 def hardware(device: torch.device) -> dict[str, Any]:
     """Return the processor, number of cores and threads, and device."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -64,11 +64,3 @@ def _installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    """Return the processor name from /proc/cpuinfo, or from `platform` on other systems."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

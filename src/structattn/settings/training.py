@@ -157,7 +157,9 @@ class TrainingSettings(Settings):
     )
     gradient_accumulation_steps: int = Field(default=1, ge=1, description="number of batches per update")
     precision: Literal["float32", "bf16"] = Field(
-        default="float32", description="bf16: autocast to bfloat16, with weights in float32"
+        default="float32",
+        description="bf16: autocast to bfloat16, with weights in float32; refused where the device has no bfloat16 "
+        "instructions",
     )
     max_epochs: int | None = Field(default=200, ge=1, description="maximum number of epochs; null: no limit")
     max_updates: int | None = Field(default=None, ge=1, description="maximum number of updates; null: no limit")

@@ -16,6 +16,7 @@ from structattn.runs.ranking import best_updates
 from structattn.runs.store import CheckpointStore
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
+from structattn.support.precision import default_device, require_fast
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for
@@ -52,8 +53,10 @@ def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
 
     Raises:
         DataError: the data are invalid, or a source file has changed since preparation.
-        SettingsError: the settings do not fit the data, or the model does not support the task.
+        SettingsError: the settings do not fit the data, the model does not support the task, or the precision is slow
+            on this device.
     """
+    require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data, verify=True)
     verify_sources(prepared)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.support.precision import default_device
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,11 @@ def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: st
         settings: precision and optimizer.
         device: a device of torch; ``auto`` is the first GPU if CUDA is available, the CPU otherwise.
     """
-    if device == "auto":
-        device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    model = model.to(device).train()
+    place = default_device() if device == "auto" else torch.device(device)
+    model = model.to(place).train()
     parameters = tuple(model.parameters())
     optimizer = adam(parameters, settings.optimizer)
-    return Learner(model, parameters, optimizer, torch.device(device), bf16=settings.precision == "bf16")
+    return Learner(model, parameters, optimizer, place, bf16=settings.precision == "bf16")
 
 
 class MismatchError(ValueError):

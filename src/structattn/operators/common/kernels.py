@@ -2,13 +2,13 @@
 
 import functools
 import importlib
-import platform
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from structattn.support.processor import processor_flags
 
 _INSTRUCTION_SETS = {
     "avx512": {"avx512f", "avx512vl", "avx512dq", "fma"},
@@ -17,21 +17,10 @@ _INSTRUCTION_SETS = {
 }
 
 
-def _processor_flags() -> set[str]:
-    """Return the processor's feature flags as named by Linux; empty elsewhere, where the baseline is used."""
-    information = Path("/proc/cpuinfo")
-    if platform.machine() not in {"x86_64", "AMD64"} or not information.exists():
-        return set()
-    for line in information.read_text(errors="replace").split("\n"):
-        if line.startswith("flags"):
-            return set(line.partition(":")[2].split())
-    return set()
-
-
 @functools.cache
 def compiled_kernels() -> tuple[str, ModuleType] | None:
     """Return the instruction set in use and the module built for it; None if the extension was not built."""
-    flags = _processor_flags()
+    flags = processor_flags()
     for name, needed in _INSTRUCTION_SETS.items():
         if needed <= flags:
             try:

@@ -1,0 +1,71 @@
+"""Which precisions are fast on a device; training, evaluation and `structattn doctor` ask here."""
+
+import os
+
+import torch
+
+from structattn.support.errors import SettingsError
+from structattn.support.processor import processor_flags, processor_name
+
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is that of ARM
+_FP16_FLAGS = {"avx512_fp16", "amx_fp16"}
+_LIMITS_WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
+
+
+def default_device() -> torch.device:
+    """Return the first GPU if torch finds one, otherwise the CPU."""
+    return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
+
+
+def fast_autocast_dtypes(device: torch.device) -> set[torch.dtype]:
+    """Return the dtypes of 16 bits for whose matrix products the device has instructions.
+
+    Without these instructions, torch converts every product: with AVX2 alone, bfloat16 is tens of times slower than
+    float32, with AVX-512 twice. oneDNN computes the products of a CPU, so its limit ``ONEDNN_MAX_CPU_ISA`` counts.
+    """
+    if device.type == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return {torch.float16, torch.bfloat16} if has_bf16 else {torch.float16}
+    return _fast_on_cpu() if device.type == "cpu" else set()
+
+
+def slow_bf16(device: torch.device) -> str | None:
+    """Return why bfloat16 is slow on a device; None if it is fast."""
+    if torch.bfloat16 in fast_autocast_dtypes(device):
+        return None
+    return f"{device_name(device)} has no bfloat16 instructions"
+
+
+def require_fast(precision: str, device: torch.device) -> None:
+    """Check that training in this precision is not slower than in float32.
+
+    Args:
+        precision: ``training.precision`` of the settings.
+        device: the device of the model.
+
+    Raises:
+        SettingsError: it is ``bf16`` and the device has no instructions for it.
+    """
+    if precision == "bf16" and (reason := slow_bf16(device)):
+        raise SettingsError(
+            f"training.precision=bf16: {reason}, so training would be several times slower than in float32; "
+            "expected training.precision=float32, or another device"
+        )
+
+
+def _fast_on_cpu() -> set[torch.dtype]:
+    if not torch._C._has_mkldnn:
+        return set()
+    flags, onednn = processor_flags(), torch.ops.mkldnn
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+    fast = set()
+    if _BF16_FLAGS & flags and limit not in _LIMITS_WITHOUT_BF16 and onednn._is_mkldnn_bf16_supported():
+        fast.add(torch.bfloat16)
+    if _FP16_FLAGS & flags and onednn._is_mkldnn_fp16_supported():
+        fast.add(torch.float16)
+    return fast
