@@ -56,11 +56,37 @@ def test_resolved_settings_can_be_read_back(tmp_path):
         ("seed.deep=1", "seed.deep: Extra inputs|seed: "),
         ("data.deep=1", "'data' is 'prepared', which has no fields"),
         ("seed=[", "not a YAML value"),
+        ("seed=2024-99-99", "seed: .*valid integer.*got '2024-99-99'"),
+        ("seed=!!int abc", "seed: .*not a YAML value: .*'abc' is not of the type int"),
+        ("training.max_grad_norm=!!float abc", "'abc' is not of the type float"),
+        ("training.max_grad_norm=!!bool abc", "'abc' is not of the type bool"),
+        ("seed=" + "9" * 6000, "seed: .*is not of the type int"),
+        ("model=" + "[" * 100, "nested more than 32 levels deep"),
+        ("model" + ".a" * 5000 + "=1", "5001 parts; expected at most 32"),
+        ("data=" + "[x, " * 20 + "x" + "]" * 20, r"data: .*got \['x', .*\.\.\."),
+        ("training.optimizer.betas=[0.9]", r"betas\.1: Field required"),
+        ("model.layers=999999999", "999999999 layers; expected at most 1000"),
+        ("model.layers=999999999xsuperposition-3.2", "1000000001 layers; expected at most 1000"),
+        ("model.d_model=99999999999", "model.d_model: .*less than or equal to 1000000"),
+        ("model={kind: two_stream, num_layers: 999999999}", "num_layers: .*less than or equal to 1000"),
+        ("training.num_threads=99999", "num_threads: .*less than or equal to 1024"),
     ],
 )
 def test_errors_name_the_path(override, message):
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError, match=message) as caught:
         resolved(override)
+    assert len(str(caught.value)) < 1000
+    assert "\n" not in str(caught.value)
+
+
+def test_many_errors_are_counted():
+    with pytest.raises(SettingsError, match=r"; and \d+ more$"):
+        resolved(f"model.layers=[{', '.join(['{attention: superposition}'] * 200)}]")
+
+
+def test_a_data_path_is_unicode():
+    with pytest.raises(SettingsError, match=r"data: .*the path is not UTF-8"):
+        resolve_settings(MINIMAL | {"data": "/data/\udcff"})
 
 
 def test_errors_name_the_file(tmp_path):
@@ -75,6 +101,9 @@ def test_errors_name_the_file(tmp_path):
         load_settings(path)
     path.write_bytes(b"\xff")
     with pytest.raises(SettingsError, match=r"settings\.yaml"):
+        load_settings(path)
+    path.write_text("#" * 2_000_000)
+    with pytest.raises(SettingsError, match=r"settings\.yaml: .*1,048,577 characters"):
         load_settings(path)
 
 

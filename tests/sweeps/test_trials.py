@@ -115,6 +115,11 @@ def test_cells_with_zero_restarts_are_skipped(tree, tmp_path):
             r"'RNN' is not a value of 'model'; expected one of Tf, Tf\+Sup",
         ),
         ({"restarts": 0}, "restarts: .* greater than or equal to 1, got 0"),
+        ({"restarts": 999_999_999}, "restarts: .* less than or equal to 100000"),
+        (
+            {"grid": {name: {str(value): {} for value in range(10)} for name in "abcdef"}},
+            "up to 2,000,000 trials; expected at most 100,000",
+        ),
         ({"gird": {}}, "gird: Extra inputs"),
         ({"random": {RATE: {"low": 0, "high": 1}}}, "low: .* greater than 0"),
         ({"random": {RATE: {"low": 2, "high": 1}}}, "low 2.0 is greater than high 1.0"),

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from structattn.support.errors import DataError, StructattnError
+from structattn.support.yaml import parse_yaml
 
 SPLITS = ("train", "valid", "test")
 
@@ -101,10 +100,10 @@ def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
     path = folder / "settings.yaml"
     try:
         text = path.read_text(encoding="utf-8")
-        settings = yaml.safe_load(text)
+        settings = parse_yaml(text)
     except OSError:
         raise StructattnError(f"{folder} is not a run folder: it has no readable settings.yaml") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DataError(path, f"not YAML: {error}") from None
     if not isinstance(settings, dict):
         raise DataError(path, f"holds {type(settings).__name__}; expected a mapping")

@@ -5,6 +5,12 @@ from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
+MAX_LAYERS = 1_000
+"""The maximum number of layers of one part of a model."""
+MAX_SIZE = 1_000_000
+"""The maximum size of a vector, table, batch or window; more is a mistake and would only exhaust memory."""
+MAX_SEED = 2**63 - 1
+
 
 class Settings(BaseModel):
     """Frozen group of settings; unknown keys, infinities and NaN are errors."""

@@ -30,7 +30,7 @@ class EvaluationSettings(Settings):
     search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )
-    beam_size: int = Field(default=4, ge=1, description="number of hypotheses; 1: greedy search")
+    beam_size: int = Field(default=4, ge=1, le=1000, description="number of hypotheses; 1: greedy search")
     length_penalty: float | None = Field(
         default=None,
         ge=0,

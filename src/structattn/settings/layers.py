@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 from pydantic import BeforeValidator, Field, create_model
 
-from structattn.settings.base import Settings, union_of
+from structattn.settings.base import MAX_LAYERS, Settings, union_of
 from structattn.settings.mechanisms import MECHANISMS, Mechanism, attention_name
 from structattn.settings.short_form import layers_from_short, mechanism_from_short
 
@@ -55,9 +55,9 @@ else:
     _CROSS = [entry.cross_attention for entry in MECHANISMS.values() if entry.cross_attention is not None]
     CrossAttention = union_of({attention_name(each): each for each in _CROSS}, field="attention", default="softmax")
 
-_LayerList = Annotated[tuple[Layer, ...], Field(min_length=1)]
+_LayerList = Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
 Layers = Annotated[_LayerList, BeforeValidator(layers_from_short, json_schema_input_type=_LayerList | str | int)]
-_CrossList = tuple[CrossAttention, ...]
+_CrossList = Annotated[tuple[CrossAttention, ...], Field(max_length=MAX_LAYERS)]
 CrossLayers = Annotated[_CrossList, BeforeValidator(layers_from_short, json_schema_input_type=_CrossList | str | int)]
 
 DEFAULT_LAYERS = (LAYER_CLASSES["softmax"](),) * 5

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator
 
-from structattn.settings.base import Settings
+from structattn.settings.base import MAX_SIZE, Settings
 
 Kernel = Literal["full", "window", "index"]
 
@@ -15,7 +15,9 @@ Kernel = Literal["full", "window", "index"]
 class MultiHead(Settings):
     """Base class of mechanisms with several heads."""
 
-    num_heads: int | None = Field(default=None, ge=1, description="number of heads; null: that of the model")
+    num_heads: int | None = Field(
+        default=None, ge=1, le=MAX_SIZE, description="number of heads; null: that of the model"
+    )
 
 
 class Softmax(MultiHead):
@@ -54,7 +56,7 @@ class Gaussian(MultiHead):
         description="full: all positions; window: the `window` positions around the centre; index: the position at the "
         "centre alone, with weight 1",
     )
-    window: int = Field(default=3, ge=1, description="number of positions of the window kernel, odd")
+    window: int = Field(default=3, ge=1, le=MAX_SIZE, description="number of positions of the window kernel, odd")
     sigma: float = Field(default=1.0, gt=0, description="standard deviation, in positions")
 
     @field_validator("window")
@@ -82,7 +84,7 @@ class Superposition(Settings):
     """Superposition stack attention (DuSell & Chiang 2024, section 5)."""
 
     attention: Literal["superposition"]
-    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
+    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "none"] = Field(
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, none in the authors' code"
     )
@@ -96,7 +98,7 @@ class Nondeterministic(Settings):
     stack_alphabet_size: int = Field(
         ge=1, le=16, description="|Γ|, number of stack symbols, including the bottom symbol"
     )
-    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
+    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
     pushed_activation: Literal["sigmoid", "exp"] = Field(
         default="sigmoid", description="activation of pushed vectors; sigmoid in the paper, exp in the authors' code"
     )
@@ -111,7 +113,7 @@ class Stratified(Settings):
     """Stratified stack of a recurrent network (Grefenstette et al. 2015)."""
 
     attention: Literal["stratified"]
-    stack_embedding_size: int = Field(ge=1, description="m, the size of the stack vectors")
+    stack_embedding_size: int = Field(ge=1, le=MAX_SIZE, description="m, the size of the stack vectors")
     pushed_activation: Literal["tanh", "sigmoid", "none"] = Field(
         default="tanh", description="activation of pushed vectors; tanh in the paper"
     )

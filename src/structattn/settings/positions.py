@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from structattn.settings.base import Settings, discriminated_by, from_name
+from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
 
 Layout = Literal["interleaved", "halves"]
 
@@ -35,7 +35,7 @@ class Learned(Settings):
     """Learned embeddings of positions, added to those of tokens."""
 
     kind: Literal["learned"]
-    max_positions: int = Field(default=512, ge=1, description="maximum sequence length, in tokens")
+    max_positions: int = Field(default=512, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
 
 
 class Relative(Settings):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from structattn.settings.base import Settings, union_of
+from structattn.settings.base import MAX_SIZE, Settings, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.short_form import mechanism_from_short
@@ -25,13 +25,13 @@ else:
 class RecurrentSettings(Settings):
     """Base class of recurrent language models; the defaults are those of DuSell & Chiang (2024)."""
 
-    hidden_size: int = Field(default=100, ge=1, description="number of hidden units")
+    hidden_size: int = Field(default=100, ge=1, le=MAX_SIZE, description="number of hidden units")
     stack: RecurrentStackSettings | None = Field(
         default=None,
         description="stack of the network, a mapping or a short form such as nondeterministic-3-3-5; null: none",
     )
     embedding_size: int | None = Field(
-        default=None, ge=1, description="size of the learned embeddings; null: one-hot vectors instead"
+        default=None, ge=1, le=MAX_SIZE, description="size of the learned embeddings; null: one-hot vectors instead"
     )
     embedding: WordEmbedding = Field(
         default=TableEmbedding(),

@@ -3,17 +3,34 @@
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from structattn.settings.base import Settings
+from structattn.settings.base import MAX_SEED, Settings
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
+
+MAX_PATH_PARTS = 32
+_MAX_PROBLEMS = 10  # in an error message
+
+
+def require_unicode(path: Path) -> Path:
+    """Return a path that settings, run cards and headers can contain.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the path is not UTF-8, so settings.yaml cannot contain it") from None
+    return path
 
 
 class RunSettings(Settings):
@@ -22,11 +39,11 @@ class RunSettings(Settings):
     task: Literal[
         "formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction", "translation"
     ] = Field(description="task, as listed by `structattn list`")
-    data: Path = Field(description="folder of prepared data")
+    data: Annotated[Path, AfterValidator(require_unicode)] = Field(description="folder of prepared data")
     model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
     training: TrainingSettings = Field(default=TrainingSettings(), description="training")
     evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
-    seed: int = Field(default=1, ge=0, description="random seed")
+    seed: int = Field(default=1, ge=0, le=MAX_SEED, description="random seed")
 
     @model_validator(mode="after")
     def _check_select_by(self) -> Self:
@@ -68,23 +85,26 @@ def assign(tree: dict[str, Any], assignment: str) -> None:
     if not separator or not path:
         raise SettingsError(f"{assignment!r}: expected path.to.field=value")
     try:
-        set_path(tree, path, yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: {text!r} is not a YAML value: {error}") from None
+        value = parse_yaml(text)
+    except ValueError as error:
+        raise SettingsError(f"{path}: {_shorten(repr(text), 100)} is not a YAML value: {error}") from None
+    set_path(tree, path, value)
 
 
 def set_path(tree: dict[str, Any], path: str, value: object) -> None:
     """Set the field ``path.to.field`` in nested mappings; missing mappings are created.
 
     Raises:
-        SettingsError: a parent of the field is not a mapping.
+        SettingsError: a parent of the field is not a mapping, or the path has more than ``MAX_PATH_PARTS`` parts.
     """
     *parents, last = path.split(".")
+    if len(parents) >= MAX_PATH_PARTS:
+        raise SettingsError(f"{_shorten(path, 100)}: {len(parents) + 1} parts; expected at most {MAX_PATH_PARTS}")
     node = tree
     for name in parents:
         node = node.setdefault(name, {})
         if not isinstance(node, dict):
-            raise SettingsError(f"{path}: {name!r} is {node!r}, which has no fields")
+            raise SettingsError(f"{path}: {name!r} is {_shorten(repr(node), 100)}, which has no fields")
     node[last] = value
 
 
@@ -97,21 +117,35 @@ def _dotted(location: tuple[int | str, ...], missing: bool, tree: object) -> str
         if part == tree:
             continue  # a kind that is given by its name alone
         parts.append(str(part))
-        inside = (isinstance(tree, dict) and part in tree) or isinstance(tree, list)
-        tree = tree[part] if inside else None  # type: ignore[index]  # one of the two
+        tree = _child(tree, part)
     return ".".join(parts) or "(the whole)"
+
+
+def _child(tree: object, part: int | str) -> object:
+    if isinstance(tree, dict):
+        return tree.get(part)
+    present = isinstance(tree, list) and isinstance(part, int) and part < len(tree)
+    return tree[part] if present else None  # type: ignore[index]  # narrowed in `present`
 
 
 def error_message(error: ValidationError, tree: object, source: str, overrides: Sequence[str] = ()) -> str:
     """Return pydantic's errors as one message, each with its source (file or override) and dotted path."""
     lines = []
-    for problem in error.errors():
+    problems = error.errors()
+    for problem in problems[:_MAX_PROBLEMS]:
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
         hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
-        given = "" if hides_input else f", got {problem['input']!r}"
+        given = "" if hides_input else f", got {_shorten(repr(problem['input']), 100)}"
         suspects = [text for text in overrides if _may_set(text, problem["loc"])]
-        lines.append(f"{suspects[-1] if suspects else source}: {path}: {problem['msg']}{given}")
-    return "; ".join(lines)
+        where = f"{_shorten(suspects[-1], 100) if suspects else source}: {_shorten(path, 100)}"
+        lines.append(f"{where}: {_shorten(problem['msg'], 500)}{given}")
+    more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+    return "; ".join(lines) + more
+
+
+def _shorten(text: str, length: int) -> str:
+    """Return a text with at most ``length`` characters, for messages."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _may_set(assignment: str, location: tuple[int | str, ...]) -> bool:
@@ -146,10 +180,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
         SettingsError: the file cannot be read, is not YAML, or contains something else.
     """
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_CHARACTERS + 1)  # bounded even if the file has no end
+        tree = parse_yaml(content.decode())
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
         raise SettingsError(f"{path}: not YAML: {error}") from None
     if not isinstance(tree, dict):
         raise SettingsError(f"{path}: expected a mapping of settings, found {type(tree).__name__}")

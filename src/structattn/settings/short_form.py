@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from structattn.settings.base import MAX_LAYERS
 from structattn.settings.mechanisms import MECHANISMS, Mechanism
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
@@ -22,14 +23,18 @@ def layers_from_short(value: object) -> object:
     means ``softmax+stack_pointer``, the layer of its paper.
 
     Raises:
-        ValueError: the text is not a valid short form.
+        ValueError: the text is not a valid short form, or has more than ``MAX_LAYERS`` layers.
     """
     if isinstance(value, float):  # YAML has already turned 2.10 into 2.1
         raise ValueError(f"YAML reads {value} as a number; put the layers in quotes, or write their sum")
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         return value
-    return [layer for part in text.split(".") for layer in _layers_of_part(part, text)]
+    parts = [_layers_of_part(part, text) for part in text.split(".")]
+    total = sum(count for count, _ in parts)
+    if total > MAX_LAYERS:  # before so many layers are made
+        raise ValueError(f"{total} layers; expected at most {MAX_LAYERS}")
+    return [dict(layer) for count, layer in parts for _ in range(count)]
 
 
 def mechanism_from_short(value: object) -> object:
@@ -41,7 +46,8 @@ def mechanism_from_short(value: object) -> object:
     return _mechanism(value, value) if isinstance(value, str) else value
 
 
-def _layers_of_part(part: str, text: str) -> list[dict[str, Any]]:
+def _layers_of_part(part: str, text: str) -> tuple[int, dict[str, Any]]:
+    """Return the number of layers that a part means, and one of them."""
     body, plus, stack = part.partition("+")
     if re.fullmatch(_NUMBER, body):
         count, name = body, "softmax"
@@ -51,7 +57,7 @@ def _layers_of_part(part: str, text: str) -> list[dict[str, Any]]:
     if name == "stack_pointer" and not plus:
         name, plus, stack = "softmax", "+", "stack_pointer"
     added = {"stack": _mechanism(stack, text)} if plus else {}
-    return [_mechanism(name, text) | added for _ in range(int(count))]
+    return int(count), _mechanism(name, text) | added
 
 
 def _mechanism(part: str, text: str) -> dict[str, Any]:

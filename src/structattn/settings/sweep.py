@@ -1,12 +1,13 @@
 """Settings of a sweep: a grid of cells, each with one or more trials."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import Settings, discriminated_by
+from structattn.settings.base import MAX_SEED, Settings, discriminated_by
 from structattn.settings.published import (
     CONTRASTIVE,
     LENGTH,
@@ -20,6 +21,9 @@ from structattn.settings.published import (
 )
 from structattn.settings.run import error_message, read_mapping
 from structattn.support.errors import SettingsError
+
+MAX_TRIALS = 100_000
+"""The maximum number of trials of a sweep."""
 
 Changes = dict[str, Any]
 
@@ -88,7 +92,10 @@ class CellOverride(Settings):
     match: CellPattern = Field(description="axis -> value or list of values")
     set: Changes = Field(default={}, description="path.to.field -> value")
     restarts: int | None = Field(
-        default=None, ge=0, description="trials of each matching cell; 0: none; null: `restarts` of the sweep"
+        default=None,
+        ge=0,
+        le=MAX_TRIALS,
+        description="trials of each matching cell; 0: none; null: `restarts` of the sweep",
     )
 
     def matches(self, cell: dict[str, str]) -> bool:
@@ -111,9 +118,12 @@ class SweepSettings(Settings):
     random: dict[str, Distribution] = Field(
         default={}, description="path.to.field -> distribution from which each trial samples a value"
     )
-    restarts: int = Field(default=1, ge=1, description="number of trials of each cell")
+    restarts: int = Field(default=1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
     seed: int = Field(
-        default=1, ge=0, description="random seed of sampled values; trial r of a cell has the seed `seed` + r"
+        default=1,
+        ge=0,
+        le=MAX_SEED,
+        description="random seed of sampled values; trial r of a cell has the seed `seed` + r",
     )
     evaluate: dict[Literal["train", "valid", "test"], Literal["selected", "all"]] = Field(
         default={}, description="split -> trials that are evaluated on it: the selected trial of each cell, or all"
@@ -140,6 +150,16 @@ class SweepSettings(Settings):
         for axis, values in self.grid.items():
             if not values:
                 raise ValueError(f"grid.{axis} is empty; expected at least one value")
+        return self
+
+    @model_validator(mode="after")
+    def _check_number_of_trials(self) -> Self:
+        cells, restarts = (
+            math.prod(map(len, self.grid.values())),
+            [self.restarts, *(each.restarts or 0 for each in self.where)],
+        )
+        if cells * max(restarts) > MAX_TRIALS:  # before the trials are listed
+            raise ValueError(f"up to {cells * max(restarts):,} trials; expected at most {MAX_TRIALS:,}")
         return self
 
     @model_validator(mode="after")

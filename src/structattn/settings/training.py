@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from structattn.settings.base import Settings, discriminated_by, from_name
+from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
 
 
 class SequenceBatches(Settings):
@@ -25,8 +25,8 @@ class StreamBatches(Settings):
     """Windows of ``sequence_length`` tokens of a continuous stream of text, ``batch_size`` of them per batch."""
 
     kind: Literal["stream"]
-    sequence_length: int = Field(default=128, ge=1, description="tokens per window")
-    batch_size: int = Field(default=16, ge=1, description="windows per batch")
+    sequence_length: int = Field(default=128, ge=1, le=MAX_SIZE, description="tokens per window")
+    batch_size: int = Field(default=16, ge=1, le=MAX_SIZE, description="windows per batch")
 
 
 class PairBatches(Settings):
@@ -189,4 +189,6 @@ class TrainingSettings(Settings):
     keep_checkpoints: int = Field(
         default=2, ge=2, description="number of latest checkpoints to keep, in addition to the best"
     )
-    num_threads: int | None = Field(default=None, ge=1, description="number of CPU threads; null: default of torch")
+    num_threads: int | None = Field(
+        default=None, ge=1, le=1024, description="number of CPU threads; null: default of torch"
+    )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from structattn.settings.base import Settings
+from structattn.settings.base import MAX_SIZE, Settings
 from structattn.settings.mechanisms import Gaussian, MultiHead
 from structattn.settings.positions import Positions, Rotary, Sinusoidal
 
@@ -13,11 +13,16 @@ from structattn.settings.positions import Positions, Rotary, Sinusoidal
 class TransformerSettings(Settings):
     """Base class of transformers; the defaults are those of DuSell & Chiang (2024) without stacks."""
 
-    d_model: int = Field(default=32, ge=1, description="size of the hidden states")
+    d_model: int = Field(default=32, ge=1, le=MAX_SIZE, description="size of the hidden states")
     d_ff: int | None = Field(
-        default=64, ge=1, description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers"
+        default=64,
+        ge=1,
+        le=MAX_SIZE,
+        description="hidden units of the feed-forward sublayers; null: no feed-forward sublayers",
     )
-    num_heads: int = Field(default=4, ge=1, description="number of attention heads, unless a layer has its own")
+    num_heads: int = Field(
+        default=4, ge=1, le=MAX_SIZE, description="number of attention heads, unless a layer has its own"
+    )
     positions: Positions = Field(
         default=Sinusoidal(), description="positional encoding, a name or a mapping with its fields"
     )

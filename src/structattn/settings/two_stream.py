@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from structattn.settings.base import MAX_LAYERS
 from structattn.settings.encoder_decoder import TiedEmbeddings
 from structattn.settings.mechanisms import Softmax
 from structattn.settings.transformer import TransformerSettings, check_num_heads
@@ -12,7 +13,9 @@ from structattn.settings.transformer import TransformerSettings, check_num_heads
 class TwoStreamBase(TransformerSettings):
     """Base class of two-stream transformers; sizes and number of heads are those of each stream."""
 
-    num_layers: int = Field(default=4, ge=1, description="number of layers; in an encoder-decoder, of each side")
+    num_layers: int = Field(
+        default=4, ge=1, le=MAX_LAYERS, description="number of layers; in an encoder-decoder, of each side"
+    )
     temperature: float = Field(default=1.0, ge=0, description="temperature τ of the Gumbel-softmax in training")
     straight_through: bool = Field(
         default=False,
