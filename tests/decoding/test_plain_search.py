@@ -15,6 +15,7 @@ from structattn.decoding import (
     fairseq,
     pad_sequences,
     start_translation,
+    vaswani_2017,
     you_2020,
 )
 
@@ -27,6 +28,7 @@ SEARCHES = [
     dusell_chiang_2024(3),
     you_2020(4),
     fairseq(3),
+    vaswani_2017(3),
 ]
 
 

@@ -12,8 +12,10 @@ from structattn.decoding import (
     beam_search,
     dusell_chiang_2024,
     fairseq,
+    gnmt,
     greedy_search,
     sample,
+    vaswani_2017,
     you_2020,
 )
 
@@ -162,6 +164,20 @@ def test_you_2020_returns_the_most_probable_remaining_hypothesis(written):
     assert {h.tokens for h in rule} == {h.tokens for h in likeliest}
     scores = [hypothesis.score for hypothesis in likeliest]
     assert scores == sorted((h.log_probability for h in rule), reverse=True)
+
+
+@pytest.mark.parametrize(("preset", "alpha", "length"), [(gnmt, 0.2, 1), (vaswani_2017, 0.6, 8)])
+def test_presets_of_gnmt_and_the_transformer_divide_by_their_length_penalty(written, preset, alpha, length):
+    def first_last_or_never(sentence, step, token):
+        return logs(0.5, 0.5) if step == 0 else logs(0.8, 0.2) if step == 7 else logs(0, 1)
+
+    model = written(first_last_or_never)
+    ((best, other),) = beam_search(model, model.start(), 8, preset(), n_best=2)
+    scores = {1: math.log(0.5), 8: math.log(0.4) / ((5 + 8) ** alpha / (5 + 1) ** alpha)}  # log p / lp(Y)
+    assert (len(best.tokens), len(other.tokens)) == (length, 9 - length)
+    assert best.score == pytest.approx(scores[length])
+    assert other.score == pytest.approx(scores[9 - length])
+    assert preset().beam_size == 4
 
 
 def test_with_a_final_penalty_the_search_continues_until_the_beam_cannot_change(written):

@@ -269,7 +269,9 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
 
     assert penalty(search="fairseq") == PowerPenalty(1.0)
     assert penalty(search="fairseq", length_penalty=0.6) == PowerPenalty(0.6)
-    assert penalty(search="you-2020") == GNMTPenalty(0.6)
+    assert penalty(search="gnmt") == GNMTPenalty(0.2)
+    assert penalty(search="vaswani-2017") == penalty(search="you-2020") == GNMTPenalty(0.6)
+    assert penalty(search="vaswani-2017", length_penalty=0.3) == GNMTPenalty(0.3)
     assert penalty(search="you-2020", length_penalty=0.3) == GNMTPenalty(0.3)
     fixed = EvaluationSettings(search="fairseq", length_penalty=0.6)
     assert fixed.changed({"search": "dusell-chiang-2024"}).length_penalty is None
@@ -279,6 +281,28 @@ def test_the_length_penalty_is_that_of_the_settings(workspace, run):
     refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *arguments], input=b"")
     assert refused.exit_code == 2
     assert "dusell-chiang-2024 has a fixed length penalty" in " ".join(refused.output.split())
+
+
+def test_length_limits_of_the_command(workspace):
+    def num_words(*options):
+        source = "eins zwei drei vier fünf eins zwei\n".encode()
+        arguments = ["translate", str(workspace / "run"), "--search", "vaswani-2017", "--n-best", "8", *options]
+        result = CliRunner().invoke(app, [*arguments, "--beam", "8"], input=source)
+        assert result.exit_code == 0, result.output
+        return max(len(line.split("\t")[2].split()) for line in result.stdout.splitlines())
+
+    free = num_words("--max-length", "60")
+    assert free > 4
+    assert num_words("--max-length", "4") == 4
+    assert num_words("--ratio", "0.5", "--extra", "0") == 3
+    assert num_words("--ratio", "0.5", "--extra", "1", "--max-length", "2") == 2
+
+
+@pytest.mark.parametrize("option", [("--ratio", "nan"), ("--ratio", "1e300"), ("--ratio", "-1"), ("--max-length", "0")])
+def test_length_limits_out_of_range_are_refused(workspace, option):
+    refused = CliRunner().invoke(app, ["translate", str(workspace / "run"), *option], input=b"eins\n")
+    assert refused.exit_code == 2
+    assert "Traceback" not in refused.output
 
 
 def test_bleu_uses_the_tokenizer_of_the_settings(workspace, tmp_path, monkeypatch):

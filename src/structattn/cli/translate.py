@@ -29,6 +29,8 @@ class Search(StrEnum):
     """Names of beam search variants."""
 
     fairseq = "fairseq"
+    gnmt = "gnmt"
+    vaswani_2017 = "vaswani-2017"
     you_2020 = "you-2020"
     dusell_chiang_2024 = "dusell-chiang-2024"
 
@@ -52,11 +54,22 @@ def translate(
         float | None,
         typer.Option(
             min=0,
-            help="Length penalty: log p is divided by length to this power; larger values give longer translations.",
+            help="Length penalty: log p is divided by the length (fairseq) or by (5 + length) / 6 (gnmt, vaswani-2017, "
+            "you-2020) to this power; larger values give longer translations.",
+        ),
+    ] = None,
+    ratio: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Maximal number of tokens of a translation for each token of its source; see --extra."
         ),
     ] = None,
     extra: Annotated[
-        int | None, typer.Option(min=0, help="Maximal number of tokens of a translation beyond that of its source.")
+        int | None,
+        typer.Option(min=0, help="Maximal number of tokens of a translation beyond --ratio times the source."),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Maximal number of tokens of any translation, whatever its source.")
     ] = None,
     n_best: Annotated[
         int, typer.Option(min=1, help="Number of translations per line, written with line number and score.")
@@ -104,7 +117,9 @@ def translate(
         "search": None if search is None else search.value,
         "beam_size": beam or max(n_best, opened[0].settings.evaluation.beam_size),
         "length_penalty": length_penalty,
+        "max_length_ratio": ratio,
         "max_length_offset": extra,
+        "max_length": max_length,
         "unknown_words": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})

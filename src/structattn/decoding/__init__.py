@@ -3,8 +3,8 @@
 - Inputs and outputs: ``Stepper`` (a model with ``step``), ``DecoderState``, ``DecodingStart``, made by
   ``start_translation`` or ``start_continuation``; ``Hypothesis``.
 - ``beam_search`` with ``BeamSearch`` settings: length penalties ``NoLengthPenalty``, ``PerTokenPenalty``,
-  ``GNMTPenalty``, ``PowerPenalty`` (protocol ``LengthPenalty``); presets ``fairseq``, ``you_2020``,
-  ``dusell_chiang_2024``.
+  ``GNMTPenalty``, ``PowerPenalty`` (protocol ``LengthPenalty``); presets ``fairseq``, ``gnmt``, ``vaswani_2017``,
+  ``you_2020``, ``dusell_chiang_2024``.
 - ``greedy_search``; ``sample`` with ``Sampling`` (temperature, top-k, top-p); ``Ensemble`` of models.
 - ``score_pairs`` and ``score_texts`` return ``SequenceScores``.
 - ``search_spellings``, ``SpellingStepper``, ``add_spelling_score``: the second stage of two-stage decoding.
@@ -21,6 +21,8 @@ from structattn.decoding.beam.presets import (
     PowerPenalty,
     dusell_chiang_2024,
     fairseq,
+    gnmt,
+    vaswani_2017,
     you_2020,
 )
 from structattn.decoding.beam.search import beam_search
@@ -60,6 +62,7 @@ __all__ = [
     "beam_search",
     "dusell_chiang_2024",
     "fairseq",
+    "gnmt",
     "greedy_search",
     "map_in_batches",
     "max_target_lengths",
@@ -70,5 +73,6 @@ __all__ = [
     "search_spellings",
     "start_continuation",
     "start_translation",
+    "vaswani_2017",
     "you_2020",
 ]

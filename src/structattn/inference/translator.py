@@ -26,11 +26,13 @@ from structattn.decoding import (
     beam_search,
     dusell_chiang_2024,
     fairseq,
+    gnmt,
     map_in_batches,
     max_target_lengths,
     pad_sequences,
     sample,
     start_translation,
+    vaswani_2017,
     you_2020,
 )
 from structattn.inference.pairs import PairEncoder
@@ -42,9 +44,15 @@ from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.predictions import spelt_source
 
 SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
-    {"fairseq": fairseq, "you-2020": you_2020, "dusell-chiang-2024": dusell_chiang_2024}
+    {
+        "fairseq": fairseq,
+        "gnmt": gnmt,
+        "vaswani-2017": vaswani_2017,
+        "you-2020": you_2020,
+        "dusell-chiang-2024": dusell_chiang_2024,
+    }
 )
-"""Beam search presets by name; each is a function of the beam size."""
+"""Beam search presets by name; each is a function of the beam size and, but for the last, of the length penalty."""
 
 SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # in messages, in place of the paths of files
 

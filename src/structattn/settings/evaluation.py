@@ -27,16 +27,17 @@ class EvaluationSettings(Settings):
         default=False,
         description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions",
     )
-    search: Literal["fairseq", "you-2020", "dusell-chiang-2024"] = Field(
+    search: Literal["fairseq", "gnmt", "vaswani-2017", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="rules by which beam search prunes and ranks hypotheses"
     )
     beam_size: int = Field(default=4, ge=1, le=1000, description="number of hypotheses; 1: greedy search")
     length_penalty: float | None = Field(
         default=None,
         ge=0,
-        description="exponent of the length by which log p is divided; null: 0.6 (you-2020) or 1 (fairseq)",
+        description="exponent of the length by which log p is divided, or of (5 + length) / 6 with gnmt, vaswani-2017 "
+        "and you-2020; null: 0.2 (gnmt), 0.6 (vaswani-2017, you-2020) or 1 (fairseq)",
     )
-    max_length_ratio: float = Field(default=1.0, ge=0, description="maximum target length per source token")
+    max_length_ratio: float = Field(default=1.0, ge=0, le=1000, description="maximum target length per source token")
     max_length_offset: int = Field(default=50, ge=0, description="added to max_length_ratio times the source length")
     max_length: int | None = Field(default=None, ge=1, description="maximum target length in tokens; null: no limit")
     unknown_words: Literal["keep", "copy", "spell"] | None = Field(

@@ -48,7 +48,8 @@ class GNMTPenalty:
     """score = log p / ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14).
 
     Args:
-        alpha: at least 0; 0.6 in Vaswani et al. (2017) and You et al. (2020), 0.3 for the parser of the former.
+        alpha: at least 0; 0.2 in Wu et al. (2016), 0.6 in Vaswani et al. (2017) and You et al. (2020), 0.3 for the
+            parser of Vaswani et al.
 
     Raises:
         ValueError: ``alpha`` is negative or NaN.
@@ -153,6 +154,16 @@ def you_2020(beam_size: int = 4, alpha: float = 0.6) -> BeamSearch:
     remaining finished hypotheses.
     """
     return BeamSearch(beam_size, GNMTPenalty(alpha), finishing="in_beam", final_penalty=NoLengthPenalty())
+
+
+def gnmt(beam_size: int = 4, alpha: float = 0.2) -> BeamSearch:
+    """Return a search with the length penalty of GNMT (Wu et al. 2016, section 7), without its coverage penalty."""
+    return BeamSearch(beam_size, GNMTPenalty(alpha))
+
+
+def vaswani_2017(beam_size: int = 4, alpha: float = 0.6) -> BeamSearch:
+    """Return the settings of Vaswani et al. (2017, section 6.1), who allow 50 tokens more than the source has."""
+    return BeamSearch(beam_size, GNMTPenalty(alpha))
 
 
 def fairseq(beam_size: int = 5, exponent: float = 1.0) -> BeamSearch:
