@@ -12,6 +12,7 @@ from structattn.settings.mechanisms import (
     Gaussian,
     Mechanism,
     NoAttention,
+    RecurrentSuperposition,
     describe_mechanism,
 )
 from structattn.settings.recurrent import RecurrentStackSettings
@@ -24,7 +25,9 @@ def members(union):
 
 def test_entries_and_builders_have_the_same_settings_classes():
     built = {*STACK_BUILDERS, *HEADS_BUILDERS, *CROSS_BUILDERS, *RECURRENT_BUILDERS}
-    assert built - {CrossGaussian} == {entry.settings for entry in MECHANISMS.values()} - {NoAttention}
+    assert built - {CrossGaussian, RecurrentSuperposition} == {entry.settings for entry in MECHANISMS.values()} - {
+        NoAttention
+    }
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from structattn.settings.mechanisms import (
     Hard,
     NoAttention,
     Nondeterministic,
+    RecurrentSuperposition,
     Softmax,
     StackPointer,
     Stratified,
@@ -115,8 +116,9 @@ def _offsets(gaussian: Gaussian, num_heads: int, default: tuple[float, ...]) -> 
     return list(islice(cycle(gaussian.offsets or default), num_heads - gaussian.num_learned_heads))
 
 
-def _recurrent_superposition(stack: Superposition) -> RecurrentStack:
-    return RecurrentStack("superposition", stack.stack_embedding_size, pushed=stack.pushed_activation)
+def _recurrent_superposition(stack: RecurrentSuperposition) -> RecurrentStack:
+    pushed, depth = stack.pushed_activation, stack.depth
+    return RecurrentStack("superposition", stack.stack_embedding_size, pushed=pushed, depth=depth)
 
 
 def _recurrent_stratified(stack: Stratified) -> RecurrentStack:
@@ -139,7 +141,7 @@ CROSS_BUILDERS: Mapping[type[Settings], CrossBuilder] = MappingProxyType(
 )
 RECURRENT_BUILDERS: Mapping[type[Settings], RecurrentBuilder] = MappingProxyType(
     {
-        Superposition: _recurrent_superposition,
+        RecurrentSuperposition: _recurrent_superposition,
         Stratified: _recurrent_stratified,
         Nondeterministic: _recurrent_nondeterministic,
     }

@@ -28,7 +28,7 @@ def build_recurrent(settings: LstmSettings | ElmanSettings, vocabulary: Vocabula
         ),
         nn.Linear(settings.hidden_size, vocabulary.size - CLASS_OFFSET),
     )
-    initialize_recurrent(model, settings.init_scale)
+    initialize_recurrent(model, settings.init_scale, settings.weight_init)
     return model
 
 

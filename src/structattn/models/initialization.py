@@ -83,7 +83,7 @@ def _init_linear_children(module: nn.Module, weights: WeightRule) -> None:
 
 def _init_linear(linear: nn.Linear, gain: float = 1.0, weights: WeightRule = "xavier") -> None:
     if weights == "lecun":
-        _truncated_normal(linear.weight, 1 / math.sqrt(linear.in_features))
+        truncated_normal(linear.weight, 1 / math.sqrt(linear.in_features))
     else:
         nn.init.xavier_uniform_(linear.weight, gain)
     if linear.bias is not None:
@@ -94,10 +94,11 @@ def _init_embedding(table: Tensor, embedding: EmbeddingRule, scale: float) -> No
     if embedding == "uniform":
         nn.init.uniform_(table, -scale, scale)
     elif embedding == "truncated_normal":
-        _truncated_normal(table, 0.02)
+        truncated_normal(table, 0.02)
     else:
         nn.init.normal_(table, std=1.0 if embedding == "normal" else table.shape[1] ** -0.5)
 
 
-def _truncated_normal(tensor: Tensor, deviation: float) -> None:
+def truncated_normal(tensor: Tensor, deviation: float) -> None:
+    """Draw from N(0, deviation²) truncated at two standard deviations."""
     nn.init.trunc_normal_(tensor, std=deviation, a=-2 * deviation, b=2 * deviation)

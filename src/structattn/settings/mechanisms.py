@@ -90,6 +90,17 @@ class Superposition(Settings):
     )
 
 
+class RecurrentSuperposition(Superposition):
+    """Superposition stack of a recurrent network (Joulin & Mikolov 2015; DuSell & Chiang 2024, section 6)."""
+
+    depth: int | None = Field(
+        default=None,
+        ge=1,
+        description="number of vectors that the stack holds, those below are lost; null: no limit, 100 in the code of "
+        "Li et al. (2024)",
+    )
+
+
 class Nondeterministic(Settings):
     """Nondeterministic stack attention (DuSell & Chiang 2024, section 5)."""
 
@@ -152,7 +163,7 @@ class Mechanism:
         self_attention: whether a transformer layer can have it as self-attention.
         cross_attention: the settings class as cross-attention; None if not available.
         added_stack: whether it can be added after the feed-forward sublayer of a layer, and to pretrained models.
-        recurrent_stack: whether recurrent networks can control it.
+        recurrent_stack: the settings class as stack of a recurrent network; None if not available.
         sizes: the fields set by the numbers of the short form, in this order; also shown in descriptions.
         optional_size: the field set by one more number of the short form.
         label: the name in descriptions of models; empty: the name in the settings.
@@ -164,7 +175,7 @@ class Mechanism:
     self_attention: bool = True
     cross_attention: type[Settings] | None = None
     added_stack: bool = False
-    recurrent_stack: bool = False
+    recurrent_stack: type[Settings] | None = None
     sizes: tuple[str, ...] = ()
     optional_size: str | None = None
     label: str = ""
@@ -184,7 +195,7 @@ _ENTRIES = (
     Mechanism(
         Superposition,
         added_stack=True,
-        recurrent_stack=True,
+        recurrent_stack=RecurrentSuperposition,
         sizes=("stack_embedding_size",),
         actions=("push", "no-op", "pop"),
         caption="Superposition stack. Top: probability of each action at every position. Bottom: weights of the "
@@ -193,7 +204,7 @@ _ENTRIES = (
     Mechanism(
         Nondeterministic,
         added_stack=True,
-        recurrent_stack=True,
+        recurrent_stack=Nondeterministic,
         sizes=("num_states", "stack_alphabet_size", "stack_embedding_size"),
         optional_size="window",
         actions=("push", "replace", "pop"),
@@ -203,7 +214,7 @@ _ENTRIES = (
     Mechanism(
         Stratified,
         self_attention=False,
-        recurrent_stack=True,
+        recurrent_stack=Stratified,
         sizes=("stack_embedding_size",),
         actions=("push", "pop"),
         caption="Stratified stack. Top: strength of each push and pop. Bottom: how much of each position's vector lies "
@@ -232,4 +243,6 @@ def describe_mechanism(settings: Settings) -> str:
         text += f"-{settings.num_heads}"
     if isinstance(settings, Gaussian) and settings.offsets is not None:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
+    if isinstance(settings, RecurrentSuperposition) and settings.depth is not None:
+        text += f" of depth {settings.depth}"
     return text

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     RecurrentStackSettings: TypeAlias = Settings
 else:
     _Stack = union_of(
-        {entry.name: entry.settings for entry in MECHANISMS.values() if entry.recurrent_stack},
+        {entry.name: entry.recurrent_stack for entry in MECHANISMS.values() if entry.recurrent_stack is not None},
         field="attention",
         default="superposition",
     )
@@ -37,8 +37,15 @@ class RecurrentSettings(Settings):
         default=TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
+    weight_init: Literal["uniform", "xavier", "lecun"] = Field(
+        default="uniform",
+        description="initial weights; uniform: Xavier uniform for the output layer and the projections to a "
+        "superposition or stratified stack, U(-s, s) for others (code of DuSell & Chiang 2024); xavier: Xavier uniform "
+        "for the projections to a nondeterministic stack, too (their text); lecun: normal with variance 1 / fan_in for "
+        "all linear maps, as Haiku draws them (code of Li et al. 2024)",
+    )
     init_scale: float = Field(
-        default=0.1, gt=0, description="s of the uniform distribution U(-s, s) of the initial weights"
+        default=0.1, gt=0, description="s of the uniform distribution U(-s, s) of other initial weights"
     )
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from structattn.building.models import build_model
 from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 STACKS = ["superposition-3", "stratified-3", "nondeterministic-2-2-3"]
@@ -21,7 +22,7 @@ SYSTEMS = {
     "rnn, as in a code": {
         "kind": "rnn",
         "activation": "relu",
-        "stack": {"attention": "superposition", "stack_embedding_size": 8, "pushed_activation": "none"},
+        "stack": {"attention": "superposition", "stack_embedding_size": 8, "pushed_activation": "none", "depth": 2},
     },
 }
 
@@ -230,6 +231,57 @@ def test_initial_weights(stack):
             6 / (50 + part.stack.action_size)
         )
         assert (part.stack_projection.bias == 0).all()
+
+
+def test_xavier_weights_include_those_of_a_nondeterministic_stack():
+    torch.manual_seed(1)
+    lm = build_model(settings(50, kind="lstm", stack="nondeterministic-2-3-40", weight_init="xavier"), 40)
+    part = lm.recurrence
+    actions, values = part.stack_projection.weight.split_with_sizes([2 * 3 * (2 * 2 * 3 + 2), 40])
+    assert_uniform(actions, math.sqrt(6 / (50 + len(actions))))
+    assert_uniform(values, math.sqrt(6 / (50 + 40)))
+    assert_uniform(lm.output.weight, math.sqrt(6 / (50 + 38)))
+    assert not part.stack_projection.bias.any()
+    assert not lm.output.bias.any()
+    for tensor in (part.input.weight, part.input.bias, part.recurrent.weight):
+        assert_uniform(tensor, 0.1)
+
+
+def assert_lecun(tensor, inputs):
+    """The standard deviation of N(0, σ²) truncated at 2 σ is 0.8796 σ."""
+    assert 1.8 * inputs**-0.5 < tensor.abs().max() <= 2 * inputs**-0.5
+    assert tensor.std().item() == pytest.approx(0.8796 * inputs**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("kind", "fan_in"), [("rnn", (47, 50)), ("lstm", (97, 97))])
+def test_lecun_weights_are_those_of_haiku(kind, fan_in):
+    torch.manual_seed(1)
+    lm = build_model(settings(50, kind=kind, stack="superposition-10", weight_init="lecun"), 40)
+    part, (outer, inner) = lm.recurrence, fan_in
+    assert_lecun(part.input.weight, outer)
+    assert_lecun(part.recurrent.weight[:, 50:], outer)
+    assert_lecun(part.recurrent.weight[:, :50], inner)
+    assert_lecun(part.stack_projection.weight, 50)
+    assert_lecun(lm.output.weight, 50)
+    assert not part.stack_projection.bias.any()
+    assert not lm.output.bias.any()
+    forget = torch.zeros(4, 50)
+    forget[1] = 1
+    assert torch.equal(part.input.bias, forget.flatten() if kind == "lstm" else torch.zeros(50))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: Input should be 'uniform', 'xavier' or 'lecun'"),
+        ({"kind": "rnn", "stack": {"attention": "superposition", "stack_embedding_size": 8, "depth": 0}}, "depth"),
+        ({"kind": "transformer", "layers": [{"attention": "superposition", "stack_embedding_size": 8, "depth": 9}]},
+         r"model\.layers\.0\.depth: Extra inputs"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(model, message):
+    with pytest.raises(SettingsError, match=message):
+        resolve_settings({"task": "formal_language", "data": "prepared", "model": model})
 
 
 @pytest.mark.quick("lstm, stratified-3", "rnn", "lstm, nondeterministic-2-2-3")

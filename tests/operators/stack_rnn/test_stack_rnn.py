@@ -13,6 +13,7 @@ IMPLEMENTATIONS = ["reference", "cpu"]
 STACKS = {
     "superposition": RecurrentStack("superposition", 3),
     "superposition, wide": RecurrentStack("superposition", 35, pushed="none"),
+    "superposition, depth": RecurrentStack("superposition", 3, pushed="none", depth=2),
     "stratified": RecurrentStack("stratified", 3, pushed="tanh"),
     "nondeterministic": RecurrentStack("nondeterministic", 2, states=2, symbols=2),
     "nondeterministic, window": RecurrentStack("nondeterministic", 2, states=1, symbols=3, pushed="exp", window=2),
@@ -54,12 +55,45 @@ def test_kernel_equals_definition(random_network, dtype, cell, name, time, units
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["superposition", "superposition, wide", "stratified", "nondeterministic, window"])
+@pytest.mark.parametrize(
+    "name", ["superposition", "superposition, wide", "superposition, depth", "stratified", "nondeterministic, window"]
+)
 def test_kernel_equals_definition_at_63(random_network, dtype, name):
     stack = STACKS[name]
     leaves = random_network(2, 63, 5, "lstm", stack, dtype)
     cotangent = torch.randn(2, 63, 5, dtype=dtype, generator=torch.Generator().manual_seed(9))
     compared(leaves, cotangent, torch.tensor([63, 40]), 10 * TOLERANCE[dtype], cell="lstm", stack=stack)
+
+
+def fixed_size_stack_network(inputs, recurrent, heads, bias, depth):
+    """Elman network with a stack of fixed size, a matrix (Joulin & Mikolov 2015, Delétang et al. 2023)."""
+    batch, units, vector = inputs.shape[0], heads.shape[1], heads.shape[0] - 3
+    hidden, stack, hiddens = inputs.new_zeros(batch, units), inputs.new_zeros(batch, depth, vector), []
+    for x in inputs.unbind(1):
+        hidden = torch.tanh(x + torch.cat([hidden, stack[:, 0]], -1) @ recurrent.t())
+        hiddens.append(hidden)
+        outputs = hidden @ heads.t() + bias
+        push, noop, pop = outputs[:, :3].softmax(-1)[..., None, None].unbind(1)
+        pushed = torch.cat([outputs[:, None, 3:], stack[:, :-1]], 1)
+        popped = torch.cat([stack[:, 1:], torch.zeros_like(stack[:, :1])], 1)
+        stack = push * pushed + noop * stack + pop * popped
+    return torch.stack(hiddens, 1)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 20])
+def test_a_stack_of_limited_depth_is_a_matrix_of_fixed_size(random_network, implementation, depth):
+    stack = RecurrentStack("superposition", 3, pushed="none", depth=depth)
+    inputs, recurrent, heads, bias, bottom = random_network(2, 11, 4, "tanh", stack)
+    found = stack_rnn(inputs, recurrent, heads, bias, bottom, cell="tanh", stack=stack, implementation=implementation)
+    expected = fixed_size_stack_network(inputs, recurrent, heads, bias, depth)
+    leaves, weight = (inputs, recurrent, heads, bias), torch.randn(found.shape, dtype=found.dtype)
+    gradients, wanted = (torch.autograd.grad((result * weight).sum(), leaves) for result in (found, expected))
+    assert_close([found, *gradients], [expected, *wanted], 1e-12)
+    unlimited = fixed_size_stack_network(inputs, recurrent, heads, bias, 11)
+    assert torch.allclose(found, unlimited, 0, 1e-13) == (
+        depth >= 5
+    )  # a row below the fifth is not read within 11 steps
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -198,6 +232,8 @@ def test_refusals(random_network):
         RecurrentStack("superposition", 3, pushed="cube")
     with pytest.raises(ValueError, match="sizes must be at least 1"):
         RecurrentStack("superposition", 0)
+    with pytest.raises(ValueError, match="sizes must be at least 1"):
+        RecurrentStack("superposition", 3, depth=0)
     with pytest.raises(ImplementationUnavailableError):
         stack_rnn(*leaves, implementation="gpu", **choice)
     with pytest.raises(ValueError, match="lengths range from 3"):

@@ -14,6 +14,7 @@ from structattn.operators import (
     superposition_stack_weights,
 )
 from structattn.operators.common.checks import mask_padding
+from structattn.operators.superposition_stack import superposition_step
 
 
 def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, num_skipped: int) -> Explanation:
@@ -28,7 +29,7 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
     match stack.name:
         case "superposition":
             strengths = mask_padding(torch.softmax(actions, -1), lengths)
-            weights, details = superposition_stack_weights(strengths, lengths=lengths), {"actions": strengths}
+            weights, details = _superposition_weights(strengths, lengths, stack.depth), {"actions": strengths}
         case "stratified":
             strengths = mask_padding(torch.sigmoid(actions), lengths)
             weights, details = stratified_stack_weights(strengths, lengths=lengths), {"actions": strengths}
@@ -39,6 +40,18 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
     weights = torch.cat([weights[..., :bottom], F.pad(weights[..., bottom:], (num_skipped, 0))], -1)
     details = {name: F.pad(detail, (0, 0, num_skipped, 0)) for name, detail in details.items()}
     return Explanation(stack.name, weights[:, None], first_source=1 if bottom else 0, details=details, sublayer="stack")
+
+
+def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int | None) -> Tensor:
+    """Weights of the pushed vectors: the readings of a stack onto which step j pushes the j-th unit vector."""
+    if depth is None:
+        return superposition_stack_weights(actions, lengths=lengths)
+    units = torch.eye(actions.shape[1], dtype=actions.dtype, device=actions.device)
+    rows, readings = actions.new_zeros(len(actions), 0, len(units)), [actions.new_zeros(len(actions), 0, len(units))]
+    for action, unit in zip(actions.unbind(1), units, strict=True):
+        rows = superposition_step(rows, action, unit.expand(len(actions), -1), depth)
+        readings.append(rows[:, :1])
+    return mask_padding(torch.cat(readings, 1), lengths)
 
 
 def _runs(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from structattn.operators.common.kernels import kernel_for
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.nondeterministic_stack.cpu import kernel_window, table_size
+from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
+from structattn.operators.nondeterministic_stack.cpu import table_size
 from structattn.operators.stack_rnn.cells import CELLS, Cell
 from structattn.operators.stack_rnn.stacks import PUSHED, STACKS, RecurrentStack
 
@@ -21,15 +22,15 @@ _LANES = 8
 
 
 def encoded(cell: Cell, stack: RecurrentStack) -> list[int]:
-    """Encode cell, stack and activation of the pushed vector as numbers, then m, Q, S, and the window."""
+    """Encode cell, stack and activation of the pushed vector as numbers, then m, Q, S, the window and the depth."""
     kinds = [CELLS.index(cell), STACKS.index(stack.name), PUSHED.index(stack.pushed)]
-    return [*kinds, stack.vector, stack.states, stack.symbols, kernel_window(stack.window)]
+    return [*kinds, stack.vector, stack.states, stack.symbols, _limit(stack.window), _limit(stack.depth)]
 
 
 def _decoded(sizes: list[int]) -> tuple[Cell, RecurrentStack]:
-    cell, name, pushed, vector, states, symbols, window = sizes
-    limit = None if window == kernel_window(None) else window
-    return CELLS[cell], RecurrentStack(STACKS[name], vector, states, symbols, PUSHED[pushed], limit)
+    cell, name, pushed, vector, states, symbols, *limits = sizes
+    window, depth = (None if limit == _limit(None) else limit for limit in limits)
+    return CELLS[cell], RecurrentStack(STACKS[name], vector, states, symbols, PUSHED[pushed], window, depth)
 
 
 def _record_size(time: int, stack: RecurrentStack) -> int:
@@ -47,8 +48,8 @@ def _run(
     """Call the kernel; ``first`` has its dtype, batch and time. Inputs that are not contiguous are copied."""
     contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in contiguous]
-    cell, name, pushed, *others = sizes
-    numbers = [*first.shape[:2], units, cell, name, pushed, *others, tables.shape[1]]
+    *others, depth = sizes
+    numbers = [*first.shape[:2], units, *others, tables.shape[1], depth]
     kernel_for(f"stack_rnn_{direction}", first.dtype)(addresses, numbers, torch.get_num_threads())
 
 

@@ -25,7 +25,7 @@ struct OfStacks;  // a Purpose for their memory: the steps of the nondeterminist
 
 Sizes sizes_of(const std::vector<int64_t> &given) {
     return {given[0], given[1], given[2], Cell(given[3]), StackName(given[4]), Pushed(given[5]),
-            given[6], given[7], given[8], given[9], given[10]};
+            given[6], given[7], given[8], given[9], given[10], given[11]};
 }
 
 // Arrays written by every step and used by the backward pass.

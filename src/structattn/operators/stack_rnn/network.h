@@ -18,7 +18,7 @@ struct Sizes {
     Cell cell;
     StackName stack;
     Pushed pushed;
-    int64_t vector, states, symbols, window, table_stride;
+    int64_t vector, states, symbols, window, table_stride, depth;
 
     int64_t gates() const { return cell == Cell::lstm ? 4 * units : units; }
     int64_t cells() const { return cell == Cell::lstm ? 2 * units : 0; }

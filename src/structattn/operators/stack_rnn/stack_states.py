@@ -36,21 +36,23 @@ class StackState(Protocol):
 
 @dataclass(frozen=True)
 class SuperpositionRows:
-    """A superposition stack: one row for each step so far, the top first."""
+    """A superposition stack: one row for each step so far, the top first, and at most ``depth`` rows."""
 
     rows: Float[Tensor, "batch rows vector"]
+    depth: int | None = None
 
     def reading(self) -> Tensor:
         """Return the first row, or zeros if there is none."""
         return self.rows[:, 0] if self.rows.shape[1] else self.rows.new_zeros(self.rows.shape[0], self.rows.shape[2])
 
     def after(self, actions: Tensor, value: Tensor) -> "SuperpositionRows":
-        """Add a row. Cost: O(t m)."""
-        return SuperpositionRows(superposition_step(self.rows, torch.softmax(actions, -1), value))
+        """Add a row. Cost: O(min(t, depth) m)."""
+        rows = superposition_step(self.rows, torch.softmax(actions, -1), value, self.depth)
+        return SuperpositionRows(rows, self.depth)
 
     def select(self, indices: Tensor) -> "SuperpositionRows":
         """Select members of the batch."""
-        return SuperpositionRows(self.rows.index_select(0, indices))
+        return SuperpositionRows(self.rows.index_select(0, indices), self.depth)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def empty_stack(
     nothing = bottom.new_zeros(batch_size, 0, stack.vector)
     match stack.name:
         case "superposition":
-            return SuperpositionRows(nothing)
+            return SuperpositionRows(nothing, stack.depth)
         case "stratified":
             return StratifiedItems(nothing[..., 0], nothing)
         case "nondeterministic":

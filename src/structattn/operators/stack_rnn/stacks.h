@@ -95,7 +95,7 @@ private:
                                                int64_t column) {
         const int64_t columns = std::min(superposition::widest_tile, sizes.vector - column);
         const int64_t width = (columns + superposition::lanes - 1) / superposition::lanes * superposition::lanes;
-        return {arrays.actions, arrays.values + column, nullptr, steps, sizes.vector, columns, width};
+        return {arrays.actions, arrays.values + column, nullptr, steps, sizes.vector, columns, width, sizes.depth};
     }
     // Calls body(tile, its `count` stacks, its first column); does nothing without steps.
     template <class Body>

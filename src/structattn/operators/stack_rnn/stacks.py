@@ -29,6 +29,8 @@ class RecurrentStack:
         symbols: S, of the nondeterministic stack, the bottom symbol included.
         pushed: activation of the pushed vector.
         window: how many steps after its push an item of the nondeterministic stack can be popped; None: no limit.
+        depth: the number of vectors that the superposition stack holds; a push on a full stack drops the lowest, and a
+            pop leaves zeros there (Delétang et al. 2023); None: no limit.
 
     Raises:
         ValueError: a name is unknown or a size less than 1.
@@ -40,13 +42,15 @@ class RecurrentStack:
     symbols: int = 1
     pushed: Pushed = "sigmoid"
     window: int | None = None
+    depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.name not in STACKS:
             raise ValueError(f"name={self.name!r}; expected one of {STACKS}")
         if self.pushed not in PUSHED:
             raise ValueError(f"pushed={self.pushed!r}; expected one of {PUSHED}")
-        if min(self.vector, self.states, self.symbols, self.window or 1) < 1:
+        limits = [limit for limit in (self.window, self.depth) if limit is not None]
+        if min(self.vector, self.states, self.symbols, *limits) < 1:
             raise ValueError(f"{self}: sizes must be at least 1")
 
     @property

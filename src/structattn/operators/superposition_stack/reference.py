@@ -22,9 +22,12 @@ class SuperpositionAction(IntEnum):
 
 
 def superposition_step(
-    stack: Float[Tensor, "batch rows vector"], action: Float[Tensor, "batch 3"], value: Float[Tensor, "batch vector"]
-) -> Float[Tensor, "batch rows+1 vector"]:
-    """Return the stack after one more step; equations (5) to (8).
+    stack: Float[Tensor, "batch rows vector"],
+    action: Float[Tensor, "batch 3"],
+    value: Float[Tensor, "batch vector"],
+    depth: int | None = None,
+) -> Float[Tensor, "batch next vector"]:
+    """Return the stack after one more step, with one more row up to ``depth``; equations (5) to (8).
 
     V_t[i] = a_push * V_{t-1}[i-1] + a_noop * V_{t-1}[i] + a_pop * V_{t-1}[i+1], where V_{t-1}[0] stands for v_t and
     rows beyond the last are zero. The reading is the first row of the result. Cost: O(R * m).
@@ -33,9 +36,10 @@ def superposition_step(
         stack: the rows that may differ from zero; none at the beginning.
         action: push, no-op, pop.
         value: the vector to push.
+        depth: the number of rows; those below are dropped (Delétang et al. 2023). None: unlimited, as in the paper.
     """
     zero = stack.new_zeros(stack.shape[0], 1, stack.shape[2])
-    return _next_rows(stack, zero, action, value)
+    return _next_rows(stack, zero, action, value)[:, :depth]
 
 
 def endless_superposition_step(

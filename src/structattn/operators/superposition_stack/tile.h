@@ -2,7 +2,8 @@
 // in DERIVATION.md.
 //
 // Legend: T padded steps, n <= T steps of a sequence, m size of a vector, V the stack, U its adjoint, w width of a
-// tile, h(t) = min(t, n + 1 - t) the rows of V after step t that may be nonzero and affect a reading.
+// tile, D depth of the stack, h(t) = min(t, n + 1 - t, D) the rows of V after step t that may be nonzero and affect a
+// reading.
 //
 // The columns of a stack are independent, so they are processed in tiles of 16 or 32, which stay in the
 // L1 cache. A stack is stored as [slot | row 1 | row 2 | ... | two more rows], each w numbers long and aligned.
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace superposition {
 
@@ -34,10 +36,11 @@ struct Tile {
     int64_t vector;         // m
     int64_t columns;        // of the tile
     int64_t width;          // w: columns rounded up to whole lanes; the padding is zero
+    int64_t depth = std::numeric_limits<int64_t>::max();  // D: rows below are lost; unlimited with an initial stack
 
-    int64_t height(int64_t t) const { return std::min(t, steps + 1 - t); }
+    int64_t height(int64_t t) const { return std::min({t, steps + 1 - t, depth}); }
     bool untouched_rows_are_read(int64_t t) const { return initial && height(t) == t; }
-    int64_t stack_size() const { return ((steps + 1) / 2 + 3) * width; }
+    int64_t stack_size() const { return (std::min((steps + 1) / 2, depth) + 3) * width; }
     const Number *action(int64_t t) const { return actions + 3 * (t - 1); }
     void copy_value(int64_t t, double *slot) const { copy_row(values + (t - 1) * vector, slot); }
     void copy_row(const Number *from, double *to) const {
