@@ -133,7 +133,7 @@ def test_scores_round_trip_through_json_including_infinities(language):
 
 def test_descriptions_of_data_and_models(language, prepared):
     assert describe_data(language) == {
-        "kind": "formal_language", "name": "language", "language": "marked-reversal", "reading": "faithful",
+        "kind": "formal_language", "name": "language", "language": "marked-reversal", "variant": "faithful",
         "train_lengths": [3, 9], "train_number_of_lengths": 4,
     }  # fmt: skip
     assert describe_data(prepared()) == {"kind": "sentences", "name": "sentences"}

@@ -28,7 +28,7 @@ from structattn.support.errors import SettingsError, UsageError
 from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
-from structattn.tasks.translation.predictions import predictions, spelt_source
+from structattn.tasks.translation.predictions import predictions, spelled_source
 from structattn.training.run_training import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]
@@ -61,13 +61,13 @@ def test_spelling_leaves_no_unk_in_the_output(names, prepared, seed):
     search = list(SEARCHES)[seed % len(SEARCHES)]
     for beam in (1, 3):
         kept = translator(model, prepared, "keep", beam, search)(LINES, n_best=beam)
-        spelt = translator(model, prepared, "spell", beam, search)(LINES, n_best=beam)
+        spelled = translator(model, prepared, "spell", beam, search)(LINES, n_best=beam)
         assert any("<unk>" in each.text for found in kept for each in found)
-        assert not any("<unk>" in each.text.split() for found in spelt for each in found)
-        assert not any("  " in each.text or each.text.startswith(" ") for found in spelt for each in found)
-        assert [len(found) for found in spelt] == [1 if line == "" else beam for line in LINES]
+        assert not any("<unk>" in each.text.split() for found in spelled for each in found)
+        assert not any("  " in each.text or each.text.startswith(" ") for found in spelled for each in found)
+        assert [len(found) for found in spelled] == [1 if line == "" else beam for line in LINES]
         if beam == 1:  # the known words are those of the first stage
-            for (before,), (after,) in zip(kept, spelt, strict=True):
+            for (before,), (after,) in zip(kept, spelled, strict=True):
                 assert all(b in ("<unk>", a) for b, a in zip(before.text.split(), after.text.split(), strict=True))
 
 
@@ -247,7 +247,7 @@ def test_unsuitable_models_and_data_are_rejected(names, run, tmp_path):
 
 def test_explanations_use_the_spellings_of_rare_words(run):
     ((batch, found),) = explain_all_pairs(run, "valid", 10_000)
-    source, rare = spelt_source(run.model, batch.source, batch.unknown_source_words)
+    source, rare = spelled_source(run.model, batch.source, batch.unknown_source_words)
     assert (source >= run.prepared.sides.source.vocabulary.size).any()
     expected = run.model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
     for one, other in zip(found.encoder + found.decoder, expected.encoder + expected.decoder, strict=True):

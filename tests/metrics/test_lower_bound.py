@@ -43,17 +43,17 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "reading", "expected"), PUBLISHED)
-def test_the_expected_validation_bound(name, reading, expected):
-    language = formal_language(name, reading)
+@pytest.mark.parametrize(("name", "variant", "expected"), PUBLISHED)
+def test_the_expected_validation_bound(name, variant, expected):
+    language = formal_language(name, variant)
     lengths = language.valid_lengths(40, 80)
     entropies = [language.derivation_entropy(length) for length in lengths]
     assert lower_bound(-np.array(entropies), lengths, len(lengths)) == pytest.approx(expected, abs=5e-6)
 
 
-@pytest.mark.parametrize(("name", "reading", "expected"), PUBLISHED)
-def test_the_bound_of_a_sampled_validation_set(name, reading, expected):
-    language, generator = formal_language(name, reading), numpy_generator(3, "validation")
+@pytest.mark.parametrize(("name", "variant", "expected"), PUBLISHED)
+def test_the_bound_of_a_sampled_validation_set(name, variant, expected):
+    language, generator = formal_language(name, variant), numpy_generator(3, "validation")
     lengths = np.repeat(language.valid_lengths(40, 80), 40)
     strings = language.sample_each(lengths, generator)
     of_length = np.array([language.log_length_probability(length) for length in lengths])

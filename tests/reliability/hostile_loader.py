@@ -19,7 +19,7 @@ from structattn.runs.folder import RunFolder, load_settings
 from structattn.runs.store import CheckpointStore
 from structattn.support.errors import CheckpointError
 from structattn.training.assembly import initial_learner, make_plan
-from structattn.training.run import put_state
+from structattn.training.run import restore_state
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json")
 FORBIDDEN = {"exec", "import", "compile", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"}
@@ -73,7 +73,7 @@ def update_manifest(folder: Path) -> None:
 def attempt(store: CheckpointStore, learner: object) -> tuple[str, str]:
     try:
         state = store.newest()
-        put_state(learner, state, store)
+        restore_state(learner, state, store)
     except CheckpointError as error:
         return "refused", str(error)
     except BaseException as error:

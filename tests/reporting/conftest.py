@@ -30,7 +30,7 @@ def _score(split: str, excess: float, **changes: Any) -> dict[str, Any]:
         "perplexity": math.exp(entropy), "lower_bound": BOUND, "cross_entropy_difference": excess,
         "by_length": _by_length(41, 79 if split == "valid" else 99, excess), "parameters": 33273,
         "model": "nondeterministic stack 2-3-5 in layer 3 of 5, d 28", "baselines": None, "prepared_digest": "ab" * 32,
-        "data": {"kind": "formal_language", "name": "marked", "language": "marked-reversal", "reading": "faithful",
+        "data": {"kind": "formal_language", "name": "marked", "language": "marked-reversal", "variant": "faithful",
                  "train_lengths": [40, 80], "train_number_of_lengths": 20}, **changes,
     }  # fmt: skip
 

@@ -120,7 +120,7 @@ def test_hostile_text_is_escaped(make_run, tmp_path):
 
 @pytest.mark.usefixtures("without_drawing")
 def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
-    other = {"kind": "formal_language", "name": "d", "language": "dyck", "reading": "reference",
+    other = {"kind": "formal_language", "name": "d", "language": "dyck", "variant": "reference",
              "train_lengths": [40, 80], "train_number_of_lengths": 21}  # fmt: skip
     runs = [make_run("a", softmax_layers=()), make_run("b", softmax_layers=(), data=other)]
     checker = checked(write_report(runs, tmp_path / "out"))

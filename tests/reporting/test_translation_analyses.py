@@ -17,10 +17,10 @@ from structattn.support.errors import DataError
 QUINTILES = [(1, 4), (5, 5), (6, 9), (10, 12), (13, 31)]
 
 
-def attention(*places):
-    heads = [{"place": place, "layer": layer, "head": head, "mechanism": "softmax", "positions": 9,
+def attention(*kinds):
+    heads = [{"kind": kind, "layer": layer, "head": head, "mechanism": "softmax", "positions": 9,
               "mean": -layer - head / 10, "absolute": layer + 1.25}
-             for place in places for layer in (0, 1) for head in (0, 1)]  # fmt: skip
+             for kind in kinds for layer in (0, 1) for head in (0, 1)]  # fmt: skip
     return {"kind": "attention", "split": "test", "heads": heads, "off_diagonality": {}}
 
 

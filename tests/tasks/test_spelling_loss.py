@@ -83,7 +83,7 @@ def by_hand(model, prepared):
 def test_the_loss_is_that_of_words_and_alpha_times_that_of_characters(prepared, alpha):
     spells, learnt = model(prepared, **SPELLS), task(prepared, spelling_weight=alpha)
     words, characters = by_hand(spells, prepared)
-    assert characters > 10, "rolls, a and thing are spelt"
+    assert characters > 10, "rolls, a and thing are spelled"
     found = learnt.loss_sum(spells, learnt.batch(np.arange(3)))
     torch.testing.assert_close(found, words + alpha * characters, rtol=1e-10, atol=1e-12)
 

@@ -9,7 +9,7 @@ from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_byt
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import CheckpointError
 from structattn.training.loop import train_until_done
-from structattn.training.run import put_state, state_of
+from structattn.training.run import restore_state, state_of
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_state_is_restored_in_a_new_learner(trained, tiny_learner):
     state, learner = trained.store.newest(), tiny_learner()
     generator = torch.get_rng_state()
     torch.rand(5)
-    put_state(learner, state, trained.store)
+    restore_state(learner, state, trained.store)
     moved = state_of(replace(trained, learner=learner))
     assert same(moved.weights, state.weights)
     assert same(moved.optimizer, state.optimizer)
@@ -159,14 +159,14 @@ def test_error_for_a_mismatched_state_names_file_and_tensor(trained, name, chang
     state = state_of(trained)
     trained.store.save(replace(state, **{name: dict(getattr(state, name)) | change}))
     with pytest.raises(CheckpointError, match=message):
-        put_state(trained.learner, trained.store.newest(), trained.store)
+        restore_state(trained.learner, trained.store.newest(), trained.store)
 
 
 def test_error_names_a_missing_tensor(trained):
     state = state_of(trained)
     weights = {name: tensor for name, tensor in state.weights.items() if name != "output.bias"}
     with pytest.raises(CheckpointError, match=r"model.safetensors: 'output.bias' is missing"):
-        put_state(trained.learner, replace(state, weights=weights), trained.store)
+        restore_state(trained.learner, replace(state, weights=weights), trained.store)
 
 
 def test_manifest_and_state_must_have_the_same_update(trained):

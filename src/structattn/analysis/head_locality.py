@@ -18,8 +18,8 @@ from structattn.inference.records import ACTION_NAMES
 from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 
-Place = Literal["encoder", "decoder", "cross"]
-WITHIN: tuple[Place, ...] = ("encoder", "decoder")  # self-attention, which has a diagonal
+Kind = Literal["encoder", "decoder", "cross"]
+WITHIN: tuple[Kind, ...] = ("encoder", "decoder")  # self-attention, which has a diagonal
 OFF_DIAGONAL = 2  # minimal distance that counts as off-diagonal
 _DIGITS = 6
 
@@ -29,7 +29,7 @@ class HeadLocality:
     """Locality of a head: the mean over all positions i of the offset argmax_j w_ij - i.
 
     Args:
-        place: ``encoder`` and ``decoder`` for self-attention; ``cross`` for cross-attention.
+        kind: ``encoder`` and ``decoder`` for self-attention; ``cross`` for cross-attention.
         layer: the index of the layer, from 0.
         head: the index of the head, from 0; if a layer has both, hard-coded heads come before learned ones.
         mechanism: the attention mechanism of the layer.
@@ -38,7 +38,7 @@ class HeadLocality:
         absolute: the mean absolute offset.
     """
 
-    place: Place
+    kind: Kind
     layer: int
     head: int
     mechanism: str
@@ -58,7 +58,7 @@ class Locality:
     """
 
     heads: tuple[HeadLocality, ...]
-    off_diagonality: dict[Place, Float[np.ndarray, " pairs"]]
+    off_diagonality: dict[Kind, Float[np.ndarray, " pairs"]]
 
 
 def argmax_offsets(
@@ -79,22 +79,20 @@ def locality(run: TrainedRun, split: str, batch_tokens: int = BATCH_TOKENS) -> L
     Raises:
         DataError: the data are not parallel text, or the split is empty.
     """
-    totals: dict[tuple[Place, int, str], Tensor] = {}
-    fractions: dict[Place, list[tuple[tuple[int, ...], Tensor]]] = {}
+    totals: dict[tuple[Kind, int, str], Tensor] = {}
+    fractions: dict[Kind, list[tuple[tuple[int, ...], Tensor]]] = {}
     for batch, found in explain_all_pairs(run, split, batch_tokens):
-        of_pairs: dict[Place, list[Tensor]] = {}
-        for place, explanation in _attention_layers(found):
-            offsets, counted = argmax_offsets(
-                explanation.weights, _lengths(batch, place).to(explanation.weights.device)
-            )
-            key = (place, explanation.layer, explanation.mechanism)
+        of_pairs: dict[Kind, list[Tensor]] = {}
+        for kind, explanation in _attention_layers(found):
+            offsets, counted = argmax_offsets(explanation.weights, _lengths(batch, kind).to(explanation.weights.device))
+            key = (kind, explanation.layer, explanation.mechanism)
             totals[key] = totals.get(key, 0) + _sums(offsets, counted)
-            if place in WITHIN:
-                of_pairs.setdefault(place, []).append(_off_diagonal(offsets, counted))
-        for place, parts in of_pairs.items():
-            fractions.setdefault(place, []).append((batch.examples, torch.cat(parts, 1).nanmean(1).nan_to_num()))
+            if kind in WITHIN:
+                of_pairs.setdefault(kind, []).append(_off_diagonal(offsets, counted))
+        for kind, parts in of_pairs.items():
+            fractions.setdefault(kind, []).append((batch.examples, torch.cat(parts, 1).nanmean(1).nan_to_num()))
     heads = [head for key, sums in totals.items() for head in _heads(*key, sums)]
-    return Locality(tuple(heads), {place: _in_file_order(some) for place, some in fractions.items()})
+    return Locality(tuple(heads), {kind: _in_file_order(some) for kind, some in fractions.items()})
 
 
 def write_locality(run: TrainedRun, split: str) -> Path:
@@ -105,14 +103,12 @@ def write_locality(run: TrainedRun, split: str) -> Path:
         "update": run.update,
         "prepared_digest": run.prepared.digest,
         "heads": [asdict(head) for head in found.heads],
-        "off_diagonality": {
-            place: np.round(values, _DIGITS).tolist() for place, values in found.off_diagonality.items()
-        },
+        "off_diagonality": {kind: np.round(values, _DIGITS).tolist() for kind, values in found.off_diagonality.items()},
     }
     return write_analysis(run.run_dir, f"{split}-attention", "attention", content)
 
 
-def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Place, Explanation]]:
+def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Kind, Explanation]]:
     for explanation in found.encoder:
         if explanation.mechanism not in ACTION_NAMES:
             yield "encoder", explanation
@@ -121,8 +117,8 @@ def _attention_layers(found: EncoderDecoderExplanation) -> Iterator[tuple[Place,
             yield ("cross" if explanation.sublayer == "cross" else "decoder"), explanation
 
 
-def _lengths(batch: PairBatch, place: Place) -> Tensor:
-    return batch.source_lengths if place == "encoder" else batch.lengths
+def _lengths(batch: PairBatch, kind: Kind) -> Tensor:
+    return batch.source_lengths if kind == "encoder" else batch.lengths
 
 
 def _sums(offsets: Tensor, counted: Tensor) -> Tensor:
@@ -137,11 +133,11 @@ def _off_diagonal(offsets: Tensor, counted: Tensor) -> Tensor:
     return (distant.sum(-1).double() / counted.sum(-1)).cpu()
 
 
-def _heads(place: Place, layer: int, mechanism: str, sums: Tensor) -> list[HeadLocality]:
+def _heads(kind: Kind, layer: int, mechanism: str, sums: Tensor) -> list[HeadLocality]:
     found = []
     for head, (positions, offsets, distances) in enumerate(sums.T.tolist()):
         count = max(positions, 1.0)
-        found.append(HeadLocality(place, layer, head, mechanism, int(positions), offsets / count, distances / count))
+        found.append(HeadLocality(kind, layer, head, mechanism, int(positions), offsets / count, distances / count))
     return found
 
 

@@ -14,8 +14,8 @@ app = typer.Typer(no_args_is_help=True, help="Prepare data: a formal language, a
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]
 
 
-class Reading(StrEnum):
-    """The two readings of a grammar."""
+class Variant(StrEnum):
+    """The two variants of a grammar."""
 
     faithful = "faithful"
     reference = "reference"
@@ -61,10 +61,10 @@ def formal_language(
     name: Annotated[str, typer.Argument(help="Name of the language; see `structattn list`.")],
     *,
     output: Output,
-    reading: Annotated[
-        Reading,
+    variant: Annotated[
+        Variant,
         typer.Option(help="The grammar as published (faithful), or as transformed by the authors' code (reference)."),
-    ] = Reading.faithful,
+    ] = Variant.faithful,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the training and validation strings.")] = 1,
     train: Annotated[int, typer.Option(min=1, help="Number of training strings.")] = 10_000,
     valid: Annotated[int, typer.Option(min=1, help="Number of validation strings.")] = 1_000,
@@ -76,7 +76,7 @@ def formal_language(
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 
     sizes = FormalLanguageSizes(train, valid, test_per_length, train_lengths, test_lengths)
-    prepare_formal_language(output, name, reading.value, seed=seed, sizes=sizes)
+    prepare_formal_language(output, name, variant.value, seed=seed, sizes=sizes)
     print_summary(output)
 
 

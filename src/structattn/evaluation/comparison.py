@@ -105,7 +105,7 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
         return {}
     try:
         kept = json.loads(path.read_bytes())["off_diagonality"]
-        found = {f"off-diagonality, {place}": np.array(values, np.float64) for place, values in kept.items()}
+        found = {f"off-diagonality, {kind}": np.array(values, np.float64) for kind, values in kept.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(path, f"expected the off-diagonality of each sentence: {error!r}") from None
     for values in found.values():

@@ -47,7 +47,7 @@ def _sides_in_words(settings: EncoderDecoderSettings) -> str:
     )
     cross = settings.decoder.cross_attention
     across = "" if cross is None else f"; across {_in_runs(describe_mechanism(each) for each in cross)}"
-    spelling = "" if settings.decoder.spelling is None else "; <unk> spelt"
+    spelling = "" if settings.decoder.spelling is None else "; <unk> spelled"
     return f"encoder {encoder}; decoder {decoder}{across}{spelling}"
 
 
@@ -76,11 +76,11 @@ def _layer_in_words(layer: Layer) -> str:
 
 
 def describe_data(prepared: PreparedFolder) -> dict[str, Any]:
-    """Kind and name of a prepared folder; of a formal language also its reading and its training lengths."""
+    """Kind and name of a prepared folder; of a formal language also its variant and its training lengths."""
     extra = prepared.header.extra
     description: dict[str, Any] = {"kind": prepared.kind, "name": prepared.path.resolve().name}
     if prepared.kind == "formal_language":
-        description |= {key: extra.get(key) for key in ("language", "reading", "train_lengths")}
+        description |= {key: extra.get(key) for key in ("language", "variant", "train_lengths")}
         description["train_number_of_lengths"] = extra.get("number_of_lengths", {}).get("train")
     if prepared.kind == "transduction":
         description |= {key: extra.get(key) for key in ("transduction", "train_lengths")}

@@ -26,7 +26,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.transduction.batches import FORMS, batch_of, transduction_data
-from structattn.tasks.translation.predictions import spelt_source
+from structattn.tasks.translation.predictions import spelled_source
 
 TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
 TEXTS, TARGETS = Path("texts"), Path("targets")  # in messages, in place of the path of a file
@@ -90,7 +90,7 @@ def sequence_records(
 def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExplanation:
     """Return the attention weights of all layers for a batch of pairs, under teacher forcing."""
     batch = batch.to(_device(model))
-    source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
+    source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
     return model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
 
 
@@ -113,7 +113,7 @@ def _explain_pair(
     pair = encoder(source, target or "", (TEXTS, TARGETS), number)
     if target is None:
         batch = encoder.batch([pair]).to(_device(model))
-        ids, rare = spelt_source(model, batch.source, batch.unknown_source_words)
+        ids, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
         start = start_translation(model, ids, batch.source_lengths, rare)
         (found,) = greedy_search(model, start, limits)

@@ -20,7 +20,7 @@ from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
-from structattn.training.learner import MismatchError, put_weights
+from structattn.training.learner import MismatchError, load_weights
 
 _logger = logging.getLogger("structattn")
 
@@ -103,7 +103,7 @@ def open_run(
         )
     model = build_model_for(settings.model, prepared)
     try:
-        put_weights(model, weights)
+        load_weights(model, weights)
     except MismatchError as error:
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"

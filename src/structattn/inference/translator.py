@@ -41,7 +41,7 @@ from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import EOS, UNK
-from structattn.tasks.translation.predictions import spelt_source
+from structattn.tasks.translation.predictions import spelled_source
 
 SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     {
@@ -215,7 +215,7 @@ class Translator:
         spelled = (
             None if speller is None else unknown_words_of_lines(words, unspelled, ids.shape[1], speller).to(device)
         )
-        return EncodedSources(tuple(spelt_source(model, ids, spelled) for model in self.models), lengths, words)
+        return EncodedSources(tuple(spelled_source(model, ids, spelled) for model in self.models), lengths, words)
 
     def _decode(self, lines: list[_Line], sources: EncodedSources, n_best: int) -> list[list[Hypothesis]]:
         prefixes = [line.prefix for line in lines]

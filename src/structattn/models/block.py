@@ -1,7 +1,7 @@
 """One transformer block: residual sublayers, each of them optional."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +25,15 @@ Memory = Float[Tensor, "memory source d_model"] | Streams
 SublayerArgument = Tensor | Streams | None  # lengths or memory
 
 _NO_MEMORY = "this block has cross-attention; expected a memory"
+
+
+@runtime_checkable
+class _Attending(Protocol):
+    """A sublayer that also returns its attention weights."""
+
+    def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor]:
+        """Return the output and the weights of the same pass."""
+        ...
 
 
 class Residual(nn.Module):
@@ -61,7 +70,7 @@ class Residual(nn.Module):
 
     def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
         """Return the output and f's weights, None if f has no ``attend``."""
-        if not hasattr(self.layer, "attend"):
+        if not isinstance(self.layer, _Attending):
             return self(x, *arguments), None
         y, weights = self.layer.attend(self._normalized(x), *arguments)
         return self._add_residual(x, y), weights

@@ -39,12 +39,12 @@ class Run:
 
     @property
     def data_name(self) -> str:
-        """The name of the data: the language and its reading, or the name of the prepared folder."""
+        """The name of the data: the language and its variant, or the name of the prepared folder."""
         language = self.data.get("language")
         if language is None:
             return str(self.data.get("name") or Path(str(self.settings.get("data", "data"))).name)
-        reading = self.data.get("reading")
-        return f"{language} ({reading})" if reading else str(language)
+        variant = self.data.get("variant")
+        return f"{language} ({variant})" if variant else str(language)
 
     @property
     def model(self) -> str:

@@ -24,7 +24,7 @@ class FormalLanguageData(SampledData):
 
     kind: Literal["formal_language"] = "formal_language"
     language: str = Field(description="name of the language, as listed by `structattn list`")
-    reading: Literal["faithful", "reference"] = Field(
+    variant: Literal["faithful", "reference"] = Field(
         default="faithful",
         description="the grammar as published (faithful), or as transformed by the authors' code (reference)",
     )
@@ -33,7 +33,7 @@ class FormalLanguageData(SampledData):
     test_per_length: int = Field(default=100, ge=1, description="number of test strings of each length")
     train_lengths: Lengths = Field(default=(40, 80), description="minimal and maximal length of training strings")
     test_lengths: Lengths = Field(default=(40, 100), description="minimal and maximal length of test strings")
-    group: int = Field(
+    group_size: int = Field(
         default=10,
         ge=1,
         description="number of consecutive training strings of equal length, so that batches need no padding",

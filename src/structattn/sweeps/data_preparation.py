@@ -48,6 +48,6 @@ def _sample_pairs(folder: Path, data: TransductionPairs) -> None:
 
 def _sample_strings(folder: Path, data: FormalLanguageData) -> None:
     sizes = FormalLanguageSizes(
-        data.train, data.valid, data.test_per_length, data.train_lengths, data.test_lengths, data.group
+        data.train, data.valid, data.test_per_length, data.train_lengths, data.test_lengths, data.group_size
     )
-    prepare_formal_language(folder, data.language, data.reading, seed=data.seed or 0, sizes=sizes)
+    prepare_formal_language(folder, data.language, data.variant, seed=data.seed or 0, sizes=sizes)

@@ -66,15 +66,17 @@ def _words_of_side(side: ParallelSide) -> VocabularySpec:
 def _words_of_text(prepared: PreparedFolder) -> VocabularySpec:
     """Return the words of a text; their characters are those of the vocabulary."""
     vocabulary, level = prepared.vocabulary, prepared.header.tokenizer["level"]
-    spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return _words(vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelt, 1)) if level == "word" else None)
+    spelled = vocabulary.symbols[_first_word(vocabulary) :]
+    return _words(
+        vocabulary, WordCharacterTokenizer.from_counts(dict.fromkeys(spelled, 1)) if level == "word" else None
+    )
 
 
 def _words(vocabulary: Vocabulary, tokenizer: WordCharacterTokenizer | None) -> VocabularySpec:
     if tokenizer is None:
         return VocabularySpec(vocabulary.size)
-    spelt = vocabulary.symbols[_first_word(vocabulary) :]
-    return VocabularySpec(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelt))
+    spelled = vocabulary.symbols[_first_word(vocabulary) :]
+    return VocabularySpec(vocabulary.size, tokenizer.vocabulary.size, partial(character_table, tokenizer, spelled))
 
 
 def _first_word(vocabulary: Vocabulary) -> int:

@@ -25,7 +25,7 @@ from structattn.tasks.task import Task
 from structattn.training.learner import Learner, build_learner
 from structattn.training.position_limits import require_positions_fit
 from structattn.training.progress import DataOrder, first_progress
-from structattn.training.run import Run, put_state
+from structattn.training.run import Run, restore_state
 from structattn.training.signals import StopFlag
 
 
@@ -89,7 +89,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     if state is None and run_dir.best.exists():
         raise CheckpointError(f"{run_dir.checkpoints}: the checkpoints of the run are missing; cannot resume")
     if state is not None:
-        put_state(learner, state, store)
+        restore_state(learner, state, store)
     progress = first_progress(training) if state is None else state.progress
     store.write_best(progress)
     order = DataOrder(plan.task, training.gradient_accumulation_steps)

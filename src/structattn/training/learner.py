@@ -80,7 +80,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def put_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
+def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Copy saved tensors into a module.
 
     Raises:
@@ -116,7 +116,7 @@ def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
     }
 
 
-def put_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> None:
+def load_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> None:
     """Restore the optimizer state from copies of saved tensors.
 
     Raises:
@@ -151,7 +151,7 @@ def generator_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def put_generator_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+def set_generator_states(states: Mapping[str, Tensor], device: torch.device) -> None:
     """Restore the random generators; states of absent devices are ignored."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:

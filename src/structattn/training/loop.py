@@ -13,7 +13,7 @@ from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import BatchT, Scores, Task
 from structattn.training import progress as after
 from structattn.training.diagnosis import first_not_finite
-from structattn.training.learner import Learner, generator_states, put_generator_states
+from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.progress import current_epoch, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
 
@@ -80,10 +80,10 @@ def _non_finite_error(
     learner: Learner, task: Task[BatchT], update: Update[BatchT], generators: dict[str, Tensor], found: str
 ) -> NonFiniteError:
     """Restore the state before the step, repeat it to find the first module, and restore the state again."""
-    put_generator_states(generators, learner.device)
+    set_generator_states(generators, learner.device)
     learner.optimizer.zero_grad()
     first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches))
-    put_generator_states(generators, learner.device)
+    set_generator_states(generators, learner.device)
     learner.optimizer.zero_grad()
     examples = [example for batch in update.batches for example in batch.examples]
     named = ", ".join(str(example) for example in examples[:EXAMPLES_NAMED])

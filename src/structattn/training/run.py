@@ -17,10 +17,10 @@ from structattn.training.learner import (
     generator_states,
     generators_from_text,
     generators_to_text,
+    load_optimizer_tensors,
+    load_weights,
     optimizer_tensors_of,
-    put_generator_states,
-    put_optimizer_tensors,
-    put_weights,
+    set_generator_states,
     weights_of,
 )
 from structattn.training.progress import DataOrder
@@ -69,7 +69,7 @@ def state_of(run: Run) -> TrainingState:
     )
 
 
-def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) -> None:
+def restore_state(learner: Learner, state: TrainingState, store: CheckpointStore) -> None:
     """Restore weights, optimizer state and random generators.
 
     Raises:
@@ -77,11 +77,11 @@ def put_state(learner: Learner, state: TrainingState, store: CheckpointStore) ->
     """
     name = MODEL_NAME
     try:
-        put_weights(learner.model, state.weights)
+        load_weights(learner.model, state.weights)
         name = OPTIMIZER_NAME
-        put_optimizer_tensors(learner, state.optimizer)
+        load_optimizer_tensors(learner, state.optimizer)
         name = STATE_NAME
-        put_generator_states(generators_from_text(state.generators), learner.device)
+        set_generator_states(generators_from_text(state.generators), learner.device)
     except (MismatchError, RuntimeError) as error:  # torch raises RuntimeError for an invalid generator state
         path = store.folder / str(state.progress.update) / name
         raise CheckpointError(f"{path}: {str(error).splitlines()[0]}") from None

@@ -146,8 +146,8 @@ def removed(rules, removed_left, removed_right):
 
 
 @cache
-def oracle(name, reading):
-    return Oracle.faithful(name) if reading == "faithful" else Oracle.reference(name)
+def oracle(name, variant):
+    return Oracle.faithful(name) if variant == "faithful" else Oracle.reference(name)
 
 
 @pytest.fixture(params=NAMES)
@@ -156,16 +156,16 @@ def name(request):
 
 
 @pytest.fixture(params=("faithful", "reference"))
-def reading(request):
+def variant(request):
     return request.param
 
 
 @pytest.fixture
-def judge(name, reading):
-    return oracle(name, reading)
+def judge(name, variant):
+    return oracle(name, variant)
 
 
 @pytest.fixture(scope="session")
 def judge_of():
-    """(name, reading) -> the reference implementation, for tests that choose both."""
+    """(name, variant) -> the reference implementation, for tests that choose both."""
     return oracle

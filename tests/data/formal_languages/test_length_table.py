@@ -9,15 +9,15 @@ from structattn.data.formal_languages import formal_language
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_the_probability_of_a_length_is_the_sum_over_its_strings(name, reading, judge, length):
+def test_the_probability_of_a_length_is_the_sum_over_its_strings(name, variant, judge, length):
     total = sum(judge.all_strings(length).values())
     expected = math.log(total) if total else -math.inf
-    assert formal_language(name, reading).log_length_probability(length) == pytest.approx(expected, rel=1e-13)
+    assert formal_language(name, variant).log_length_probability(length) == pytest.approx(expected, rel=1e-13)
 
 
-def test_valid_lengths_are_those_with_strings(name, reading, judge):
+def test_valid_lengths_are_those_with_strings(name, variant, judge):
     expected = [length for length in range(10) if judge.all_strings(length)]
-    assert formal_language(name, reading).valid_lengths(0, 9) == expected
+    assert formal_language(name, variant).valid_lengths(0, 9) == expected
 
 
 COUNTS = {
@@ -29,8 +29,8 @@ COUNTS = {
 }
 
 
-def test_the_papers_intervals_hold_as_many_lengths_as_published(name, reading):
-    language = formal_language(name, reading)
+def test_the_papers_intervals_hold_as_many_lengths_as_published(name, variant):
+    language = formal_language(name, variant)
     assert (len(language.valid_lengths(40, 80)), len(language.valid_lengths(40, 100))) == COUNTS[name]
 
 
@@ -55,10 +55,10 @@ def test_results_do_not_depend_on_the_order_of_calls():
 
 
 @pytest.mark.parametrize("name", ["marked-reversal", "unmarked-reversal", "dyck"])
-def test_the_derivation_entropy_is_that_of_the_strings_of_an_unambiguous_language(name, reading, judge_of):
-    language = formal_language(name, reading)
+def test_the_derivation_entropy_is_that_of_the_strings_of_an_unambiguous_language(name, variant, judge_of):
+    language = formal_language(name, variant)
     for length in language.valid_lengths(6, 9):
-        probabilities = np.array([float(p) for p in judge_of(name, reading).all_strings(length).values()])
+        probabilities = np.array([float(p) for p in judge_of(name, variant).all_strings(length).values()])
         shares = probabilities / probabilities.sum()
         assert language.derivation_entropy(length) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-12)
 

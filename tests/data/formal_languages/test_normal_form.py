@@ -1,4 +1,4 @@
-"""Removing empty and unary rules preserves probabilities, except at the root in the reference reading."""
+"""Removing empty and unary rules preserves probabilities, except at the root in the reference variant."""
 
 from fractions import Fraction
 
@@ -20,8 +20,8 @@ def enumerated(judge, normal):
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_every_short_string_has_exactly_the_described_probability(name, reading, judge, length):
-    normal = normal_form(GRAMMARS[name](), reading)
+def test_every_short_string_has_exactly_the_described_probability(name, variant, judge, length):
+    normal = normal_form(GRAMMARS[name](), variant)
     expected = judge.all_strings(length)
     if length == 0:
         assert normal.empty == expected.get("", 0)
@@ -29,14 +29,14 @@ def test_every_short_string_has_exactly_the_described_probability(name, reading,
         assert enumerated(judge, normal).all_strings(length) == expected
 
 
-def test_no_empty_and_no_unary_rule_is_left(name, reading):
-    grammar = normal_form(GRAMMARS[name](), reading).grammar
+def test_no_empty_and_no_unary_rule_is_left(name, variant):
+    grammar = normal_form(GRAMMARS[name](), variant).grammar
     assert all(right and not (len(right) == 1 and right[0] in grammar.rules_of) for _, right, _ in grammar.rules)
     assert ROOT not in {symbol for each in grammar.rules for symbol in each.right}
 
 
 def test_the_readings_differ_where_the_root_has_removed_rules(name):
-    faithful, reference = (normal_form(GRAMMARS[name](), reading) for reading in ("faithful", "reference"))
+    faithful, reference = (normal_form(GRAMMARS[name](), variant) for variant in ("faithful", "reference"))
     same = set(faithful.grammar.rules) == set(reference.grammar.rules)
     assert same == (name in {"marked-reversal", "hardest-cfl"})
 

@@ -19,15 +19,15 @@ def text(language, string):
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_probabilities_of_all_short_strings(name, reading, judge, length):
-    language, expected = formal_language(name, reading), judge.all_strings(length)
+def test_probabilities_of_all_short_strings(name, variant, judge, length):
+    language, expected = formal_language(name, variant), judge.all_strings(length)
     found = language.log_probabilities([indices(language, string) for string in expected])
     np.testing.assert_allclose(found, [math.log(p) for p in expected.values()], rtol=1e-13)
     assert np.exp(found).sum() == pytest.approx(math.exp(language.log_length_probability(length)), rel=1e-12)
 
 
-def test_all_other_short_strings_are_outside(name, reading, judge):
-    language = formal_language(name, reading)
+def test_all_other_short_strings_are_outside(name, variant, judge):
+    language = formal_language(name, variant)
     length = 6 if len(language.alphabet) > 4 else 7 if len(language.alphabet) == 3 else 8
     strings = list(product(range(len(language.alphabet)), repeat=length))
     found = language.log_probabilities(np.array(strings))
@@ -35,8 +35,8 @@ def test_all_other_short_strings_are_outside(name, reading, judge):
     assert inside == set(judge.all_strings(length))
 
 
-def test_probabilities_of_longer_strings(name, reading, judge):
-    language = formal_language(name, reading)
+def test_probabilities_of_longer_strings(name, variant, judge):
+    language = formal_language(name, variant)
     strings = language.sample_each(
         [*language.valid_lengths(27, 28), *language.valid_lengths(41, 42)], numpy_generator(5)
     )
@@ -44,8 +44,8 @@ def test_probabilities_of_longer_strings(name, reading, judge):
     np.testing.assert_allclose(language.log_probabilities(strings), expected, rtol=1e-12)
 
 
-def test_strings_of_all_lengths_together_and_in_any_order(name, reading, monkeypatch):
-    language, generator = formal_language(name, reading), numpy_generator(6, "mixed")
+def test_strings_of_all_lengths_together_and_in_any_order(name, variant, monkeypatch):
+    language, generator = formal_language(name, variant), numpy_generator(6, "mixed")
     lengths = [length for length in (0, 1, 2, 9, 10, 33, 34) if length in language.valid_lengths(0, 34)] * 2
     strings = language.sample_each(lengths, generator)
     expected = [language.log_probabilities([string])[0] for string in strings]
@@ -84,8 +84,8 @@ def test_underflow_is_an_error_and_not_probability_zero():
     assert language.log_probabilities([short])[0] == pytest.approx(expected, rel=1e-12)
 
 
-def test_no_strings_and_the_empty_string(name, reading, judge):
-    language = formal_language(name, reading)
+def test_no_strings_and_the_empty_string(name, variant, judge):
+    language = formal_language(name, variant)
     assert language.log_probabilities([]).shape == (0,)
     empty = float(judge.all_strings(0).get("", 0))
     assert np.exp(language.log_probabilities([np.array([])]))[0] == pytest.approx(empty)
@@ -114,8 +114,8 @@ def test_invalid_strings_are_rejected(string, complaint):
 
 
 def root_loss(language_name, length, string):
-    """The probability, given the length, that the faithful root uses a rule that the reference reading removed."""
-    faithful, reference = (formal_language(language_name, reading) for reading in ("faithful", "reference"))
+    """The probability, given the length, that the faithful root uses a rule that the reference variant removed."""
+    faithful, reference = (formal_language(language_name, variant) for variant in ("faithful", "reference"))
     logs = [
         language.log_probabilities([indices(language, string)])[0] - language.log_length_probability(length)
         for language in (faithful, reference)

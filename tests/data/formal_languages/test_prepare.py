@@ -15,7 +15,7 @@ from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import DataError, UsageError
 
 SMALL = FormalLanguageSizes(
-    train=65, valid=30, test_per_length=3, train_lengths=(8, 14), test_lengths=(8, 20), group=10
+    train=65, valid=30, test_per_length=3, train_lengths=(8, 14), test_lengths=(8, 20), group_size=10
 )
 
 
@@ -24,13 +24,13 @@ def strings_of(folder, split):
 
 
 @pytest.fixture
-def prepared(tmp_path, name, reading):
-    prepare_formal_language(tmp_path / "folder", name, reading, seed=3, sizes=SMALL)
+def prepared(tmp_path, name, variant):
+    prepare_formal_language(tmp_path / "folder", name, variant, seed=3, sizes=SMALL)
     return open_prepared(tmp_path / "folder")
 
 
-def test_sets_have_their_sizes_and_lengths(prepared, name, reading):
-    language = formal_language(name, reading)
+def test_sets_have_their_sizes_and_lengths(prepared, name, variant):
+    language = formal_language(name, variant)
     train, valid, test = (prepared.split(split) for split in ("train", "valid", "test"))
     assert (prepared.kind, prepared.splits) == ("formal_language", ("train", "valid", "test"))
     assert (len(train), len(valid)) == (65, 30)
@@ -42,11 +42,11 @@ def test_sets_have_their_sizes_and_lengths(prepared, name, reading):
     verify_prepared(prepared)
 
 
-def test_the_header_has_the_values_for_the_bound(prepared, name, reading):
-    language = formal_language(name, reading)
+def test_the_header_has_the_values_for_the_bound(prepared, name, variant):
+    language = formal_language(name, variant)
     assert prepared.header.extra == {
         "language": name,
-        "reading": reading,
+        "variant": variant,
         "seed": 3,
         "test_seed": 0,
         "number_of_lengths": {
@@ -56,7 +56,7 @@ def test_the_header_has_the_values_for_the_bound(prepared, name, reading):
         },
         "train_lengths": [8, 14],
         "test_lengths": [8, 20],
-        "group": 10,
+        "group_size": 10,
     }
     assert prepared.vocabulary.symbols == ("<pad>", "<bos>", "<eos>", *language.alphabet)
 
@@ -88,7 +88,7 @@ def test_seed_determines_train_and_valid_and_test_seed_the_test_set(tmp_path):
 
 def test_lengths_are_sampled_uniformly(tmp_path):
     sizes = FormalLanguageSizes(
-        train=4000, valid=1, test_per_length=1, train_lengths=(1, 8), test_lengths=(1, 8), group=1
+        train=4000, valid=1, test_per_length=1, train_lengths=(1, 8), test_lengths=(1, 8), group_size=1
     )
     prepare_formal_language(tmp_path / "folder", "padded-reversal", sizes=sizes)
     counts = np.bincount(open_prepared(tmp_path / "folder").split("train").lengths)[1:]
@@ -126,7 +126,7 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path):
     ("change", "complaint"),
     [
         ({"train": 0}, "train is 0"),
-        ({"group": 0}, "group is 0"),
+        ({"group_size": 0}, "group_size is 0"),
         ({"train_lengths": (9, 8)}, "train_lengths is 9 to 8"),
         ({"test_lengths": (-1, 8)}, "test_lengths is -1 to 8"),
     ],

@@ -70,8 +70,8 @@ RECOGNISERS = {
 }
 
 
-def test_all_samples_are_in_the_language(name, reading):
-    language, generator = formal_language(name, reading), numpy_generator(1, name, reading)
+def test_all_samples_are_in_the_language(name, variant):
+    language, generator = formal_language(name, variant), numpy_generator(1, name, variant)
     lengths = np.repeat(language.valid_lengths(1, 100), 10)
     strings = language.sample_each(lengths, generator)
     assert [len(string) for string in strings] == lengths.tolist()
@@ -105,11 +105,11 @@ def chi_square_excess(language, strings, probabilities):
     return (((observed - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom)
 
 
-def test_sample_frequencies_match_the_probabilities(name, reading, judge):
-    language = formal_language(name, reading)
+def test_sample_frequencies_match_the_probabilities(name, variant, judge):
+    language = formal_language(name, variant)
     for length in language.valid_lengths(6, 9):
         probabilities = {string: float(p) for string, p in judge.all_strings(length).items()}
-        strings = language.sample(length, 20_000, numpy_generator(4, name, reading, length))
+        strings = language.sample(length, 20_000, numpy_generator(4, name, variant, length))
         assert abs(chi_square_excess(language, strings, probabilities)) < 4
 
 
@@ -127,8 +127,8 @@ def test_most_faithful_dyck_strings_have_one_outer_pair(length, mass):
         depths = np.cumsum(np.where(string % 2 == 0, 1, -1))
         return bool((depths[:-1] > 0).all())
 
-    for reading, expected in (("faithful", mass), ("reference", 0.0)):
-        strings = formal_language("dyck", reading).sample(length, 5000, numpy_generator(5, length))
+    for variant, expected in (("faithful", mass), ("reference", 0.0)):
+        strings = formal_language("dyck", variant).sample(length, 5000, numpy_generator(5, length))
         share = np.mean([is_one_pair(string) for string in strings])
         assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 5000))
 
@@ -142,11 +142,11 @@ def test_mixed_lengths_have_the_same_distribution():
     assert np.abs(counts - 1000).max() < 4 * math.sqrt(4000 * 3 / 16)
 
 
-def test_the_same_seed_gives_the_same_strings(name, reading):
-    language = formal_language(name, reading)
+def test_the_same_seed_gives_the_same_strings(name, variant):
+    language = formal_language(name, variant)
     length = language.valid_lengths(30, 31)[0]
     first, again, other = (
-        formal_language(name, reading).sample(length, 20, numpy_generator(seed)) for seed in (1, 1, 2)
+        formal_language(name, variant).sample(length, 20, numpy_generator(seed)) for seed in (1, 1, 2)
     )
     assert first.tolist() == again.tolist()
     assert first.tolist() != other.tolist()

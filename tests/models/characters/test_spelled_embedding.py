@@ -32,16 +32,16 @@ class Counting(nn.Module):
         return self.composition(spellings)
 
 
-def embedding(spelt=SPELLINGS):
+def embedding(spelled=SPELLINGS):
     torch.manual_seed(1)
-    return SpelledEmbedding(SIZE, WIDTH, Counting(), spelt).double()
+    return SpelledEmbedding(SIZE, WIDTH, Counting(), spelled).double()
 
 
 def close(result, expected):
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_special_tokens_have_rows_and_words_are_spelt():
+def test_special_tokens_have_rows_and_words_are_spelled():
     spelled = embedding()
     found = spelled(torch.tensor([[1, 2, 3, 4, 7]]))[0] / math.sqrt(WIDTH)
     assert spelled.table.num_embeddings == 2
@@ -84,7 +84,7 @@ def test_words_are_composed_under_inference_mode_and_autocast():
     assert not torch.equal(rough, expected)
 
 
-def test_a_rare_word_spelt_like_a_common_one_has_its_vector():
+def test_a_rare_word_spelled_like_a_common_one_has_its_vector():
     found = embedding()(torch.tensor([[6, 9]]), oov_spellings=RARE)
     close(found[0, 0], found[0, 1])
 
@@ -181,7 +181,7 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
         EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | settings))
 
 
-def test_data_that_do_not_say_how_words_are_spelt_are_refused():
+def test_data_that_do_not_say_how_words_are_spelled_are_refused():
     for kind, place in (("c2w", r"decoder\.embedding"), ("coupled", r"encoder\.embedding"), ("hybrid", "encoder")):
         settings = EncoderDecoderSettings(kind="encoder_decoder", **(SIZES | KINDS[kind]))
         with pytest.raises(SettingsError, match=rf"model\.{place}.*the data have no characters of words"):

@@ -11,7 +11,7 @@ from structattn.data.formal_languages import parsing
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray, binary_rules
 from structattn.data.formal_languages.grammar import Grammar
 from structattn.data.formal_languages.length_table import LengthTable, length_table
-from structattn.data.formal_languages.normal_form import Reading, normal_form
+from structattn.data.formal_languages.normal_form import Variant, normal_form
 from structattn.data.formal_languages.sampling import Sampler
 
 
@@ -23,20 +23,20 @@ class ContextFreeLanguage:
 
     Args:
         name: the name in messages.
-        reading: ``faithful``: the probabilities of the grammar; ``reference``: those of the code behind the published
+        variant: ``faithful``: the probabilities of the grammar; ``reference``: those of the code behind the published
             numbers. See ``structattn.data.formal_languages.normal_form``.
         grammar: a grammar whose weights sum to 1 per left-hand side.
     """
 
-    def __init__(self, name: str, reading: Reading, grammar: Grammar) -> None:
-        self.name, self.reading, self.grammar = name, reading, grammar
-        normal = normal_form(grammar, reading)
+    def __init__(self, name: str, variant: Variant, grammar: Grammar) -> None:
+        self.name, self.variant, self.grammar = name, variant, grammar
+        normal = normal_form(grammar, variant)
         self._rules = binary_rules(normal.grammar)
         self._log_empty = math.log(normal.empty) if normal.empty else -math.inf
         self._cached_tables: tuple[LengthTable, Sampler] | None = None
 
     def __repr__(self) -> str:
-        return f"formal_language({self.name!r}, {self.reading!r})"
+        return f"formal_language({self.name!r}, {self.variant!r})"
 
     @property
     def alphabet(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class ContextFreeLanguage:
 
     def _require_strings(self, length: int) -> None:
         if self.log_length_probability(length) == -math.inf:
-            raise ValueError(f"{self.name} ({self.reading}) has no string of length {length}")
+            raise ValueError(f"{self.name} ({self.variant}) has no string of length {length}")
 
     def log_probabilities(
         self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None

@@ -66,7 +66,7 @@ class CopyingLanguage:
         times: the number of symbols per letter of the word.
         marks: the number of further symbols.
         build: maps words (N, n) and n to strings (N, length).
-        reading: these languages have one reading only.
+        variant: these languages have one variant only.
     """
 
     name: str
@@ -75,7 +75,7 @@ class CopyingLanguage:
     times: int
     marks: int
     build: Callable[[Strings, int], Strings]
-    reading: str = "faithful"
+    variant: str = "faithful"
 
     def size(self, length: int) -> int | None:
         """Return n for strings of a length, or None if there are none."""

@@ -18,8 +18,8 @@ class Language(Protocol):
         """The name of the language."""
 
     @property
-    def reading(self) -> str:
-        """The reading of its definition: ``faithful`` or ``reference``."""
+    def variant(self) -> str:
+        """The variant of its definition: ``faithful`` or ``reference``."""
 
     @property
     def alphabet(self) -> tuple[str, ...]:

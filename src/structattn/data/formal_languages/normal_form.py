@@ -14,8 +14,8 @@ from typing import Literal, get_args
 
 from structattn.data.formal_languages.grammar import Grammar, Rule, merge, normalized, reachable
 
-Reading = Literal["faithful", "reference"]
-READINGS: tuple[str, ...] = get_args(Reading)
+Variant = Literal["faithful", "reference"]
+VARIANTS: tuple[str, ...] = get_args(Variant)
 ROOT = "<root>"
 
 
@@ -104,19 +104,19 @@ def unary_closure(grammar: Grammar) -> dict[str, dict[str, Fraction]]:
     return closure
 
 
-def _root_rules(grammar: Grammar, reading: Reading, inner: tuple[Rule, ...], mass: Fraction) -> list[Rule]:
-    if reading == "faithful":
+def _root_rules(grammar: Grammar, variant: Variant, inner: tuple[Rule, ...], mass: Fraction) -> list[Rule]:
+    if variant == "faithful":
         return [Rule(ROOT, right, weight * mass) for left, right, weight in inner if left == grammar.start]
     own = [each for each in grammar.rules_of[grammar.start] if not _is_unary(each, grammar)]
     return [Rule(ROOT, right, weight) for _, right, weight in normalized(own)]
 
 
-def normal_form(grammar: Grammar, reading: Reading) -> NormalForm:
+def normal_form(grammar: Grammar, variant: Variant) -> NormalForm:
     """Convert a grammar to an equivalent one without empty and unary rules.
 
     Args:
         grammar: a grammar whose weights sum to 1 per left-hand side.
-        reading: ``faithful``: P(string) is that of ``grammar``. ``reference``: P(string | the root uses no removed
+        variant: ``faithful``: P(string) is that of ``grammar``. ``reference``: P(string | the root uses no removed
             rule), by the weights of the rules: an empty or unary root, and the empty string, are lost.
 
     Raises:
@@ -132,6 +132,6 @@ def normal_form(grammar: Grammar, reading: Reading) -> NormalForm:
         for _, right, weight in (each for each in nonempty.rules_of[last] if not _is_unary(each, nonempty))
     )
     start_empty = empty.get(grammar.start, Fraction(0))
-    rules = (*_root_rules(nonempty, reading, inner, 1 - start_empty), *inner)
+    rules = (*_root_rules(nonempty, variant, inner, 1 - start_empty), *inner)
     normal = Grammar(ROOT, grammar.alphabet, reachable(ROOT, rules))
-    return NormalForm(normal, start_empty if reading == "faithful" else Fraction(0))
+    return NormalForm(normal, start_empty if variant == "faithful" else Fraction(0))

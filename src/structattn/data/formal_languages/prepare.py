@@ -13,7 +13,7 @@ import numpy as np
 from structattn.data.folders.writing import require_empty_folder, write_prepared
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
 from structattn.data.formal_languages.language import Language
-from structattn.data.formal_languages.normal_form import Reading
+from structattn.data.formal_languages.normal_form import Variant
 from structattn.data.formal_languages.registry import formal_language
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import UsageError
@@ -32,8 +32,8 @@ class FormalLanguageSizes:
         test_per_length: the number of test strings of each valid length.
         train_lengths: minimum and maximum length of ``train`` and ``valid``, not including the end of the string.
         test_lengths: the same for the test set.
-        group: the number of neighbours in ``train`` and ``valid`` with equal length, so that batches of them need no
-            padding.
+        group_size: number of consecutive strings of ``train`` and ``valid`` with equal length, so that batches of them
+            need no padding.
 
     Raises:
         UsageError: a number is below 1, or a minimum length is negative or above the maximum.
@@ -44,10 +44,10 @@ class FormalLanguageSizes:
     test_per_length: int = 100
     train_lengths: tuple[int, int] = (40, 80)
     test_lengths: tuple[int, int] = (40, 100)
-    group: int = 10
+    group_size: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test_per_length", "group"):
+        for name in ("train", "valid", "test_per_length", "group_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
         for name in ("train_lengths", "test_lengths"):
@@ -59,7 +59,7 @@ class FormalLanguageSizes:
 def prepare_formal_language(
     folder: Path,
     name: str,
-    reading: Reading = "faithful",
+    variant: Variant = "faithful",
     *,
     seed: int = 1,
     test_seed: int = 0,
@@ -73,18 +73,18 @@ def prepare_formal_language(
     Args:
         folder: the prepared folder; must not exist, or be empty.
         name: a key of ``FORMAL_LANGUAGES``.
-        reading: ``faithful`` or ``reference``; see ``formal_language``.
+        variant: ``faithful`` or ``reference``; see ``formal_language``.
         seed: the seed of ``train`` and ``valid``, which the papers redraw for every run.
         test_seed: the seed of the test set, which all runs share.
         sizes: the numbers and lengths of strings.
 
     Raises:
-        UsageError: no language or reading has that name, or it has no strings of these lengths.
+        UsageError: no language or variant has that name, or it has no strings of these lengths.
         DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
     """
     folder = Path(folder)
     require_empty_folder(folder)
-    language = formal_language(name, reading)
+    language = formal_language(name, variant)
     lengths = _lengths_of_splits(language, sizes)
     strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
     write_prepared(
@@ -96,13 +96,13 @@ def prepare_formal_language(
         log_probabilities=_log_conditionals(language, {split: strings[split] for split in ("valid", "test")}),
         extra={
             "language": name,
-            "reading": reading,
+            "variant": variant,
             "seed": seed,
             "test_seed": test_seed,
             "number_of_lengths": {split: len(valid_lengths) for split, valid_lengths in lengths.items()},
             "train_lengths": list(sizes.train_lengths),
             "test_lengths": list(sizes.test_lengths),
-            "group": sizes.group,
+            "group_size": sizes.group_size,
         },
     )
 
@@ -115,7 +115,7 @@ def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[s
 def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
     found = language.valid_lengths(low, high)
     if not found:
-        raise UsageError(f"{language.name} ({language.reading}) has no strings of the lengths {low} to {high}")
+        raise UsageError(f"{language.name} ({language.variant}) has no strings of the lengths {low} to {high}")
     return found
 
 
@@ -124,13 +124,13 @@ def _sample_splits(
 ) -> dict[str, list[IndexArray]]:
     strings = {}
     for split, valid_lengths in lengths.items():
-        generator = numpy_generator(seeds[split], "formal language", language.name, language.reading, split)
+        generator = numpy_generator(seeds[split], "formal language", language.name, language.variant, split)
         if split == "test":
             chosen = np.repeat(valid_lengths, sizes.test_per_length)
         else:
             count = sizes.train if split == "train" else sizes.valid
-            groups = generator.choice(valid_lengths, size=-(-count // sizes.group))
-            chosen = np.repeat(groups, sizes.group)[:count]
+            groups = generator.choice(valid_lengths, size=-(-count // sizes.group_size))
+            chosen = np.repeat(groups, sizes.group_size)[:count]
         strings[split] = language.sample_each(chosen, generator)
     return strings
 

@@ -7,7 +7,7 @@ from structattn.data.formal_languages.context_free import ContextFreeLanguage
 from structattn.data.formal_languages.copying import COPYING_DESCRIPTIONS, COPYING_LANGUAGES
 from structattn.data.formal_languages.grammars import GRAMMAR_DESCRIPTIONS, GRAMMARS
 from structattn.data.formal_languages.language import Language
-from structattn.data.formal_languages.normal_form import READINGS, Reading
+from structattn.data.formal_languages.normal_form import VARIANTS, Variant
 from structattn.data.formal_languages.stack_language import StackLanguage
 from structattn.support.errors import UsageError
 
@@ -21,21 +21,21 @@ FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
 """The names of all formal languages, with one-line descriptions."""
 
 
-def formal_language(name: str, reading: Reading = "faithful") -> Language:
+def formal_language(name: str, variant: Variant = "faithful") -> Language:
     """Return the formal language of that name.
 
     Args:
         name: a key of ``FORMAL_LANGUAGES``: the five context-free languages of DuSell & Chiang (2020, 2024), the seven
             copying languages of DuSell & Chiang (2023), and the stack language of the Discrete Transformer.
-        reading: ``faithful`` or ``reference``; they differ only for the context-free languages.
+        variant: ``faithful`` or ``reference``; they differ only for the context-free languages.
 
     Raises:
-        UsageError: no language or reading has that name.
+        UsageError: no language or variant has that name.
     """
     if name not in FORMAL_LANGUAGES:
         raise UsageError(f"formal language {name!r} is unknown; expected one of {', '.join(FORMAL_LANGUAGES)}")
-    if reading not in READINGS:
-        raise UsageError(f"reading {reading!r} is unknown; expected one of {', '.join(READINGS)}")
+    if variant not in VARIANTS:
+        raise UsageError(f"variant {variant!r} is unknown; expected one of {', '.join(VARIANTS)}")
     if name in GRAMMARS:
-        return ContextFreeLanguage(name, reading, GRAMMARS[name]())
+        return ContextFreeLanguage(name, variant, GRAMMARS[name]())
     return COPYING_LANGUAGES[name] if name in COPYING_LANGUAGES else StackLanguage()

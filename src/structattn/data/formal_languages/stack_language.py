@@ -24,13 +24,13 @@ class StackLanguage:
     P(length) is defined as 1 for each length, so only conditional probabilities are meaningful.
 
     Args:
-        reading: this language has one reading only.
+        variant: this language has one variant only.
     """
 
     name = "stack-language"
 
-    def __init__(self, reading: str = "faithful") -> None:
-        self.reading = reading
+    def __init__(self, variant: str = "faithful") -> None:
+        self.variant = variant
 
     @property
     def alphabet(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Hard-coded Gaussian attention: weights depend on the positions of query and key only."""
+"""Hard-coded Gaussian attention: weights depend on the positions of query and key only. ``Kernel`` is their form."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Recurrent networks with stacks: the cell's input includes the last reading, its output controls the stack."""
+"""Recurrent networks with stacks: the cell's input includes the last reading, its output controls the stack.
+
+``Cell`` names the kinds of recurrent cell.
+"""
 
 from jaxtyping import Float, Int
 from torch import Tensor

@@ -17,7 +17,7 @@ from structattn.reporting.tables import swatch
 Head = Mapping[str, Any]
 Located = Sequence[tuple[Run, LineStyle, Sequence[Head]]]
 
-_PLACES = {"encoder": "encoder", "decoder": "decoder", "cross": "cross-attention"}
+_KINDS = {"encoder": "encoder", "decoder": "decoder", "cross": "cross-attention"}
 _MEASURES = {"mean": "mean of argmax − i", "absolute": "mean of |argmax − i|"}
 _SPREAD = 0.6  # fraction of the distance between two layers over which heads and runs are spread
 _CAPTION = (
@@ -40,16 +40,16 @@ def _heads(run: Run, split: str) -> Sequence[Head]:
 
 
 def _plot(located: Located, split: str, name: str) -> Plot:
-    places = [place for place in _PLACES if any(head["place"] == place for *_, heads in located for head in heads)]
+    kinds = [kind for kind in _KINDS if any(head["kind"] == kind for *_, heads in located for head in heads)]
     with figure_style(name):
         figure = new_figure(11.4, 5.2)
-        grid = figure.subplots(2, len(places), squeeze=False, sharex="col", sharey="row")
+        grid = figure.subplots(2, len(kinds), squeeze=False, sharex="col", sharey="row")
         for row, (measure, label) in zip(grid, _MEASURES.items(), strict=True):
             row[0].set_ylabel(label)
-            for axes, place in zip(row, places, strict=True):
-                _draw(axes, located, place, measure)
-        for axes, place in zip(grid[0], places, strict=True):
-            axes.set_title(_PLACES[place])
+            for axes, kind in zip(row, kinds, strict=True):
+                _draw(axes, located, kind, measure)
+        for axes, kind in zip(grid[0], kinds, strict=True):
+            axes.set_title(_KINDS[kind])
         for axes in grid[1]:
             axes.set_xlabel("layer")
         handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle="") for _, style, _ in located]
@@ -57,11 +57,11 @@ def _plot(located: Located, split: str, name: str) -> Plot:
     return Plot(name, figure, _CAPTION.format(split=split))
 
 
-def _draw(axes: Axes, located: Located, place: str, measure: str) -> None:
+def _draw(axes: Axes, located: Located, kind: str, measure: str) -> None:
     axes.axhline(0, color=LINE, linewidth=1.0, zorder=0.5)
     layers = set[int]()
     for number, (_, style, heads) in enumerate(located):
-        shown = [head for head in heads if head["place"] == place]
+        shown = [head for head in heads if head["kind"] == kind]
         layers |= {head["layer"] for head in shown}
         aside = _SPREAD * ((number + 0.5) / len(located) - 0.5)
         width = 0.8 * _SPREAD / len(located)
@@ -74,14 +74,14 @@ def _draw(axes: Axes, located: Located, place: str, measure: str) -> None:
 
 def _table(run: Run, style: LineStyle, heads: Sequence[Head]) -> Markup:
     """One row for each layer, one column for each head: mean offset and mean absolute offset."""
-    cells = {(head["place"], head["layer"], head["head"]): head for head in heads}
+    cells = {(head["kind"], head["layer"], head["head"]): head for head in heads}
     columns = range(1 + max(head["head"] for head in heads))
-    rows = dict.fromkeys((head["place"], head["layer"], head["mechanism"]) for head in heads)
+    rows = dict.fromkeys((head["kind"], head["layer"], head["mechanism"]) for head in heads)
     head_row = tag("tr", tag("th", "layer"), *[tag("th", f"head {n + 1}", class_="number") for n in columns])
     body = [
-        [tag("th", f"{_PLACES[place]}, {layer + 1}: {mechanism}", scope="row")]
-        + [tag("td", _written(cells.get((place, layer, column))), class_="number") for column in columns]
-        for place, layer, mechanism in rows
+        [tag("th", f"{_KINDS[kind]}, {layer + 1}: {mechanism}", scope="row")]
+        + [tag("td", _written(cells.get((kind, layer, column))), class_="number") for column in columns]
+        for kind, layer, mechanism in rows
     ]
     summary = tag("summary", swatch(style), f"{run.name}: mean offset (mean absolute offset) of every head")
     return tag("details", summary, table([head_row], body))

@@ -23,17 +23,17 @@ class Predictions:
         classes: classes of the target tokens; padding is ignored.
         character_logits: logits of the spelling of each target word that is <unk>; None if the model does not spell.
         character_classes: classes of those characters and of <eos> after the last.
-        spelt_rows: the row of the batch that each of these words belongs to.
+        spelled_rows: the row of the batch that each of these words belongs to.
     """
 
     logits: Float[Tensor, "batch time classes"]
     classes: Int[Tensor, "batch time"]
     character_logits: Float[Tensor, "words characters characterclasses"] | None = None
     character_classes: Int[Tensor, "words characters"] | None = None
-    spelt_rows: Int[Tensor, " words"] | None = None
+    spelled_rows: Int[Tensor, " words"] | None = None
 
     def character_loss(self) -> Float[Tensor, ""]:
-        """Return -log p of the spellings of <unk> tokens; 0 where none is spelt."""
+        """Return -log p of the spellings of <unk> tokens; 0 where none is spelled."""
         if self.character_logits is None or self.character_classes is None:
             return self.logits.new_zeros(())
         return cross_entropy_sum(self.character_logits, self.character_classes)
@@ -41,16 +41,16 @@ class Predictions:
     def row_losses(self) -> Float64[Tensor, " batch"]:
         """Return -log p of each target including spellings; terms in float32 or better, sums in float64."""
         losses = token_losses(self.logits, self.classes).double().sum(1)
-        if self.character_logits is None or self.character_classes is None or self.spelt_rows is None:
+        if self.character_logits is None or self.character_classes is None or self.spelled_rows is None:
             return losses
         characters = token_losses(self.character_logits, self.character_classes).double().sum(1)
-        return losses.index_add(0, self.spelt_rows, characters)
+        return losses.index_add(0, self.spelled_rows, characters)
 
 
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     """Return the predictions of an ``EncoderDecoder`` on a batch, which is moved to the model's device."""
     batch = batch.to(next(model.parameters()).device)
-    source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
+    source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
     classes, lengths = class_of(batch.targets), (batch.source_lengths, batch.lengths)
     if not isinstance(model, EncoderDecoder) or model.spelling is None:
         return Predictions(model(source, batch.inputs, *lengths, rare), classes)
@@ -63,7 +63,7 @@ def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), rows)
 
 
-def spelt_source(
+def spelled_source(
     model: torch.nn.Module, source: Int[Tensor, "batch source"], words: UnknownWords | None
 ) -> tuple[Int[Tensor, "batch source"], Int[Tensor, "rare characters"] | None]:
     """Return the source ids as the model's embedding takes them.

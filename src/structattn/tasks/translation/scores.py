@@ -20,7 +20,7 @@ from structattn.models.mode import evaluating
 from structattn.settings.evaluation import BleuTokenizer
 from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.translation.batches import PairExamples
-from structattn.tasks.translation.predictions import predictions, spelt_source
+from structattn.tasks.translation.predictions import predictions, spelled_source
 
 
 def pair_scores(
@@ -40,7 +40,7 @@ def pair_scores(
 
 @dataclass(frozen=True)
 class GreedyBleu:
-    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelt.
+    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled.
 
     Args:
         examples: the pairs; only their sources are used.
@@ -75,7 +75,7 @@ class GreedyBleu:
 
     def _translated(self, model: EncoderDecoder, indices: Indices) -> list[str]:
         batch = self.examples.batch(indices).to(next(model.parameters()).device)
-        source, rare = spelt_source(model, batch.source, batch.unknown_source_words)
+        source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         start = start_translation(model, source, batch.source_lengths, rare)
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
         return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]

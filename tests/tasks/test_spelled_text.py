@@ -47,7 +47,7 @@ MODELS = pytest.mark.parametrize("model", [TRANSFORMER, LSTM], ids=["transformer
 
 
 @pytest.mark.parametrize("min_count", [1, 2])
-def test_all_words_of_the_vocabulary_are_spelt(tmp_path, min_count):
+def test_all_words_of_the_vocabulary_are_spelled(tmp_path, min_count):
     prepared = prepare(tmp_path, min_count=min_count)
     model = build_model_for(settings(TRANSFORMER).model, prepared)
     assert isinstance(model.embedding, SpelledEmbedding)
@@ -68,7 +68,7 @@ def test_a_run_learns_and_is_scored(tmp_path, monkeypatch, model):
 
 
 @MODELS
-def test_only_words_are_spelt(tmp_path, model):
+def test_only_words_are_spelled(tmp_path, model):
     prepared = prepare(tmp_path, "character")
     with pytest.raises(SettingsError, match=r"model\.\w+: the data have no characters of words"):
         build_model_for(settings(model).model, prepared)
@@ -99,5 +99,5 @@ def test_an_lstm_reads_words_by_their_characters(tmp_path):
     for t in range(5):
         logits, state = lm.step(ids[:, t], state)
         torch.testing.assert_close(logits, whole[:, t], rtol=1e-10, atol=1e-12)
-    spelt = lm.embedding.composition(lm.embedding.spellings[ids[0, 1:3] - 4].long()) * math.sqrt(5)
-    torch.testing.assert_close(lm.embedding(ids)[0, 1:3], spelt)
+    spelled = lm.embedding.composition(lm.embedding.spellings[ids[0, 1:3] - 4].long()) * math.sqrt(5)
+    torch.testing.assert_close(lm.embedding(ids)[0, 1:3], spelled)
