@@ -136,6 +136,15 @@ def test_nats_and_accuracy(folder):
     assert found.loss_sum == pytest.approx(-2 * (3 * math.log(0.9) + math.log(wrong)), rel=1e-5)
 
 
+def test_accuracy_of_nothing_but_padding_is_1():
+    task = transduction("stack-manipulation-padded")
+    vocabulary = Vocabulary.from_symbols(symbols_of(task))
+    x, y = ([[vocabulary.id_of[symbol] for symbol in text]] for text in (("a", "POP"), ("PAD",) * 3))
+    model = Oracle(vocabulary.size - 2, lambda tokens: torch.full_like(tokens, vocabulary.id_of["a"] - 2))
+    found = length_counts(model, task, vocabulary, np.array(x), np.array(y), "masked")
+    assert (found.num_scored, found.num_correct, found.accuracy) == (0, 0, 1.0)
+
+
 def test_greedy_answers_read_themselves():
     task = transduction("reverse-string")
     vocabulary = Vocabulary.from_symbols(symbols_of(task))

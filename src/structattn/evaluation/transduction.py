@@ -13,7 +13,7 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.tasks.task import perplexity
 from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
-from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
+from structattn.tasks.transduction.scores import fraction_correct, length_counts, num_correct_greedy
 
 
 def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -66,14 +66,15 @@ def _length_score(
     num_scored = sum(each.num_scored for each in counts)
     greedy = None
     if form == "autoregressive":
-        greedy = sum(num_correct_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces) / num_scored
+        num_correct = sum(num_correct_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces)
+        greedy = fraction_correct(num_correct, num_scored)
     score = LengthScore(
         length=x.shape[1],
         num_sequences=len(x),
         cross_entropy=sum(each.loss_sum for each in counts) / y.size,
         lower_bound=None,
         cross_entropy_difference=None,
-        accuracy=sum(each.num_correct for each in counts) / num_scored,
+        accuracy=fraction_correct(sum(each.num_correct for each in counts), num_scored),
         accuracy_greedy=greedy,
     )
     return score, y.size

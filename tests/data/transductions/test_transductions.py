@@ -22,6 +22,16 @@ def run_stack(symbols):
     return [*top_down, *["a"] * (len(symbols) + 1 - len(top_down))]
 
 
+def run_stack_padded(symbols):
+    stack = "".join(run_stack(symbols)).partition("END")[0]
+    return [*stack, *["PAD"] * (len(symbols) + 1 - len(stack))]
+
+
+def congruent(symbols):
+    assert symbols.index("≡") == len(symbols) - 1
+    return value(symbols[:-1])
+
+
 def value(symbols):
     return [str(eval("".join(symbols).replace("=", "")) % 5)]
 
@@ -60,7 +70,9 @@ def pairs_in(symbols):
 DEFINITIONS = {
     "reverse-string": lambda x: x[::-1],
     "stack-manipulation": run_stack,
+    "stack-manipulation-padded": run_stack_padded,
     "modular-arithmetic": value,
+    "modular-arithmetic-congruence": congruent,
     "solve-equation": hidden_digit,
     "even-pairs": pairs_in,
     "parity-check": lambda x: ["b" if x.count("b") % 2 else "a"],
@@ -81,7 +93,7 @@ def test_the_suite_is_complete():
     levels = [task.level for task in TRANSDUCTIONS.values()]
     assert [levels.count(level) for level in ("regular", "deterministic context-free", "context-sensitive")] == [
         4,
-        4,
+        6,
         7,
     ]
     assert all(task.description for task in TRANSDUCTIONS.values())
@@ -152,6 +164,14 @@ def test_only_the_stack_and_its_end_count():
         size = run_stack([task.inputs[i] for i in inputs]).index("END") + 1
         assert counted.tolist() == [True] * size + [False] * (len(outputs) - size)
     assert transduction("reverse-string").counted(y).all()
+
+
+def test_only_the_stack_before_the_padding_counts():
+    task = transduction("stack-manipulation-padded")
+    x, y = task.sample(12, 50, numpy_generator(3))
+    for inputs, outputs, counted in zip(x, y, task.counted(y), strict=True):
+        size = run_stack_padded([task.inputs[i] for i in inputs]).index("PAD")
+        assert counted.tolist() == [True] * size + [False] * (len(outputs) - size)
 
 
 def test_the_accuracy_of_always_answering_zero_is_known():

@@ -4,13 +4,22 @@ import numpy as np
 from numpy.random import Generator
 
 from structattn.data.transductions.arithmetic import MINUS, MODULUS, PLUS, RIGHT, TIMES, expression
-from structattn.data.transductions.transduction import END_MARK, Pairs, Strings, Transduction, up_to_end_mark
+from structattn.data.transductions.transduction import (
+    END_MARK,
+    PADDING,
+    Pairs,
+    Strings,
+    Transduction,
+    before_padding,
+    up_to_end_mark,
+)
 
 BITS = ("a", "b")
 DIGITS = tuple(str(digit) for digit in range(MODULUS))
 EXPRESSION = (*DIGITS, "+", "-", "*", "(", ")")
 POP, PUSH_A, PUSH_B = 2, 3, 4
 UNKNOWN, EQUALS = RIGHT + 1, RIGHT + 2
+CONGRUENT = RIGHT + 1
 
 
 def reverse_string(length: int, count: int, generator: Generator) -> Pairs:
@@ -30,6 +39,15 @@ def stack_manipulation(length: int, count: int, generator: Generator) -> Pairs:
     symbols, actions = generator.integers(0, 2, size=(count, length)), generator.integers(2, 5, size=(count, length))
     x = np.where(position < height[:, None], symbols, actions)
     return x, _final_stacks(x)
+
+
+def stack_manipulation_padded(length: int, count: int, generator: Generator) -> Pairs:
+    """Sample pairs for stack manipulation as printed in Li et al. (2024): padding follows the stack, without end mark.
+
+    Only the stack counts for accuracy; an empty one leaves nothing to count.
+    """
+    x, y = stack_manipulation(length, count, generator)
+    return x, np.where(up_to_end_mark(y), y, PADDING)  # the end mark has the same index
 
 
 def _final_stacks(x: Strings) -> Strings:
@@ -54,6 +72,12 @@ def modular_arithmetic(length: int, count: int, generator: Generator) -> Pairs:
     drawn = [expression(length, (PLUS, MINUS, TIMES), generator) for _ in range(count)]
     x = np.array([symbols for symbols, _ in drawn], dtype=np.int64).reshape(count, length)
     return x, np.array([[value] for _, value in drawn], dtype=np.int64).reshape(count, 1)
+
+
+def modular_arithmetic_congruence(length: int, count: int, generator: Generator) -> Pairs:
+    """Sample pairs for modular arithmetic as printed in Li et al. (2024): a congruence sign follows the expression."""
+    x, y = modular_arithmetic(length - 1, count, generator)
+    return np.concatenate([x, np.full((count, 1), CONGRUENT, dtype=np.int64)], axis=1), y
 
 
 def solve_equation(length: int, count: int, generator: Generator) -> Pairs:
@@ -86,12 +110,30 @@ CONTEXT_FREE = (
         counted=up_to_end_mark,
     ),
     Transduction(
+        "stack-manipulation-padded",
+        "stack-manipulation with padding after the stack, as printed in Li et al. (2024)",
+        (*BITS, "POP", "PUSH-a", "PUSH-b"),
+        (*BITS, "PAD"),
+        stack_manipulation_padded,
+        _FREE,
+        counted=before_padding,
+    ),
+    Transduction(
         "modular-arithmetic",
         "the value mod 5 of an expression with brackets",
         EXPRESSION,
         DIGITS,
         modular_arithmetic,
         _FREE,
+    ),
+    Transduction(
+        "modular-arithmetic-congruence",
+        "modular-arithmetic with ≡ after the expression, as printed in Li et al. (2024)",
+        (*EXPRESSION, "≡"),
+        DIGITS,
+        modular_arithmetic_congruence,
+        _FREE,
+        min_length=2,
     ),
     Transduction(
         "solve-equation",

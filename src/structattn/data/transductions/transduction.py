@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Strings = NDArray[np.int64]  # (N, length), indices into an alphabet
 Pairs = tuple[Strings, Strings]
-END_MARK = 2  # the output symbol after two letters or bits
+END_MARK = PADDING = 2  # the output symbol after two letters or bits
 
 
 def _all_positions(outputs: Strings) -> NDArray[np.bool_]:
@@ -19,6 +19,12 @@ def _all_positions(outputs: Strings) -> NDArray[np.bool_]:
 def up_to_end_mark(outputs: Strings) -> NDArray[np.bool_]:
     """Return the positions up to the first end mark, the symbol of index 2, inclusive; the rest is padding."""
     counted: NDArray[np.bool_] = np.arange(outputs.shape[1]) <= np.argmax(outputs == END_MARK, axis=1)[:, None]
+    return counted
+
+
+def before_padding(outputs: Strings) -> NDArray[np.bool_]:
+    """Return the positions before the padding, which has index 2."""
+    counted: NDArray[np.bool_] = outputs != PADDING
     return counted
 
 

@@ -22,6 +22,11 @@ from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.transduction.batches import Form, Ids, TransductionData, batch_of, stored_pairs
 
 
+def fraction_correct(num_correct: int, num_scored: int) -> float:
+    """Return num_correct / num_scored, and 1 for 0 / 0."""
+    return num_correct / num_scored if num_scored else 1.0
+
+
 @dataclass(frozen=True)
 class LengthCounts:
     """Loss and correct predictions on pairs of one length of x.
@@ -45,8 +50,8 @@ class LengthCounts:
 
     @property
     def accuracy(self) -> float:
-        """The fraction of scored tokens that is correct."""
-        return self.num_correct / self.num_scored
+        """The fraction of scored tokens that is correct; 1 if none is scored."""
+        return fraction_correct(self.num_correct, self.num_scored)
 
 
 def split_counts(
