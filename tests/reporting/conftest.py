@@ -121,6 +121,6 @@ def without_drawing(monkeypatch):
         if options.get("format") == "svg":
             target.write('<svg width="1pt" height="1pt"></svg>')
         else:
-            target.write_bytes(b"")
+            target.write(b"")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)

@@ -14,6 +14,7 @@ from structattn.inference.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
+from structattn.support.files import create_folder
 from structattn.support.progress import progress
 from structattn.tasks.transduction.batches import FORMS, stored_pair
 
@@ -47,7 +48,7 @@ def analyze(
 def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> list[Path]:
     """Explain a run that is already open; see ``analyze``."""
     folder = run.run_dir / "records"
-    folder.mkdir(exist_ok=True)
+    create_folder(folder)
     paths = []
     with progress(f"Explaining {split}", len(examples), "examples") as advance:
         for example in examples:

@@ -25,7 +25,7 @@ from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, write_atomically
 from structattn.training.position_limits import require_positions_fit
 
 BATCH_TOKENS = 8192
@@ -122,6 +122,6 @@ def evaluate_run(
         prepared_digest=run.prepared.digest,
     )
     target = run.run_dir / "scores"
-    target.mkdir(exist_ok=True)
+    create_folder(target)
     write_atomically(target / f"{split}.json", content)
     return scores

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, write_atomically
 
 FORMAT_VERSION = 1
 
@@ -23,7 +23,7 @@ def hypotheses_path(run_dir: Path, split: str) -> Path:
 def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, Any]) -> Path:
     """Write ``analyses/NAME.json`` into a run folder atomically; ``kind`` names the type of its content."""
     path = analysis_path(run_dir, name)
-    path.parent.mkdir(exist_ok=True)
+    create_folder(path.parent)
     found = {"format_version": FORMAT_VERSION, "kind": kind, **content}
     write_atomically(path, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path

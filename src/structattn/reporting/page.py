@@ -18,7 +18,7 @@ from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_table, swatch
 from structattn.support.errors import StructattnError
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, write_atomically
 
 _SIGNATURE = "made with structattn"
 
@@ -124,7 +124,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     _require_report_folder(output)
     runs = [(run, line_style(index)) for index, run in enumerate(read_runs(folders))]
     figures = output / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
+    create_folder(figures)
     groups = _group_by_data(runs)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")

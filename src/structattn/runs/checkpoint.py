@@ -15,6 +15,7 @@ from torch import Tensor
 
 from structattn.runs.state import Count, StateFile, TrainingState, state_from_json, state_to_json
 from structattn.support.errors import CheckpointError
+from structattn.support.files import write_unflushed
 
 MODEL_NAME, OPTIMIZER_NAME, STATE_NAME = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_NAME = "MANIFEST.json"
@@ -61,10 +62,10 @@ def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> 
         STATE_NAME: state_to_json(state),
     }
     for name, content in contents.items():
-        (folder / name).write_bytes(content)
+        write_unflushed(folder / name, content)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     manifest = Manifest(1, state.progress.update, identity.settings, identity.data, digests)
-    (folder / MANIFEST_NAME).write_bytes(_MANIFEST.dump_json(manifest, indent=2) + b"\n")
+    write_unflushed(folder / MANIFEST_NAME, _MANIFEST.dump_json(manifest, indent=2) + b"\n")
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:

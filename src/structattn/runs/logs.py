@@ -1,13 +1,13 @@
 """Logs of a run: the event log, byte-identical after a resume, and the timing log, which no result depends on."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from structattn.support.errors import CheckpointError
+from structattn.support.files import flush_to_disk, open_for_appending
 
 
 class EventLog:
@@ -26,8 +26,8 @@ class EventLog:
         if size < length:
             raise CheckpointError(f"{path}: has {size} bytes, fewer than the {length} recorded in the checkpoint")
         self.path, self.length = path, length
-        self._file: BinaryIO = path.open("ab", buffering=0)
-        self._file.truncate(length)
+        self._file: BinaryIO = open_for_appending(path, length)
+        flush_to_disk(path.parent)  # the name of the log, and what earlier processes wrote beside it
 
     def write(self, event: str, **values: Any) -> None:
         """Append an event, unbuffered. Checkpoints flush it to disk.
@@ -43,7 +43,7 @@ class EventLog:
 
     def flush_to_disk(self) -> None:
         """Flush all events to disk."""
-        os.fsync(self._file.fileno())
+        flush_to_disk(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class Timing:
 
     def __init__(self, path: Path) -> None:
         self._earlier = _seconds_of_last_line(path)
-        self._file = path.open("ab", buffering=0)
+        self._file = open_for_appending(path)
         self._start = self._last_checkpoint = self._last_rate = time.monotonic()
         self._updates = self._tokens = 0
 
@@ -146,7 +146,7 @@ def _seconds_of_last_line(path: Path) -> float:
         return 0.0
     lines = path.read_bytes().split(b"\n")
     if lines[-1]:
-        with path.open("ab") as file:
+        with open_for_appending(path) as file:
             file.write(b"\n")
     for line in reversed(lines):
         try:

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,16 @@ from structattn.runs.checkpoint import (
     write_checkpoint,
 )
 from structattn.runs.state import Progress, TrainingState
-from structattn.support.files import flush_to_disk, write_atomically, write_folder_atomically
+from structattn.support.files import (
+    create_folder,
+    remove_file_unflushed,
+    remove_folders,
+    remove_leftover_folder,
+    rename_unflushed,
+    write_atomically,
+    write_folder_atomically,
+    write_unflushed,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +62,10 @@ class CheckpointStore:
                 checkpoints does not depend on interruptions.
         """
         target = self.folder / str(state.progress.update)
-        with write_folder_atomically(target) as new_folder:
+        with write_folder_atomically(target, previous=_unused_old_name(target)) as new_folder:
             write_checkpoint(new_folder, state, self.identity)
             if temporary:
-                (new_folder / TEMPORARY).touch()
-            retired = _retire(target)
-        if retired:
-            shutil.rmtree(retired)
+                write_unflushed(new_folder / TEMPORARY, b"")
         self.write_best(state.progress)
         self._prune()
 
@@ -81,7 +86,7 @@ class CheckpointStore:
                 logger.warning("%s; falling back to the previous checkpoint", error)
             else:
                 self._rename_damaged_newer_than(path)
-                path.rename(path.with_name(str(state.progress.update)))
+                rename_unflushed(path, path.with_name(str(state.progress.update)))
                 return state
         if problem:
             raise DamagedCheckpointError(f"all checkpoints are damaged; the oldest: {problem}")
@@ -90,7 +95,7 @@ class CheckpointStore:
     def write_best(self, progress: Progress) -> None:
         """Write the best update to the file that names the best checkpoint; delete the file if there is none."""
         if progress.best_update is None:
-            self.best_path.unlink(missing_ok=True)
+            remove_file_unflushed(self.best_path)
             return
         content = json.dumps({"update": progress.best_update, "score": progress.best_score}) + "\n"
         if not self.best_path.exists() or self.best_path.read_text(encoding="utf-8") != content:
@@ -98,10 +103,10 @@ class CheckpointStore:
 
     def clean(self) -> None:
         """Create the folder and remove the incomplete checkpoints of interrupted saves."""
-        self.folder.mkdir(exist_ok=True)
+        create_folder(self.folder)
         for path in self.folder.iterdir():
             if path.is_dir() and path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
-                shutil.rmtree(path)
+                remove_leftover_folder(path)
 
     def _newest_first(self) -> list[Path]:
         found = [(path, match) for path in self.folder.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
@@ -112,7 +117,7 @@ class CheckpointStore:
         for path in self._newest_first():
             if path == good:
                 return
-            path.rename(path.with_name(f".{path.name.strip('.')}.damaged"))
+            rename_unflushed(path, path.with_name(f".{path.name.strip('.')}.damaged"))
 
     def _prune(self) -> None:
         checkpoints = self._newest_first()
@@ -122,9 +127,7 @@ class CheckpointStore:
         # also keep the best of each kept checkpoint: if the newest is damaged, training resumes from an older one
         names = {path.name for path in kept} | {_best_update_of(path) for path in kept}
         names |= {str(update) for update in self.protected_updates()}
-        for path in checkpoints:
-            if path.name not in names:
-                shutil.rmtree(path)
+        remove_folders([path for path in checkpoints if path.name not in names])
 
 
 def checkpoint_updates(folder: Path) -> list[int]:
@@ -141,13 +144,9 @@ def _best_update_of(path: Path) -> str | None:
     return None if update is None else str(update)
 
 
-def _retire(target: Path) -> Path | None:
-    """Rename an existing checkpoint at the target so that it can still be loaded; return its new path."""
-    if not target.exists():
-        return None
+def _unused_old_name(target: Path) -> Path:
+    """Return an unused name under which a checkpoint that is being replaced can be loaded."""
     number = 1
-    while (retired := target.with_name(f".{target.name}.old{number}")).exists():
+    while (old := target.with_name(f".{target.name}.old{number}")).exists():
         number += 1
-    target.rename(retired)
-    flush_to_disk(target.parent)
-    return retired
+    return old

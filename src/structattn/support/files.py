@@ -1,12 +1,17 @@
-"""Atomic writing of files and folders, and file digests."""
+"""Every write of the package: atomic files and folders that a power loss cannot take back, and file digests.
+
+The data of a file are safe once the file is flushed, its name once its folder is. What is not flushed may be lost, in
+any order: a rename may survive without the data of the file.
+"""
 
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 def flush_to_disk(path: Path) -> None:
@@ -18,17 +23,33 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def create_folder(path: Path) -> None:
+    """Create a folder, and its missing parents, unless it exists; flush its name to disk.
+
+    The name of an existing folder is flushed, too: the process that created it may have been killed before.
+    """
+    path = path.absolute()
+    if not path.is_dir():
+        create_folder(path.parent)
+        path.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # an existing folder may lie in one that cannot be read
+        flush_to_disk(path.parent)
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new."""
+    """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new.
+
+    When the function returns, the new content is on disk.
+    """
     data = content.encode() if isinstance(content, str) else content
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -37,16 +58,17 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def write_folder_atomically(path: Path) -> Iterator[Path]:
-    """Write a folder atomically.
+def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterator[Path]:
+    """Write a folder atomically. When the context ends without an error, the folder is on disk.
 
     Args:
-        path: the folder; must not exist, or be empty.
+        path: the folder; must not exist, or be empty, unless ``previous`` is given.
+        previous: an existing folder at ``path`` has this name until the new one is on disk; then it is removed.
 
     Yields:
         An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     temporary.chmod(0o755)
     try:
@@ -55,11 +77,83 @@ def write_folder_atomically(path: Path) -> Iterator[Path]:
             for name in names:
                 flush_to_disk(Path(folder, name))
             flush_to_disk(Path(folder))
+        if previous is not None and path.exists():
+            path.rename(previous)
         temporary.rename(path)
         flush_to_disk(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    if previous is not None and previous.exists():
+        shutil.rmtree(previous)
+
+
+def write_unflushed(path: Path, content: bytes | str) -> None:
+    """Write a file that is safe only when it is flushed: inside `write_folder_atomically`, or in a temporary folder."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def open_unflushed(path: Path) -> BinaryIO:
+    """Open a file for writing; see `write_unflushed`."""
+    return path.open("wb")
+
+
+def create_folder_unflushed(path: Path) -> None:
+    """Create a folder, which must not exist; see `write_unflushed`."""
+    path.mkdir()
+
+
+@contextmanager
+def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that is removed at the end: beside a given path, on its disk, or where the system has them."""
+    if beside is not None:
+        create_folder(beside.parent)
+    parent, prefix = (None, None) if beside is None else (beside.parent, f".{beside.name}.")
+    with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as folder:
+        yield Path(folder)
+
+
+def open_for_appending(path: Path, length: int | None = None) -> BinaryIO:
+    """Open a file for appending, unbuffered, created if missing. Nothing is flushed.
+
+    Args:
+        path: the file.
+        length: number of bytes to keep; None: all.
+    """
+    file = path.open("ab", buffering=0)
+    if length is not None:
+        file.truncate(length)
+    return file
+
+
+def rename_unflushed(path: Path, target: Path) -> None:
+    """Rename a file or folder; a power loss may undo it."""
+    path.rename(target)
+
+
+def remove_file_unflushed(path: Path) -> None:
+    """Remove a file if it exists; a power loss may undo it."""
+    path.unlink(missing_ok=True)
+
+
+def remove_folders(paths: Sequence[Path]) -> None:
+    """Remove folders that have the same parent. After a crash each is whole or has lost its name.
+
+    Until they are gone they are called ``.NAME.removed``.
+    """
+    hidden = [path.with_name(f".{path.name.lstrip('.')}.removed") for path in paths]
+    for path, new_name in zip(paths, hidden, strict=True):
+        remove_leftover_folder(new_name)
+        path.rename(new_name)
+    for parent in {path.parent for path in paths}:
+        flush_to_disk(parent)
+    for path in hidden:
+        shutil.rmtree(path)
+
+
+def remove_leftover_folder(path: Path) -> None:
+    """Remove what a killed process left under a name that nothing reads; errors are ignored."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def sha256_of_file(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from structattn.reporting.figures.figure import write_files
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, write_atomically
 from structattn.support.version import __version__
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.figures import sweep_figures
@@ -65,7 +65,7 @@ def write_sweep_results(path: Path, recipe: Path, sweep: SweepSettings, results:
     The figures of the recipe are written to the same folder as PNG and PDF.
     """
     figures = sweep_figures(sweep, results.rows, results.runs, path.stem)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     for figure in figures:
         write_files(figure, path.parent)
     content = {

@@ -1,7 +1,6 @@
 """Run a sweep: train all trials, evaluate the selected ones, write the results table."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import write_atomically
+from structattn.support.files import create_folder, remove_leftover_folder, write_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
@@ -63,7 +62,7 @@ def run_sweep(
     """
     folder = SweepFolder(path.absolute())
     trials = make_trials(sweep, folder.path)
-    folder.runs.mkdir(parents=True, exist_ok=True)
+    create_folder(folder.runs)
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
         _remove_leftovers(folder)
         _write_index(folder, trials)
@@ -134,7 +133,7 @@ def _is_done(job: Job) -> bool:
 def _remove_leftovers(folder: SweepFolder) -> None:
     """Remove temporary folders of workers that were killed while preparing data."""
     for leftover in (folder.path / "data").glob(".*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        remove_leftover_folder(leftover)
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:

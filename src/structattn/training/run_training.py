@@ -22,6 +22,7 @@ from structattn.runs.metadata import run_card
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
 from structattn.support.errors import Interrupted, StructattnError
+from structattn.support.files import create_folder
 from structattn.support.locks import exclusive_lock
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.loop import save, train_until_done
@@ -60,7 +61,7 @@ def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = 
     folder = RunFolder(Path(run_dir))
     # Check everything before creating any file; check again under the lock, because the folder may have changed.
     plan = None if _can_resume(folder, settings, resume) else _plan_new_run(folder, settings)
-    folder.path.mkdir(parents=True, exist_ok=True)
+    create_folder(folder.path)
     with explain_disk_full(folder), exclusive_lock(folder.lock, "training"), stop_on_signals() as stop:
         resuming = _can_resume(folder, settings, resume)
         if resuming and (end := folder.end_event()):

@@ -16,6 +16,7 @@ from structattn.data.tokenization.tokenizers import LEVELS, SymbolTokenizer, Tok
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import DataError
+from structattn.support.files import write_unflushed
 from structattn.support.special_tokens import FIRST_SYMBOL
 
 SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
@@ -115,7 +116,7 @@ def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
             save_subword_model(side.tokenizer.model, folder, prefix)
     if sides.level in SUBWORD_LEVELS:
         kept = {"source": _kept_ids(sides.source), "target": _kept_ids(sides.target)}
-        (folder / KEPT_NAME).write_bytes((json.dumps(kept) + "\n").encode())
+        write_unflushed(folder / KEPT_NAME, json.dumps(kept) + "\n")
 
 
 def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:

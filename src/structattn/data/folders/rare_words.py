@@ -22,7 +22,7 @@ from structattn.data.folders.sequences import Sequences, map_array
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file
+from structattn.support.files import sha256_of_file, write_unflushed
 from structattn.support.special_tokens import UNK
 
 
@@ -48,7 +48,7 @@ class RareWordCollector:
     def save(self, folder: Path, prefix: str) -> None:
         """Write the words, one per line; no word contains a line feed."""
         words = list(self._index_of)[1:]
-        (folder / (prefix + RARE_WORDS_NAME)).write_bytes("".join(word + "\n" for word in words).encode())
+        write_unflushed(folder / (prefix + RARE_WORDS_NAME), "".join(word + "\n" for word in words))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,13 @@ from structattn.data.text.reading import check_readable
 from structattn.data.tokenization.tokenizers import get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file, write_folder_atomically
+from structattn.support.files import (
+    create_folder_unflushed,
+    open_unflushed,
+    sha256_of_file,
+    write_folder_atomically,
+    write_unflushed,
+)
 from structattn.support.special_tokens import FIRST_SYMBOL
 
 STANDARD_INPUT = "-"
@@ -86,7 +92,7 @@ def write_prepared(
                 files=file_digests(temporary),
                 extra=dict(extra or {}),
             )
-            (temporary / HEADER_NAME).write_bytes(header.to_json())
+            write_unflushed(temporary / HEADER_NAME, header.to_json())
     except OSError as error:
         raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
 
@@ -137,7 +143,7 @@ def _write_split(
         if log_probabilities.shape != (counts.sequences,):
             shape = log_probabilities.shape
             raise ValueError(f"split {name!r}: {counts.sequences} sequences, but log probabilities of shape {shape}")
-        (folder / LOG_PROBABILITIES.name).write_bytes(log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
+        write_unflushed(folder / LOG_PROBABILITIES.name, log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
     return counts
 
 
@@ -151,15 +157,15 @@ class SequenceWriter:
     """
 
     def __init__(self, folder: Path, name: str, size: int) -> None:
-        folder.mkdir()
+        create_folder_unflushed(folder)
         self._folder, self._name, self._size = folder, name, size
         self._buffer: list[Int32[np.ndarray, " length"]] = []
         self._buffered = self._tokens = self._count = 0
 
     def __enter__(self) -> "SequenceWriter":
         with ExitStack() as stack:
-            self._token_file = stack.enter_context((self._folder / TOKENS.name).open("wb"))
-            self._offset_file = stack.enter_context((self._folder / OFFSETS.name).open("wb"))
+            self._token_file = stack.enter_context(open_unflushed(self._folder / TOKENS.name))
+            self._offset_file = stack.enter_context(open_unflushed(self._folder / OFFSETS.name))
             self._files = stack.pop_all()
         self._offset_file.write(np.zeros(1, OFFSETS.dtype).tobytes())
         return self

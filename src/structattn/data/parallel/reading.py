@@ -9,7 +9,6 @@
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Final, NamedTuple
 from structattn.data.folders.writing import STANDARD_INPUT, source_entry
 from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError, UsageError
-from structattn.support.files import sha256_of_file
+from structattn.support.files import open_unflushed, sha256_of_file, temporary_folder
 
 _INPUT_NAME: Final = Path("standard input")
 
@@ -162,9 +161,8 @@ def open_pair_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Itera
     if not given:
         yield files
         return
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside.parent, prefix=f".{beside.name}.") as folder:
-        copy = Path(folder, "input.tsv")
-        with copy.open("wb") as file:
+    with temporary_folder(beside) as folder:
+        copy = folder / "input.tsv"
+        with open_unflushed(copy) as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield {**files, given[0]: PairFiles(copy, name=_INPUT_NAME)}

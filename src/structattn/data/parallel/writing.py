@@ -13,7 +13,7 @@ from structattn.data.folders.rare_words import RareWordCollector
 from structattn.data.folders.writing import SequenceWriter, file_digests, require_empty_folder
 from structattn.data.parallel.splits import EncodedPair
 from structattn.support.errors import DataError
-from structattn.support.files import write_folder_atomically
+from structattn.support.files import open_unflushed, write_folder_atomically, write_unflushed
 
 KIND: Final = "parallel"
 
@@ -77,7 +77,7 @@ def write_parallel(
                 files=file_digests(temporary),
                 extra={"source_tokens": {name: source.tokens for name, (source, _) in written.items()}, **extra()},
             )
-            (temporary / HEADER_NAME).write_bytes(header.to_json())
+            write_unflushed(temporary / HEADER_NAME, header.to_json())
     except OSError as error:
         raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
 
@@ -98,11 +98,11 @@ def _write_split(
         source = stack.enter_context(
             SequenceWriter(folder / "source", f"source of {name!r}", sides.source.vocabulary.size)
         )
-        lines = stack.enter_context((folder / LINES.name).open("wb"))
+        lines = stack.enter_context(open_unflushed(folder / LINES.name))
         text_names = ("source.txt", "target.txt") if with_texts else ()
-        texts = [stack.enter_context((folder / text).open("wb")) for text in text_names]
+        texts = [stack.enter_context(open_unflushed(folder / text)) for text in text_names]
         rare_folders = (folder / "source", folder) if sides.target.character_tokenizer is not None else ()
-        rare = [stack.enter_context((rare_folder / RARE.name).open("wb")) for rare_folder in rare_folders]
+        rare = [stack.enter_context(open_unflushed(rare_folder / RARE.name)) for rare_folder in rare_folders]
         for pair in pairs:
             source.add(pair.source)
             target.add(pair.target)

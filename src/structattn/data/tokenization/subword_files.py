@@ -9,6 +9,7 @@ from structattn.data.tokenization.byte_pair_encoding import BytePairEncoding
 from structattn.data.tokenization.sentencepiece_model import SentencePieceModel
 from structattn.data.tokenization.subword_tokenizer import SubwordModel
 from structattn.support.errors import DataError
+from structattn.support.files import write_unflushed
 
 BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 
@@ -26,10 +27,9 @@ def save_subword_model(model: SubwordModel, folder: Path, prefix: str) -> None:
     """
     if isinstance(model, BytePairEncoding):
         content = {"format_version": 1, "marker": model.marker, "merges": model.merges}
-        text = json.dumps(content, ensure_ascii=False, indent=0) + "\n"
-        (folder / (prefix + BPE_NAME)).write_bytes(text.encode())
+        write_unflushed(folder / (prefix + BPE_NAME), json.dumps(content, ensure_ascii=False, indent=0) + "\n")
     elif isinstance(model, SentencePieceModel):
-        (folder / (prefix + SENTENCEPIECE_NAME)).write_bytes(model.model)
+        write_unflushed(folder / (prefix + SENTENCEPIECE_NAME), model.model)
     else:
         raise TypeError(f"no file format for {type(model).__name__}")
 

@@ -6,16 +6,15 @@ Training needs the optional libraries of ``structattn[mt]``; applying a byte-pai
 import importlib
 import io
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from structattn.data.tokenization.byte_pair_encoding import MARK, BytePairEncoding
 from structattn.data.tokenization.sentencepiece_model import SPACE, SentencePieceModel
 from structattn.data.tokenization.sentencepiece_proto import remove_input_path
 from structattn.support.errors import UsageError
+from structattn.support.files import open_unflushed, temporary_folder
 
 _SEPARATOR = "\n"  # the one character that no line contains
 _REPETITIONS = 1000
@@ -90,10 +89,10 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
     """
     sentencepiece = _import_library("sentencepiece")
     model = io.BytesIO()
-    with tempfile.TemporaryDirectory() as folder:
-        words = Path(folder, "words.tsv")
-        with words.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{pretoken}\t{count}\n" for pretoken, count in sorted(pretokens.items()))
+    with temporary_folder() as folder:
+        words = folder / "words.tsv"
+        with open_unflushed(words) as file:
+            file.writelines(f"{pretoken}\t{count}\n".encode() for pretoken, count in sorted(pretokens.items()))
         try:
             sentencepiece.SentencePieceTrainer.train(
                 input=str(words),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import SupportsInt
 
 from structattn.support.errors import DataError
-from structattn.support.files import write_atomically
+from structattn.support.files import write_unflushed
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 CONTROL_SYMBOLS = ("<pad>", "<bos>", "<eos>")
@@ -99,8 +99,8 @@ class Vocabulary:
         return cls(tuple(_unescape(line, number) for number, line in enumerate(lines, start=1)))
 
     def save(self, path: Path) -> None:
-        """Write ``to_text`` to a file atomically."""
-        write_atomically(path, self.to_text())
+        """Write ``to_text`` to a file of a prepared folder, which flushes it."""
+        write_unflushed(path, self.to_text())
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":

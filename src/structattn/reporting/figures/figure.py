@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from structattn.reporting.figures.palette import INKS, STYLE
 from structattn.reporting.markup import Markup, joined, tag
+from structattn.support.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def _inline_svg(plot: Plot) -> Markup:
 def write_files(plot: Plot, folder: Path) -> None:
     """Write NAME.png and NAME.pdf into ``folder``."""
     with figure_style(plot.name):
-        plot.figure.savefig(folder / f"{plot.name}.png", facecolor="white", metadata={"Software": None})
-        plot.figure.savefig(folder / f"{plot.name}.pdf", facecolor="white", metadata={"CreationDate": None})
+        for kind, undated in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
+            buffer = BytesIO()
+            plot.figure.savefig(buffer, format=kind, facecolor="white", metadata=undated)
+            write_atomically(folder / f"{plot.name}.{kind}", buffer.getvalue())
 
 
 def figure_element(plot: Plot, folder: Path) -> Markup:
