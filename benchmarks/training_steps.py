@@ -37,7 +37,7 @@ TASK_TRANSFORMER = {
 }
 POINTER_MODELS = {
     "MLM": {**TASK_TRANSFORMER, "layers": 5},
-    "MLM+stacks": {**TASK_TRANSFORMER, "layers": "5+stack_pointer"},
+    "MLM+stacks": {**TASK_TRANSFORMER, "layers": [{"stack": {"attention": "stack_pointer", "bottom": "learned"}}] * 5},
 }
 
 

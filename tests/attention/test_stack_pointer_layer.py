@@ -4,11 +4,46 @@ import pytest
 import torch
 
 from structattn.attention import StackPointerAttention
+from structattn.building.builders import build_stack
 from structattn.operators import stack_pointer
+from structattn.settings.mechanisms import StackPointer
 
 
-def test_it_follows_the_paper():
+def recurrence(layer, x):
+    """Equations 19 to 25, position by position: x begins with position 0."""
+    length = x.shape[0]
+    alpha = torch.zeros(length, length)
+    alpha[0, 0] = 1  # (19)
+    for i in range(1, length):
+        push, no_op, pop = torch.softmax(layer.projection.weight @ x[i] + layer.projection.bias, 0)  # (24)
+        below = sum((alpha[i - 1, j] * alpha[j - 1] for j in range(1, i)), alpha[i - 1, 0] * alpha[0])  # (22)
+        alpha[i] = push * torch.eye(length)[i] + pop * below + no_op * alpha[i - 1]  # (20), (21), (23)
+    return alpha @ x  # (25)
+
+
+def test_the_default_is_the_paper_to_the_letter():
     layer, x = StackPointerAttention(4), torch.randn(2, 6, 4)
+    torch.testing.assert_close(layer(x), torch.stack([recurrence(layer, each) for each in x]))
+    assert torch.equal(layer(x)[:, 0], x[:, 0])  # alpha_0 = e_0
+    assert sum(parameter.numel() for parameter in StackPointerAttention(64).parameters()) == 195  # 3 d + 3
+
+
+def test_the_default_of_the_settings_is_that_of_the_layer():
+    assert isinstance(build_stack(64, StackPointer(attention="stack_pointer")), StackPointerAttention)
+    assert sum(p.numel() for p in build_stack(64, StackPointer(attention="stack_pointer")).parameters()) == 195
+
+
+def test_position_0_is_never_pushed():
+    """Its action has no influence, and neither reading nor gradient depends on it."""
+    layer, x = StackPointerAttention(4), torch.randn(1, 5, 4)
+    layer(x)[:, 0].sum().backward()
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in layer.parameters())
+    actions = layer.explain(x).details["actions"]
+    assert torch.equal(actions[0, 0], torch.tensor([0.0, 1.0, 0.0]))
+
+
+def test_a_learned_bottom_is_a_column_before_the_input():
+    layer, x = StackPointerAttention(4, bottom="learned"), torch.randn(2, 6, 4)
     torch.nn.init.normal_(layer.bottom)
     actions = torch.softmax(x @ layer.projection.weight.T + layer.projection.bias, -1)
     values = torch.cat([layer.bottom.expand(2, 1, 4), x], dim=1)
@@ -16,46 +51,37 @@ def test_it_follows_the_paper():
     assert sum(parameter.numel() for parameter in layer.parameters()) == 3 * 4 + 3 + 4
 
 
-def test_the_first_token_is_the_paper_s_position_0():
-    layer, x = StackPointerAttention(4, bottom="first_token"), torch.randn(2, 6, 4)
-    actions = torch.softmax(x[:, 1:] @ layer.projection.weight.T + layer.projection.bias, -1)
-    y = layer(x)
-    assert torch.equal(y[:, 0], x[:, 0])  # alpha_0 = e_0
-    torch.testing.assert_close(y[:, 1:], stack_pointer(actions, x))
-    assert sum(parameter.numel() for parameter in layer.parameters()) == 3 * 4 + 3
-
-
 def test_a_column_before_the_input_is_the_first_token_of_the_longer_input():
-    bos, first = StackPointerAttention(4), StackPointerAttention(4, bottom="first_token")
-    torch.nn.init.normal_(bos.bottom)
-    first.projection.load_state_dict(bos.projection.state_dict())
+    learned, first = StackPointerAttention(4, bottom="learned"), StackPointerAttention(4)
+    torch.nn.init.normal_(learned.bottom)
+    first.projection.load_state_dict(learned.projection.state_dict())
     x = torch.randn(2, 6, 4)
-    longer = torch.cat([bos.bottom.expand(2, 1, 4), x], dim=1)
-    torch.testing.assert_close(first(longer)[:, 1:], bos(x))
+    longer = torch.cat([learned.bottom.expand(2, 1, 4), x], dim=1)
+    torch.testing.assert_close(first(longer)[:, 1:], learned(x))
 
 
-@pytest.mark.parametrize("bottom", ["bos", "first_token"])
+@pytest.mark.parametrize("bottom", ["first_token", "learned"])
 def test_it_explains_its_readings(bottom):
     layer, x = StackPointerAttention(4, bottom), torch.randn(2, 6, 4)
     values = x
-    if bottom == "bos":
+    if bottom == "learned":
         torch.nn.init.normal_(layer.bottom)
         values = torch.cat([layer.bottom.expand(2, 1, 4), x], dim=1)
     record = layer.explain(x)
-    assert record.first_source == (1 if bottom == "bos" else 0)
+    assert record.first_source == (1 if bottom == "learned" else 0)
     torch.testing.assert_close(record.weights[:, 0] @ values, layer(x))
 
 
 def test_an_action_that_is_certain():
-    layer, x = StackPointerAttention(2), torch.tensor([[[5.0, 1.0], [-5.0, 2.0], [-5.0, 3.0]]])
+    layer = StackPointerAttention(2)
+    x = torch.tensor([[[9.0, 9.0], [5.0, 1.0], [-5.0, 2.0], [-5.0, 3.0]]])
     with torch.no_grad():
         layer.projection.weight.copy_(torch.tensor([[100.0, 0.0], [0.0, 0.0], [-100.0, 0.0]]))  # by the sign of x[0]
         layer.projection.bias.zero_()
-        layer.bottom.fill_(7)
-    expected = torch.tensor([[[5.0, 1.0], [7.0, 7.0], [7.0, 7.0]]])  # push, pop, pop of nothing
+    expected = torch.tensor([[[9.0, 9.0], [5.0, 1.0], [9.0, 9.0], [9.0, 9.0]]])  # none, push, pop, pop of nothing
     assert torch.equal(layer(x), expected)
 
 
 def test_refusal():
-    with pytest.raises(ValueError, match="bottom='zeros'; expected 'bos' or 'first_token'"):
+    with pytest.raises(ValueError, match="bottom='zeros'; expected 'first_token' or 'learned'"):
         StackPointerAttention(4, bottom="zeros")

@@ -66,7 +66,7 @@ LAYERS = {
     "superposition, as its code": lambda: SuperpositionStackAttention(
         WIDTH, stack_embedding_size=5, pushed_activation="none"
     ),
-    "stack pointer, as its code": lambda: StackPointerAttention(WIDTH, bottom="first_token"),
+    "stack pointer, learned bottom": lambda: StackPointerAttention(WIDTH, bottom="learned"),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }

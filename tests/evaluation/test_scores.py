@@ -143,9 +143,11 @@ def test_descriptions_of_data_and_models(language, prepared):
 
 
 def test_descriptions_of_other_models():
-    layers = [{"attention": "gaussian", "offsets": [-1, 0.5], "feedforward": False}, {"stack": "stack_pointer"}]
+    layers = [{"attention": "gaussian", "offsets": [-1, 0.5], "feedforward": False}, {"stack": "stack_pointer"},
+              {"stack": {"attention": "stack_pointer", "bottom": "learned"}}]  # fmt: skip
     masked = MaskedLanguageModelSettings(kind="masked", layers=layers)
-    words = "d 32, masked: gaussian (-1, 0.5) without feed-forward, softmax + stack pointer"
+    words = "d 32, masked: gaussian (-1, 0.5) without feed-forward, softmax + stack pointer, "
+    words += "softmax + stack pointer with a learned bottom"
     assert describe_model(masked) == words
     translator = EncoderDecoderSettings(
         kind="encoder_decoder", encoder={"layers": 2}, decoder={"layers": "3xhard-2", "cross_attention": "2xnone.1"}

@@ -8,7 +8,7 @@ import torch
 TOLERANCE = 1e-11
 STACKS = {
     "pointer": {"attention": "stack_pointer"},
-    "pointer, first token": {"attention": "stack_pointer", "bottom": "first_token"},
+    "pointer, learned bottom": {"attention": "stack_pointer", "bottom": "learned"},
     "superposition": {"attention": "superposition", "stack_embedding_size": 5, "layers": [0, 2]},
     "nondeterministic": {
         "attention": "nondeterministic",

@@ -67,8 +67,8 @@ def test_long_form():
     assert gaussian.offsets == (-2.0, 2.5)
     assert gaussian.stack == Superposition(attention="superposition", stack_embedding_size=3)
     assert not gaussian.feedforward
-    (replaced,) = model("model.layers=[{attention: stack_pointer, bottom: first_token}]").layers
-    assert replaced == layer("stack_pointer", bottom="first_token")
+    (replaced,) = model("model.layers=[{attention: stack_pointer, bottom: learned}]").layers
+    assert replaced == layer("stack_pointer", bottom="learned")
 
 
 def test_short_form_of_cross_attention():

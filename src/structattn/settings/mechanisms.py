@@ -134,9 +134,10 @@ class StackPointer(Settings):
     """Stack attention by pointers to positions (Li et al. 2024)."""
 
     attention: Literal["stack_pointer"]
-    bottom: Literal["bos", "first_token"] = Field(
-        default="bos",
-        description="value of the empty stack: a learned vector (bos), or the first token as in the authors' code",
+    bottom: Literal["first_token", "learned"] = Field(
+        default="first_token",
+        description="value of the empty stack: the first position, in language models and transductions <bos>, as in "
+        "the paper (first_token); or a learned vector before it, which is not in the paper (learned)",
     )
 
 
@@ -245,4 +246,6 @@ def describe_mechanism(settings: Settings) -> str:
         text += f" ({', '.join(f'{offset:g}' for offset in settings.offsets)})"
     if isinstance(settings, RecurrentSuperposition) and settings.depth is not None:
         text += f" of depth {settings.depth}"
+    if isinstance(settings, StackPointer) and settings.bottom == "learned":
+        text += " with a learned bottom"
     return text

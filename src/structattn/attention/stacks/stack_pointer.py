@@ -27,31 +27,28 @@ class StackPointerAttention(nn.Module):
     """y_t = sum_n alpha_t(n) x_n, the expected top of a stack of positions (Li et al. 2024, section 3.2, (19) to (25)).
 
     a_t = softmax(W_A x_t + b_A) are the probabilities of push, no-op and pop; push puts position t on the stack. The
-    values are the inputs themselves, without projections, so that the layer learns 3 d + 3 parameters and the value of
-    the empty stack. alpha_t(n) = 0 for n > t: the layer is causal, even in a bidirectional encoder.
+    values are the inputs themselves, without projections: the layer has 3 d + 3 parameters. alpha_t(n) = 0 for n > t:
+    the layer is causal, even in a bidirectional encoder.
 
-    In the paper, position 0 is the begin-of-sequence symbol and represents the empty stack: alpha_0 = e_0, whatever its
-    action. There are two variants:
+    Position 0 is the empty stack: alpha_0 = e_0, it is never pushed, and it has no action.
 
-    - ``bottom="bos"``: the layer adds that position itself, as a learned vector h_0 before x (d more parameters,
-      initially zeros). Every position of x, including a begin-of-sequence symbol, acts on the stack and differs from
-      the empty stack. In a causal model this is equivalent to the paper, because the hidden state of the first symbol
-      is the same for all inputs.
-    - ``bottom="first_token"``: the first position of x is position 0, as in the paper's code. It attends to itself, its
-      action is always a no-op, and it is the empty stack. If x begins with a begin-of-sequence symbol, this is exactly
-      the paper's model.
+    - ``bottom="first_token"``: position 0 is the first position of x. If x begins with a begin-of-sequence symbol, as
+      in language models and transductions, this is the paper to the letter. Otherwise the first token is also the empty
+      stack, as in the paper's experiments with pretrained models.
+    - ``bottom="learned"``: position 0 is a learned vector h_0 before x (d more parameters, initially zeros), and every
+      position of x has an action and can be pushed. This is not in the paper.
 
     Args:
         d_model: d.
         bottom: what represents the empty stack.
     """
 
-    def __init__(self, d_model: int, bottom: Literal["bos", "first_token"] = "bos") -> None:
+    def __init__(self, d_model: int, bottom: Literal["first_token", "learned"] = "first_token") -> None:
         super().__init__()
-        if bottom not in ("bos", "first_token"):
-            raise ValueError(f"bottom={bottom!r}; expected 'bos' or 'first_token'")
+        if bottom not in ("first_token", "learned"):
+            raise ValueError(f"bottom={bottom!r}; expected 'first_token' or 'learned'")
         self.projection = nn.Linear(d_model, len(SuperpositionAction))
-        self.bottom = nn.Parameter(torch.zeros(d_model)) if bottom == "bos" else None  # h_0
+        self.bottom = nn.Parameter(torch.zeros(d_model)) if bottom == "learned" else None  # h_0
 
     def forward(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None
