@@ -1,13 +1,18 @@
 """Registration of operators with torch.library."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from structattn.operators.common.batching import Batching, batching_rule
+from structattn.operators.common.differentiation import autograd_kernel
+
 _Result = TypeVar("_Result")
 _Rule = Callable[..., Any]
+_BATCH_FIRST = Batching()
 
 
 def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -22,13 +27,13 @@ def register(
     gradient: _Rule | None = None,
     save: _Rule | None = None,
     devices: str | Sequence[str] = "cpu",
-    batching_rule: _Rule | None = None,
-    tangent: _Rule | None = None,
+    definition: _Rule | None = None,
+    batching: Batching = _BATCH_FIRST,
 ) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
     """Decorate a kernel: register it as ``torch.ops.structattn.<name>``, and return that operator.
 
-    The schema comes from the kernel's annotations. ``torch.library.custom_op`` is not used, because it adds 60 µs to
-    every call.
+    The schema comes from the kernel's annotations; its arguments have no defaults. ``torch.library.custom_op`` is not
+    used, because it adds 60 µs to every call.
 
     Args:
         name: of the operator.
@@ -36,12 +41,11 @@ def register(
             tracing.
         gradient: ``gradient(ctx, *output_gradients)`` returns the gradient of each input; see
             ``refuse_double_backward``. None: the operator is not differentiable.
-        save: ``save(ctx, inputs, output)`` saves what ``gradient`` and ``tangent`` need; None saves nothing.
+        save: ``save(ctx, inputs, output)`` saves what ``gradient`` needs; None saves nothing.
         devices: the types of device that the kernel runs on; "default" stands for all.
-        batching_rule: ``batching_rule(info, in_dims, *inputs)`` returns outputs and their batch dimensions, for
-            ``torch.vmap``; see ``torch.library.register_vmap``.
-        tangent: ``tangent(ctx, *input_tangents)`` returns the tangent of each output, for forward-mode differentiation;
-            see ``torch.autograd.Function.jvp``. Needs ``gradient``, and a ``save`` that calls ``ctx.save_for_forward``.
+        definition: ``definition(*inputs)`` computes the outputs by operations that torch can differentiate. It runs in
+            place of the kernel in forward-mode differentiation, which is refused where it is None.
+        batching: which dimension of the inputs is the batch, for ``torch.vmap``; see ``batching_rule``.
     """
 
     def decorate(kernel: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -50,13 +54,9 @@ def register(
         torch.library.impl(qualified, devices, kernel)
         torch.library.register_fake(qualified, fake)
         operator: Callable[..., _Result] = getattr(torch.ops.structattn, name)
-        if tangent is not None:
-            function = _function(operator, gradient, save, tangent)
-            torch.library.impl(qualified, "Autograd", function.apply)
-        elif gradient is not None:
-            torch.library.register_autograd(qualified, gradient, setup_context=save)
-        if batching_rule is not None:
-            torch.library.register_vmap(qualified, batching_rule)
+        torch.library.impl(qualified, "Autograd", autograd_kernel(name, operator, gradient, save, definition))
+        names = list(inspect.signature(kernel).parameters)
+        torch.library.register_vmap(qualified, batching_rule(operator, names, batching))
         return operator
 
     return decorate
@@ -71,16 +71,3 @@ def refuse_double_backward(operator: str, processor: Literal["CPU", "GPU"]) -> _
         )
 
     return refuse
-
-
-def _function(
-    operator: _Rule, gradient: _Rule | None, save: _Rule | None, tangent: _Rule
-) -> type[torch.autograd.Function]:
-    """Wrap the operator in an autograd function: ``torch.library.register_autograd`` does not support tangents."""
-
-    def forward(*inputs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator(*inputs)
-
-    methods = {"forward": forward, "setup_context": save, "backward": gradient, "jvp": tangent}
-    return type("Differentiable", (torch.autograd.Function,), {k: staticmethod(f) for k, f in methods.items() if f})

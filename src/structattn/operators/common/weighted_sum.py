@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from structattn.operators.common.differentiation import transforms_active
+
 
 def weighted_sum(
     weights: Float[Tensor, "*batch queries keys"],
@@ -13,10 +15,12 @@ def weighted_sum(
     """Return sum_s w_ts v_s; a NaN or infinite value gives NaN, but only for the queries to which it is visible.
 
     0 * NaN is NaN in a matrix product, so values that are not finite are replaced by zeros before and restored
-    where they are visible; if all values are finite, that second product is skipped. Cost: O(B * T * S * d).
+    where they are visible; if all values are finite, that second product is skipped where their content can be read.
+    Cost: O(B * T * S * d).
     """
     finite = values.isfinite()
-    if values.device.type == "cpu" and not torch.compiler.is_compiling() and bool(finite.all()):
+    readable = values.device.type == "cpu" and not torch.compiler.is_compiling() and not transforms_active()
+    if readable and bool(finite.all()):
         return weights @ values
     broken = visible.to(values.dtype) @ (~finite).to(values.dtype) > 0
     return (weights @ torch.where(finite, values, 0)).masked_fill(broken, torch.nan)

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import register
+
+_BAND = ("weights", "starts")
+_BATCHING = Batching(broadcast=_BAND)
 
 
 def _empty(like: Tensor, time: int) -> Tensor:
@@ -62,7 +66,7 @@ def _second_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
     return gaussian_attention_cpu(cotangent, *ctx.saved_tensors), None, None, None, None, None
 
 
-@register("gaussian_attention", fake=_empty_outputs, gradient=_gradient, save=_save_band)
+@register("gaussian_attention", fake=_empty_outputs, gradient=_gradient, save=_save_band, batching=_BATCHING)
 def gaussian_attention_cpu(
     values: Tensor, weights: Tensor, starts: Tensor, lengths: Tensor | None, memory_lengths: Tensor | None
 ) -> Tensor:
@@ -83,7 +87,9 @@ def gaussian_attention_cpu(
     return outputs
 
 
-@register("gaussian_attention_backward", fake=_empty_gradient, gradient=_second_gradient, save=_save_band)
+@register(
+    "gaussian_attention_backward", fake=_empty_gradient, gradient=_second_gradient, save=_save_band, batching=_BATCHING
+)
 def gaussian_attention_backward(
     cotangent: Tensor,
     weights: Tensor,
@@ -104,7 +110,7 @@ def _empty_indexed(values: Tensor, row_indices: Tensor, *_: Any) -> Tensor:
     return values.new_empty(len(row_indices), 1, *values.shape[1:]).transpose(1, 2)
 
 
-@register("gaussian_attention_indexed", fake=_empty_indexed)
+@register("gaussian_attention_indexed", fake=_empty_indexed, batching=Batching(broadcast=_BAND, shared=("values",)))
 def gaussian_attention_indexed_cpu(
     values: Tensor, row_indices: Tensor, weights: Tensor, starts: Tensor, memory_lengths: Tensor | None
 ) -> Tensor:

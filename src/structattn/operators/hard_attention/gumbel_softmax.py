@@ -32,12 +32,17 @@ def _second_gradient(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor, None]:
     return by_cotangent, by_weights, None
 
 
+def _backward_by_definition(cotangent: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    return weights * (cotangent - (cotangent * weights).sum(-1, keepdim=True)) / temperature
+
+
 @register(
     "gumbel_softmax_backward",
     devices="default",
     fake=_empty_like_first,
     gradient=_second_gradient,
     save=_save_backward_inputs,
+    definition=_backward_by_definition,
 )
 def gumbel_softmax_backward(cotangent: Tensor, weights: Tensor, temperature: float) -> Tensor:
     """Gradient of the scores: z * (c - sum(c z)) / tau."""
@@ -55,7 +60,21 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None]:
     return gumbel_softmax_backward(cotangent, weights, ctx.temperature), None, None
 
 
-@register("gumbel_softmax", devices="default", fake=_empty_like_first, gradient=_gradient, save=_save_weights)
+def _by_definition(scores: Tensor, best: Tensor, temperature: float) -> Tensor:
+    hidden = scores == -torch.inf
+    below = torch.where(hidden, -torch.inf, scores - best.detach()[..., None])
+    below = torch.where(hidden.all(-1, keepdim=True), 0, below)
+    return torch.where(hidden, 0, torch.softmax(below / temperature, -1))
+
+
+@register(
+    "gumbel_softmax",
+    devices="default",
+    fake=_empty_like_first,
+    gradient=_gradient,
+    save=_save_weights,
+    definition=_by_definition,
+)
 def gumbel_softmax(scores: Tensor, best: Tensor, temperature: float) -> Tensor:
     """z_k = exp((l_k + g_k) / tau) / sum_k' exp((l_k' + g_k') / tau), given l + g; zeros where every key is hidden.
 

@@ -78,6 +78,6 @@ def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
 
 def empty_gradients(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Gradients:
     """Allocate the gradients of push, replace, pop, values and, for each sequence, bottom."""
-    grad_values = push.new_empty(0, 0, 0) if values is None else torch.empty_like(values)
+    grad_values = push.new_empty(len(push), 0, 0) if values is None else torch.empty_like(values)
     grad_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
     return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), grad_values, grad_bottom

@@ -5,9 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.nondeterministic_stack.arguments import Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.arguments import Arguments, Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 Readings = tuple[Tensor, Tensor, Tensor]
 BestRun = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -38,6 +40,7 @@ def table_size(time: int, states: int, symbols: int, columns: int, window: int |
 @register(
     "nondeterministic_stack_backward",
     fake=empty_gradients,
+    batching=Batching(shared=("bottom",)),
     gradient=refuse_double_backward("nondeterministic_stack", "CPU"),
 )
 def nondeterministic_stack_backward(
@@ -77,6 +80,11 @@ def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, _: Tenso
     return (*logits, grad_values, grad_bottom.sum(0), None, None, None)
 
 
+def _by_definition(push: Tensor, *rest: Any) -> Readings:
+    *others, _ = rest
+    return *reference_readings(Arguments(push, *others)), push.new_empty(len(push), 0)  # no tables
+
+
 def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *rest: Any) -> Readings:
     _, _, window, _ = rest
     B, T, Q, S = push.shape[:4]
@@ -88,7 +96,14 @@ def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
     )
 
 
-@register("nondeterministic_stack", fake=_empty_readings, gradient=_gradient, save=_save)
+@register(
+    "nondeterministic_stack",
+    fake=_empty_readings,
+    gradient=_gradient,
+    save=_save,
+    definition=_by_definition,
+    batching=Batching(shared=("bottom",)),
+)
 def nondeterministic_stack_cpu(
     push: Tensor,
     replace: Tensor,

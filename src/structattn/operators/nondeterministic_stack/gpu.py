@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.nondeterministic_stack.arguments import Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.arguments import Arguments, Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.reference import reference_readings
 from structattn.operators.nondeterministic_stack.unlimited import (
     Logits,
     unlimited_gradients,
@@ -63,6 +65,7 @@ def _unusable(logits: tuple[Tensor, ...], lengths: Tensor) -> Tensor:
     "nondeterministic_stack_gpu_backward",
     devices=("cpu", "cuda"),
     fake=empty_gradients,
+    batching=Batching(shared=("bottom",)),
     gradient=refuse_double_backward("nondeterministic_stack", "GPU"),
 )
 def nondeterministic_stack_gpu_backward(
@@ -103,7 +106,7 @@ def nondeterministic_stack_gpu_backward(
         for x, exact in zip(gradients, again, strict=False):
             x[chosen] = exact.to(x)
     if values is None:
-        return (*logits_, push.new_empty(0, 0, 0), push.new_empty(batch, 0))  # type: ignore[return-value]
+        return (*logits_, push.new_empty(batch, 0, 0), push.new_empty(batch, 0))  # type: ignore[return-value]
     return tuple(gradients)  # type: ignore[return-value]
 
 
@@ -124,6 +127,11 @@ def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tens
     return (*logits, grad_values, grad_bottom.sum(0), None, None)
 
 
+def _by_definition(*inputs: Any) -> Readings:
+    nothing = inputs[0].new_empty(len(inputs[0]), 0)
+    return *reference_readings(Arguments(*inputs)), nothing, nothing  # no tables
+
+
 def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Readings:
     B, T, Q, S = push.shape[:4]
     columns = _columns(push, values)
@@ -132,7 +140,15 @@ def _empty_readings(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
     return push.new_empty(B, T, Q, S, columns), push.new_empty(B, T), tables, failed
 
 
-@register("nondeterministic_stack_gpu", devices=("cpu", "cuda"), fake=_empty_readings, gradient=_gradient, save=_save)
+@register(
+    "nondeterministic_stack_gpu",
+    devices=("cpu", "cuda"),
+    fake=_empty_readings,
+    gradient=_gradient,
+    save=_save,
+    definition=_by_definition,
+    batching=Batching(shared=("bottom",)),
+)
 def nondeterministic_stack_gpu(
     push: Tensor,
     replace: Tensor,

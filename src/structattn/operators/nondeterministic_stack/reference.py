@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from structattn.operators.common.checks import inside
+from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.nondeterministic_stack.arguments import Arguments
 
 Sum = Callable[[Tensor, tuple[int, ...]], Tensor]
@@ -105,6 +106,17 @@ def prefixes(sum_: Sum, alphas: Tensor, column: Tensor) -> Tensor:
     return sum_(alphas[..., None, None, None] + column, (1, 2, 3))
 
 
+def _recomputed(third_term: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Call the function; its terms, which fill most of the memory, are recomputed in the backward pass.
+
+    Not within the transforms of ``torch.func`` and in forward mode, which checkpoints do not support.
+    """
+    if not torch.compiler.is_compiling() and (transforms_active() or in_forward_mode()):
+        return third_term(*inputs)
+    result: Tensor = checkpoint(third_term, *inputs, use_reentrant=False)
+    return result
+
+
 def _all_prefixes(
     sum_: Sum, push: Tensor, replace: Tensor, pop: Tensor, values: Tensor, bottom: Tensor, window: int | None
 ) -> Tensor:
@@ -119,8 +131,7 @@ def _all_prefixes(
 
     totals = []
     for t in range(push.shape[1]):
-        # The terms of this sum fill most of the memory; they are recomputed in the backward pass.
-        popped: Tensor = checkpoint(third_term, pop[:, t], *columns, use_reentrant=False)
+        popped = _recomputed(third_term, pop[:, t], *columns)
         columns.append(next_column(sum_, columns[-1], popped, push[:, t], replace[:, t], values[:, t]))
         totals.append(prefixes(sum_, torch.stack(alphas, 1), columns[-1]))
         alphas.append(totals[-1][..., 0])

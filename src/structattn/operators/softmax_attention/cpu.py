@@ -8,9 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
 from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import refuse_double_backward, register
+from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference
+
+_BATCHING = Batching(second=("ends",), broadcast=("bias",), by_position=("seed",))
 
 
 class Options(NamedTuple):
@@ -93,12 +97,15 @@ def _empty_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     grad_query, grad_key, grad_value = (_empty(tensor, tensor.shape[3]) for tensor in (query, key, value))
     wanted = Options(*rest[-1]).wanted  # of the scores, of which the kernel writes the visible pairs
-    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(len(query), 0)
     return grad_query, grad_key, grad_value, pairs
 
 
 @register(
-    "softmax_attention_backward", fake=_empty_gradients, gradient=refuse_double_backward("softmax_attention", "CPU")
+    "softmax_attention_backward",
+    fake=_empty_gradients,
+    gradient=refuse_double_backward("softmax_attention", "CPU"),
+    batching=_BATCHING,
 )
 def softmax_attention_backward(
     cotangent: Tensor,
@@ -143,13 +150,40 @@ def _gradient(ctx: Any, cotangent: Tensor | None, weights_cotangent: Tensor | No
     return (*gradients, pairs.sum_to_size(bias.shape) if bias_wanted else None, None, None, None)
 
 
+def _by_definition(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    ends: Tensor | None,
+    seed: Tensor | None,
+    options: list[float],
+) -> tuple[Tensor, Tensor]:
+    scale, dropout, causal, _ = options
+    if dropout > 0:
+        raise NotImplementedError(
+            "softmax_attention: forward-mode derivatives (jvp) with dropout are not supported by the CPU kernel; use "
+            "implementation='reference'"
+        )
+    lengths, memory_lengths = (None, None) if ends is None else ends.unbind()
+    visible = Visibility(lengths, memory_lengths, bool(causal), bias)
+    return softmax_attention_reference([query, key, value], visible, scale, 0.0)
+
+
 def _empty_outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     wanted = Options(*rest[-1]).wanted  # weights, of which the kernel writes the visible pairs
-    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(0)
+    pairs = query.new_zeros(*query.shape[:3], key.shape[2]) if wanted else query.new_empty(len(query), 0)
     return _empty(query, value.shape[3]), pairs
 
 
-@register("softmax_attention", fake=_empty_outputs, gradient=_gradient, save=_save)
+@register(
+    "softmax_attention",
+    fake=_empty_outputs,
+    gradient=_gradient,
+    save=_save,
+    definition=_by_definition,
+    batching=_BATCHING,
+)
 def softmax_attention_cpu(
     query: Tensor,
     key: Tensor,
@@ -184,7 +218,7 @@ def _empty_indexed(query: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> T
     return query.new_empty(batch, 1, heads, values.shape[2]).transpose(1, 2)
 
 
-@register("softmax_attention_indexed", fake=_empty_indexed)
+@register("softmax_attention_indexed", fake=_empty_indexed, batching=Batching(shared=("keys", "values")))
 def softmax_attention_indexed_cpu(
     query: Tensor, keys: Tensor, values: Tensor, row_indices: Tensor, ends: Tensor | None, scale: float
 ) -> Tensor:

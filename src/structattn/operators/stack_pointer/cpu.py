@@ -5,8 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.kernels import run_kernel
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+from structattn.operators.stack_pointer.reference import (
+    stack_pointer_readings_reference,
+    stack_pointer_weights_reference,
+)
 from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 
 
@@ -56,11 +61,17 @@ def stack_pointer_map_backward(cotangent: Tensor, actions: Tensor, weights: Tens
     return gradient
 
 
+def map_by_definition(actions: Tensor, lengths: Tensor | None) -> Tensor:
+    """The map by the definition, for forward-mode differentiation."""
+    lengths = checked_lengths(lengths, actions.shape[0], actions.shape[1], actions.device)
+    return stack_pointer_weights_reference(actions, lengths)
+
+
 def _map_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
     return stack_pointer_map_backward(cotangent, *ctx.saved_tensors), None
 
 
-@register("stack_pointer_map", fake=empty_map, gradient=_map_gradient, save=save_map)
+@register("stack_pointer_map", fake=empty_map, gradient=_map_gradient, save=save_map, definition=map_by_definition)
 def stack_pointer_map(actions: Tensor, lengths: Tensor | None) -> Tensor:
     """The map (B, T, T+1); ``actions`` checked, float32 or float64."""
     weights = empty_map(actions)
@@ -92,11 +103,22 @@ def stack_pointer_product_backward(
     return gradients
 
 
+def _product_by_definition(weights: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+    lengths = checked_lengths(lengths, weights.shape[0], weights.shape[1], values.device)
+    return stack_pointer_readings_reference(weights, values, lengths)
+
+
 def _product_gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
     return *stack_pointer_product_backward(cotangent, *ctx.saved_tensors), None
 
 
-@register("stack_pointer_product", fake=_empty_product, gradient=_product_gradient, save=save_inputs)
+@register(
+    "stack_pointer_product",
+    fake=_empty_product,
+    gradient=_product_gradient,
+    save=save_inputs,
+    definition=_product_by_definition,
+)
 def stack_pointer_product(weights: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """reading_t = sum_{n <= t} weights[t, n] values_n; entries at n > t are not read."""
     readings = _empty_product(weights, values)

@@ -9,7 +9,13 @@ from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.common.weighted_sum import weighted_sum
-from structattn.operators.stack_pointer.cpu import empty_map, empty_map_gradient, map_is_cheaper, save_map
+from structattn.operators.stack_pointer.cpu import (
+    empty_map,
+    empty_map_gradient,
+    map_by_definition,
+    map_is_cheaper,
+    save_map,
+)
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
 
 
@@ -50,7 +56,14 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
     return stack_pointer_gpu_map_backward(cotangent, *ctx.saved_tensors), None
 
 
-@register("stack_pointer_gpu_map", devices=("cpu", "cuda"), fake=empty_map, gradient=_gradient, save=save_map)
+@register(
+    "stack_pointer_gpu_map",
+    devices=("cpu", "cuda"),
+    fake=empty_map,
+    gradient=_gradient,
+    save=save_map,
+    definition=map_by_definition,
+)
 def stack_pointer_gpu_map(actions: Tensor, lengths: Tensor) -> Tensor:
     """The map (B, T, T+1); ``actions`` checked, float32 or float64."""
     batch, time, _ = actions.shape

@@ -32,9 +32,17 @@ def stack_pointer_weights_reference(
 def stack_pointer_reference(
     actions: Float[Tensor, "batch time 3"], values: Float[Tensor, "batch time+1 vector"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time vector"]:
+    """Return S(H) of the weights (19) to (23)."""
+    return stack_pointer_readings_reference(stack_pointer_weights_reference(actions, lengths), values, lengths)
+
+
+def stack_pointer_readings_reference(
+    weights: Float[Tensor, "batch time time+1"],
+    values: Float[Tensor, "batch time+1 vector"],
+    lengths: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch time vector"]:
     """S(H)_i = sum_n alpha_i(n) h_n (25), where alpha_i(n) = 0 for n > i and later values are not touched."""
-    time = actions.shape[1]
-    weights = stack_pointer_weights_reference(actions, lengths)
+    time = weights.shape[1]
     here = inside(lengths, time)[..., None]
     values = torch.where(torch.cat([lengths[:, None, None] > 0, here], dim=1), values, 0)
     readings = [

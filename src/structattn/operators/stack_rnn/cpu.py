@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_for
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
@@ -19,6 +20,7 @@ from structattn.operators.stack_rnn.stacks import PUSHED, STACKS, RecurrentStack
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 _LANES = 8
+_BATCHING = Batching(shared=("recurrent", "heads", "bias", "bottom"))
 
 
 def encoded(cell: Cell, stack: RecurrentStack) -> list[int]:
@@ -60,7 +62,12 @@ def _empty_adjoints(cotangent: Tensor, recurrent: Tensor, heads: Tensor, *rest: 
     return gates.new_empty(gates.shape), outputs, gates.new_empty(batch, values.shape[2])
 
 
-@register("stack_rnn_backward", fake=_empty_adjoints, gradient=refuse_double_backward("stack_rnn", "CPU"))
+@register(
+    "stack_rnn_backward",
+    fake=_empty_adjoints,
+    gradient=refuse_double_backward("stack_rnn", "CPU"),
+    batching=_BATCHING,
+)
 def stack_rnn_backward(
     cotangent: Tensor,
     recurrent: Tensor,
@@ -114,7 +121,7 @@ def _empty_outputs(inputs: Tensor, recurrent: Tensor, heads: Tensor, *rest: Any)
     return hiddens, sources, gates_, cells, actions, values, tables
 
 
-@register("stack_rnn", fake=_empty_outputs, gradient=_gradient, save=_save)
+@register("stack_rnn", fake=_empty_outputs, gradient=_gradient, save=_save, batching=_BATCHING)
 def stack_rnn_cpu(
     inputs: Tensor,
     recurrent: Tensor,

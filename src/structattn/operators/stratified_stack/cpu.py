@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.kernels import run_kernel
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
+from structattn.operators.stratified_stack.reference import stratified_stack_reference
 
 
 def _empty_readings(actions: Tensor, values: Tensor, *_: Any) -> Tensor:
@@ -31,12 +33,17 @@ def stratified_stack_backward(
     return gradients
 
 
+def _by_definition(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
+    lengths = checked_lengths(lengths, values.shape[0], values.shape[1], values.device)
+    return stratified_stack_reference(actions, values, lengths)
+
+
 def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None]:
     saved = ctx.saved_tensors  # read once: activation checkpointing recomputes them on every access
     return *stratified_stack_backward(cotangent, *saved), None
 
 
-@register("stratified_stack", fake=_empty_readings, gradient=_gradient, save=save_inputs)
+@register("stratified_stack", fake=_empty_readings, gradient=_gradient, save=save_inputs, definition=_by_definition)
 def stratified_stack_cpu(actions: Tensor, values: Tensor, lengths: Tensor | None) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64."""
     readings = _empty_readings(actions, values)

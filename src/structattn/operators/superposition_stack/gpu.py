@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two
 from structattn.operators.common.registration import refuse_double_backward, register, save_inputs
-from structattn.operators.superposition_stack.cpu import empty_gradients, empty_readings
+from structattn.operators.superposition_stack.cpu import by_definition, empty_gradients, empty_readings
 
 _LANES = 1024  # numbers of a tile: the rows and columns that a program works on at once
 
@@ -40,7 +40,7 @@ def superposition_stack_gpu_backward(
     scratch = values.new_empty(batch * tiles * room, dtype=torch.float64)
     products = values.new_zeros((batch, tiles, time, 3), dtype=torch.float64)
     grad_values = values.new_zeros(values.shape)
-    grad_initial = values.new_zeros((0,) if initial is None else initial.shape)
+    grad_initial = values.new_zeros(batch, 0 if initial is None else columns)
     below = values if initial is None else initial.contiguous()
     given = cotangent.contiguous(), actions.contiguous(), values.contiguous(), lengths.contiguous(), below
     launch(
@@ -59,7 +59,14 @@ def _gradient(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor, None, Tensor
     return grad_actions, grad_values, None, None if saved[3] is None else grad_initial
 
 
-@register("superposition_stack_gpu", devices=("cpu", "cuda"), fake=empty_readings, gradient=_gradient, save=save_inputs)
+@register(
+    "superposition_stack_gpu",
+    devices=("cpu", "cuda"),
+    fake=empty_readings,
+    gradient=_gradient,
+    save=save_inputs,
+    definition=by_definition,
+)
 def superposition_stack_gpu(actions: Tensor, values: Tensor, lengths: Tensor, initial: Tensor | None) -> Tensor:
     """Readings; arguments as for the public function, checked, float32 or float64."""
     batch, time, columns = values.shape

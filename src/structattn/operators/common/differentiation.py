@@ -1,0 +1,81 @@
+"""Derivatives of operators at torch's Autograd dispatch key: reverse mode by kernels, forward mode by definitions.
+
+``torch.library.register_autograd`` supports neither ``torch.func`` nor tangents: it raises an error under the one, and
+drops the others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._C._functorch import TransformType, get_interpreter_stack
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+Rule = Callable[..., Any]
+
+
+def transforms_active() -> bool:
+    """Whether the caller runs within a transform of ``torch.func``, such as ``vmap`` or ``grad``."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def in_forward_mode() -> bool:
+    """Whether tensors may carry tangents: within ``forward_ad.dual_level`` or ``torch.func.jvp``."""
+    if forward_ad._current_level >= 0:
+        return True
+    # Compiled code enters the level without setting the variable.
+    return transforms_active() and any(
+        transform.key() == TransformType.Jvp for transform in get_interpreter_stack() or ()
+    )
+
+
+def autograd_kernel(
+    name: str, operator: Rule, gradient: Rule | None, save: Rule | None, definition: Rule | None
+) -> Rule:
+    """Return what to register at the Autograd key of an operator.
+
+    In forward mode the definition runs in place of the kernel, so that torch differentiates it, and whatever is nested
+    around it, to any order. An operator without a definition refuses tangents.
+    """
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = operator(*inputs)
+        if save is not None:
+            save(ctx, inputs, output)
+        return output
+
+    def forward_at_level(ctx: Any, *inputs: Any) -> Any:
+        # Outer transforms need both modes, which autograd switches off around this function.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return forward(ctx, *inputs)
+
+    def refuse_gradient(ctx: Any, *cotangents: Any) -> None:
+        raise NotImplementedError(f"{name} is not differentiable")
+
+    def refuse_tangents(ctx: Any, *tangents: Any) -> None:
+        raise NotImplementedError(
+            f"{name}: forward-mode derivatives (jvp) are not supported by the kernel; use implementation='reference'"
+        )
+
+    def function(base: type, forward: Rule) -> Any:
+        methods = {"forward": forward, "backward": gradient or refuse_gradient, "jvp": refuse_tangents}
+        return type(name, (base,), {key: staticmethod(method) for key, method in methods.items()})
+
+    ordinary = function(torch.autograd.Function, forward)
+    at_level = function(torch.autograd.function._SingleLevelFunction, forward_at_level)
+
+    def kernel(*inputs: Any) -> Any:
+        forward_mode = in_forward_mode()
+        if forward_mode and definition is not None:
+            return definition(*inputs)
+        if not forward_mode and not (torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)):
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator(*inputs)
+        if transforms_active():
+            with enable_single_level_autograd_function():
+                return at_level.apply(*inputs)
+        return ordinary.apply(*inputs)
+
+    return kernel
