@@ -14,10 +14,8 @@ from torch.autograd import forward_ad
 
 Rule = Callable[..., Any]
 
-
-def transforms_active() -> bool:
-    """Whether the caller runs within a transform of ``torch.func``, such as ``vmap`` or ``grad``."""
-    return torch._C._are_functorch_transforms_active()
+# Whether the caller runs within a transform of ``torch.func``, such as ``vmap`` or ``grad``.
+transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
 def in_forward_mode() -> bool:
@@ -66,16 +64,20 @@ def autograd_kernel(
     ordinary = function(torch.autograd.Function, forward)
     at_level = function(torch.autograd.function._SingleLevelFunction, forward_at_level)
 
-    def kernel(*inputs: Any) -> Any:
-        forward_mode = in_forward_mode()
-        if forward_mode and definition is not None:
+    def transformed(*inputs: Any) -> Any:
+        if definition is not None and in_forward_mode():
             return definition(*inputs)
-        if not forward_mode and not (torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)):
-            with torch._C._AutoDispatchBelowAutograd():
-                return operator(*inputs)
-        if transforms_active():
-            with enable_single_level_autograd_function():
-                return at_level.apply(*inputs)
-        return ordinary.apply(*inputs)
+        if not transforms_active():
+            return ordinary.apply(*inputs)
+        with enable_single_level_autograd_function():
+            return at_level.apply(*inputs)
+
+    def kernel(*inputs: Any) -> Any:
+        if transforms_active() or forward_ad._current_level >= 0:
+            return transformed(*inputs)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            return ordinary.apply(*inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*inputs)
 
     return kernel
