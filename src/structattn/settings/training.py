@@ -145,6 +145,20 @@ class TrainingSettings(Settings):
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
         "paper); for models with softmax or hard attention only",
     )
+    receptive_field_form: Literal["mean", "union", "printed"] = Field(
+        default="mean",
+        description="form of the regularizer; mean: number of inputs that a prediction depends on; union: number of "
+        "inputs that any prediction of a sequence depends on; printed: as in the paper, with at most 1 for each "
+        "prediction; the last two are constant where each prediction depends on its own position and all count",
+    )
+    receptive_field_own_position: bool = Field(
+        default=True, description="whether the regularizer counts that a position depends on its own input"
+    )
+    receptive_field_recursion: Literal["clamp", "probabilistic"] = Field(
+        default="clamp",
+        description="receptive fields of several layers; clamp: sums of at most 1 (equation 1); probabilistic: "
+        "complement of the product of complements, which does not saturate",
+    )
     spelling_weight: float = Field(
         default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from structattn.data.batching.sequences import Batch
 from structattn.models.protocols import AttendingModel
-from structattn.operators import receptive_field
+from structattn.operators import receptive_field, receptive_field_size
+from structattn.operators.receptive_field.recursion import Union
+from structattn.operators.receptive_field.size import Form
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS, class_of
@@ -21,24 +23,59 @@ _EXPECTED = "expected layers with softmax or hard attention"
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """The training loss: cross-entropy, optionally label-smoothed, plus λ Σ_i Σ_j s_ij over predicting positions i.
+class ReceptiveFieldRegulariser:
+    """λ times the size of the receptive fields of predicting positions (Discrete Transformer paper, section 5.1).
 
-    Divided by the number of these positions, the second term is λ R, the regulariser of the Discrete Transformer paper
-    (section 5.1) in its non-constant form.
+    Summed as ``receptive_field_size`` does: λ Σ_i Σ_j s_ij by default, which is λ R after the division by the number of
+    predicting positions i.
+
+    Args:
+        weight: λ.
+        form: see ``receptive_field_size``.
+        own_position: see ``receptive_field_size``.
+        recursion: ``union`` of ``receptive_field``.
+    """
+
+    weight: float = 0.0
+    form: Form = "mean"
+    own_position: bool = True
+    recursion: Union = "clamp"
+
+    @classmethod
+    def from_settings(cls, training: TrainingSettings) -> "ReceptiveFieldRegulariser":
+        """Return the regulariser of a run."""
+        return cls(
+            training.receptive_field_weight,
+            training.receptive_field_form,
+            training.receptive_field_own_position,
+            training.receptive_field_recursion,
+        )
+
+    def __call__(
+        self, field: Float[Tensor, "batch time inputs"], predicts: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, ""]:
+        """Return the sum over a batch of fields, (B, T, N), of the positions where ``predicts`` is true."""
+        return self.weight * receptive_field_size(
+            field, form=self.form, counted=predicts, own_position=self.own_position, reduction="sum"
+        )
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regulariser.
 
     Args:
         label_smoothing: smoothing of the targets; None for plain cross-entropy.
-        receptive_field_weight: λ.
+        receptive_field: the regulariser.
     """
 
     label_smoothing: LabelSmoothing | None = None
-    receptive_field_weight: float = 0.0
+    receptive_field: ReceptiveFieldRegulariser = ReceptiveFieldRegulariser()
 
     @classmethod
     def from_settings(cls, training: TrainingSettings) -> "Criterion":
         """Return the criterion of a run."""
-        return cls(training.label_smoothing, training.receptive_field_weight)
+        return cls(training.label_smoothing, ReceptiveFieldRegulariser.from_settings(training))
 
     def __call__(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         """Return the sum of losses of a batch.
@@ -51,16 +88,15 @@ class Criterion:
             SettingsError: λ > 0, and a layer returns no attention weights.
         """
         inputs, lengths, classes = model_inputs(model, batch)
-        if not self.receptive_field_weight:
+        if not self.receptive_field.weight:
             return cross_entropy_sum(model(inputs, lengths=lengths), classes, self.label_smoothing)
         if not isinstance(model, AttendingModel):
             raise SettingsError(
                 f"training.receptive_field_weight: this kind of model returns no attention weights; {_EXPECTED}"
             )
         logits, weights = model.attend(inputs, lengths)
-        field = receptive_field(_weights_of_every_layer(weights), lengths=lengths)
-        predicts = (classes != PADDING_CLASS)[..., None]
-        regulariser = self.receptive_field_weight * (field * predicts).sum()
+        field = receptive_field(_weights_of_every_layer(weights), lengths=lengths, union=self.receptive_field.recursion)
+        regulariser = self.receptive_field(field, classes != PADDING_CLASS)
         return cross_entropy_sum(logits, classes, self.label_smoothing) + regulariser
 
 

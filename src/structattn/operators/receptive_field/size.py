@@ -10,6 +10,7 @@ from structattn.operators.common.checks import checked_lengths, inside, require_
 from structattn.operators.receptive_field.recursion import below_one
 
 Form = Literal["mean", "union", "printed"]
+Reduction = Literal["mean", "sum"]
 
 
 def receptive_field_size(
@@ -19,6 +20,7 @@ def receptive_field_size(
     counted: Bool[Tensor, "batch positions"] | None = None,
     own_position: bool = True,
     lengths: Int[Tensor, " batch"] | None = None,
+    reduction: Reduction = "mean",
 ) -> Float[Tensor, ""]:
     """Return R = (1 / T) sum_i sum_j s_ij, the mean number of inputs on which a position depends.
 
@@ -33,10 +35,11 @@ def receptive_field_size(
         counted: the positions i that count, for instance those from which something is predicted; all where None.
         own_position: count s_ii; give False for square fields only.
         lengths: the number of positions of each sequence; later ones do not count.
+        reduction: "mean", over all counted positions of the batch for the form "mean", over its sequences for the
+            others; or "sum".
 
     Returns:
-        One number: for "mean" the average over all counted positions of the batch, for the others over its sequences.
-        Without any, zero.
+        One number. Without any counted position or sequence, zero.
 
     Raises:
         ValueError: shapes, lengths or the form do not fit.
@@ -45,6 +48,8 @@ def receptive_field_size(
     batch, time, count = field.shape
     if form not in ("mean", "union", "printed"):
         raise ValueError(f"form={form!r}; expected 'mean', 'union' or 'printed'")
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction={reduction!r}; expected 'mean' or 'sum'")
     if not own_position and time != count:
         raise ValueError(f"own_position=False needs a square field; it is {time} by {count}")
     field = field if field.is_floating_point() else field.float()
@@ -52,9 +57,10 @@ def receptive_field_size(
     kept = torch.where(here[..., None], field, 0)
     if not own_position:
         kept = kept.masked_fill(torch.eye(time, dtype=torch.bool, device=field.device), 0)
-    if form == "mean":
-        return kept.sum() / here.sum().clamp(min=1)
-    return below_one(kept.sum(1 if form == "union" else 2)).sum() / max(batch, 1)
+    total = kept.sum() if form == "mean" else below_one(kept.sum(1 if form == "union" else 2)).sum()
+    if reduction == "sum":
+        return total
+    return total / (here.sum().clamp(min=1) if form == "mean" else max(batch, 1))
 
 
 def _counted(
