@@ -32,6 +32,7 @@ def expectations(tree):
     return make
 
 
+SAME = {"model.d_model": 4}  # a published setting that our cells have, too
 MARKED, DYCK = (
     ({"language": "w#w^R", "model": model} for model in ("Tf", "Tf+Sup")),
     {"language": "Dyck", "model": "Tf"},
@@ -50,17 +51,67 @@ TF, SUP = MARKED
     ],
 )
 def test_published_numbers_are_inside_or_outside_the_interval(expectations, published, accuracies, inside):
-    table = {"source": "Table 1", "score": "test.accuracy", "statistic": "mean", "unit": 0.01, "rounding": 0.05}
+    table = {"source": "Table 1", "score": "test.accuracy", "statistic": "mean", "settings": SAME}
+    table |= {"unit": 0.01, "rounding": 0.05}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": published, "deviation": 0.4}]}])
-    (found,) = compare_with_published(sweep.published, [row(TF, (0.1,), accuracies)])
+    (found,) = compare_with_published(sweep, [row(TF, (0.1,), accuracies)])
     assert (found.source, found.cell, found.published, found.deviation) == ("Table 1", TF, published, 0.4)
     assert found.ours == pytest.approx(100 * sum(accuracies) / len(accuracies))
     assert (found.trials, found.inside) == (len(accuracies), inside)
 
 
+PUBLISHED = {"source": "s", "score": "test.accuracy", "statistic": "mean", "values": [{"cell": SUP, "value": 0.5}]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "differences"),
+    [
+        ({"model.d_model": 4, "model.layers": "1xsuperposition-2"}, ()),  # another way to write what the cell has
+        ({"model.d_model": 32, "model.num_heads": 1}, ("model.d_model is 4, published 32",)),
+        (
+            {"model.layers": [{"attention": "superposition", "stack_embedding_size": 2, "pushed_activation": "none"}]},
+            ("model.layers.pushed_activation is sigmoid, published none",),
+        ),
+        ({"prepare.test_lengths": [2, 9]}, ("prepare.test_lengths is [2, 8], published [2, 9]",)),
+        ({"training.optimizer.learning_rate": 0.1}, ()),  # sampled here
+        ({"training.max_grad_norm": None}, ("training.max_grad_norm is 5.0, published null",)),
+    ],
+)
+def test_differences_of_configuration_are_computed(expectations, settings, differences):
+    sweep = expectations([{**PUBLISHED, "settings": settings}])
+    (found,) = compare_with_published(sweep, [row(SUP, (0.1,), (0.4, 0.6))])
+    assert found.differences == differences
+    assert found.inside is (None if differences else True)
+
+
+def test_stated_differences_are_added(expectations):
+    values = [{"cell": SUP, "value": 0.5, "settings": {"model.d_ff": 8}, "differences": ["published in base 3"]}]
+    table = {**PUBLISHED, "settings": {"model.d_ff": 4}, "differences": ["published without padding"], "values": values}
+    (found,) = compare_with_published(expectations([table]), [row(SUP, (0.1,), (0.4, 0.6))])
+    assert found.differences == (
+        "model.d_ff is 4, published 8",
+        "published without padding",
+        "published in base 3",
+    )
+    assert (found.ours, found.inside) == (0.5, None)
+
+
+def test_equal_differences_of_several_layers_appear_once(expectations):
+    sweep = expectations([{**PUBLISHED, "settings": {"model.layers": "2xsuperposition-3"}}])
+    (found,) = compare_with_published(sweep, [])
+    assert len(found.differences) == len(set(found.differences))
+    assert "model.layers.stack_embedding_size is 2, published 3" in found.differences
+
+
+def test_invalid_published_settings_are_refused(expectations):
+    sweep = expectations([{**PUBLISHED, "settings": {"model.layer": 2}}])
+    with pytest.raises(SettingsError, match=r"published settings of w#w\^R Tf\+Sup: model.layer: "):
+        compare_with_published(sweep, [])
+
+
 def test_cells_without_results_are_not_compared(expectations):
-    sweep = expectations([{"source": "s", "values": [{"cell": SUP, "value": 0.1}]}])
-    (found,) = compare_with_published(sweep.published, [row(TF, (0.2, 0.3))])
+    sweep = expectations([{"source": "s", "settings": SAME, "values": [{"cell": SUP, "value": 0.1}]}])
+    (found,) = compare_with_published(sweep, [row(TF, (0.2, 0.3))])
     assert (found.ours, found.interval, found.trials, found.inside) == (None, None, 0, None)
 
 
@@ -89,12 +140,18 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
 @pytest.mark.parametrize(
     ("published", "claims", "message"),
     [
-        ([{"source": "s", "values": [{"cell": {"model": "Tf"}, "value": 1}]}], [], "no value for language"),
         (
-            [{"source": "s", "values": [{"cell": {**TF, "model": "x"}, "value": 1}]}],
+            [{"source": "s", "settings": SAME, "values": [{"cell": {"model": "Tf"}, "value": 1}]}],
+            [],
+            "no value for language",
+        ),
+        (
+            [{"source": "s", "settings": SAME, "values": [{"cell": {**TF, "model": "x"}, "value": 1}]}],
             [],
             "'x' is not a value of 'model'",
         ),
+        ([{"source": "s", "values": []}], [], "settings"),  # a table states its configuration
+        ([{"source": "s", "settings": {}, "values": []}], [], "settings"),
         ([], [{"description": "c", "cell": {"size": "big"}, "at_most": 1}], "'size' is not an axis"),
         ([], [{"description": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
         ([], [{"description": "c"}], "expected one of at_most.*found none"),
@@ -123,8 +180,10 @@ def write_run(folder, score, accuracy):
 
 def test_the_command_prints_and_writes_the_results(tree, tmp_path):
     tree["published"] = [
-        {"source": "Table 7", "score": "test.accuracy", "statistic": "mean", "values": [{"cell": TF, "value": 0.5}]}
-    ]
+        {"source": "Table 7", "score": "test.accuracy", "statistic": "mean", "settings": SAME,
+         "values": [{"cell": TF, "value": 0.5},
+                    {"cell": {**TF, "model": "Tf+Sup"}, "value": 0.5, "differences": ["published in base 3"]}]}
+    ]  # fmt: skip
     tree["claims"] = [{"description": "close to the bound", "cell": TF, "at_most": 0.05}]
     tree["evaluate"] = {"test": "all"}
     recipe = tmp_path / "sweep.json"  # JSON is YAML
@@ -135,10 +194,12 @@ def test_the_command_prints_and_writes_the_results(tree, tmp_path):
     kept = tmp_path / "kept.json"
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--recipe", str(recipe), "-o", str(kept)])
     assert shown.exit_code == 0, shown.output
-    for words in ("Table 7", "inside", "close to the bound", "holds", "2 of 8 trials"):
+    for words in ("Table 7", "inside", "close to the bound", "holds", "2 of 8 trials", "different configuration (1)"):
         assert words in shown.output
     found = json.loads(kept.read_text())
+    assert "different configuration (1): published in base 3" in shown.output
     assert found["comparisons"][0]["ours"] == pytest.approx(0.55)
+    assert [each["differences"] for each in found["comparisons"]] == [[], ["published in base 3"]]
     assert found["claims"][0]["holds"] is True
     assert [run["seed"] for run in found["runs"]] == [1, 2]
     assert SweepSettings.model_validate(found["settings"]) == SweepSettings.model_validate(
@@ -159,7 +220,7 @@ def test_an_invalid_recipe_is_rejected_with_its_path(tree, tmp_path):
 
 
 def test_only_a_mean_has_an_interval_over_trials(expectations):
-    table = {"source": "Table 1", "score": "validation", "statistic": "min"}
+    table = {"source": "Table 1", "score": "validation", "statistic": "min", "settings": SAME}
     sweep = expectations([{**table, "values": [{"cell": TF, "value": 0.15}]}])
-    (found,) = compare_with_published(sweep.published, [row(TF, (0.1, 0.2))])
+    (found,) = compare_with_published(sweep, [row(TF, (0.1, 0.2))])
     assert (found.ours, found.interval, found.inside) == (0.1, None, None)

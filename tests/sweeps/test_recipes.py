@@ -8,7 +8,8 @@ import yaml
 from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
 from structattn.sweeps.comparison import check_claims, compare_with_published
-from structattn.sweeps.trials import make_trials
+from structattn.sweeps.configuration import configuration_differences
+from structattn.sweeps.trials import cell_settings, make_trials
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 BASES = RECIPES / "base"  # what sweeps share; they are checked there
@@ -22,7 +23,7 @@ def test_the_trials_of_a_sweep_are_valid(path, tmp_path):
     trials = make_trials(sweep, tmp_path)
     cells = [trial.cell for trial in trials if trial.restart == 0]
     assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
-    assert len(compare_with_published(sweep.published, [])) == sum(len(table.values) for table in sweep.published)
+    assert len(compare_with_published(sweep, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
         assert check_claims([claim], cells, []), f"{claim.description!r} matches no cell"
 
@@ -34,3 +35,64 @@ def test_there_are_recipes():
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_the_settings_of_a_single_run_are_valid(path):
     assert load_settings(path).task == yaml.safe_load(path.read_text())["task"]
+
+
+def compared(name, model):
+    """The published numbers beside the cells of a model."""
+    found = compare_with_published(load_sweep(RECIPES / f"{name}.yaml"), [])
+    return [each for each in found if each.cell.get("model", each.cell.get("ends")) == model]
+
+
+@pytest.mark.parametrize("path", [path for path in SWEEPS if "small" in path.stem], ids=lambda path: path.stem)
+def test_published_numbers_beside_small_models_are_marked(path):
+    assert all(each.differences for each in compare_with_published(load_sweep(path), []))
+
+
+@pytest.mark.parametrize("model", ["Tf+Sup", "Tf+Nd"])
+def test_published_translation_scores_stand_beside_stacks_without_sigmoid(model):
+    assert not compared("stack_translation/full", model)
+    for each in compared("stack_translation/full", f"{model}, no sigmoid"):
+        assert each.differences == ("published with validation every 50,000 pairs",)
+    sweep = load_sweep(RECIPES / "stack_translation/full.yaml")
+    cell = {"size": "160", "model": f"{model}, no sigmoid"}
+    stacks = [cell_settings(sweep, cell)["model"][side]["layers"][2] for side in ("encoder", "decoder")]
+    assert {stack["pushed_activation"] for stack in stacks} == {"none" if model == "Tf+Sup" else "exp"}
+
+
+def test_a_stack_with_sigmoid_beside_a_published_score_would_be_marked():
+    sweep = load_sweep(RECIPES / "stack_translation/full.yaml")
+    table = sweep.published[0]
+    value = next(each for each in table.values if each.cell == {"size": "160", "model": "Tf+Sup, no sigmoid"})
+    moved = value.model_copy(update={"cell": {"size": "160", "model": "Tf+Sup"}})
+    found = configuration_differences(sweep, table, moved)
+    assert "model.encoder.layers.pushed_activation is sigmoid, published none" in found
+
+
+@pytest.mark.parametrize("name", ["table_2", "table_4"])
+def test_published_numbers_of_hc_all_stand_beside_the_configuration_of_the_code(name):
+    assert not compared(f"hard_coded_attention/{name}", "hc-all")
+    sweep = load_sweep(RECIPES / f"hard_coded_attention/{name}.yaml")
+    found = compared(f"hard_coded_attention/{name}", "hc-all, as in the code")
+    assert found
+    for each in found:
+        layers = cell_settings(sweep, each.cell)["model"]["decoder"]["cross_attention"]
+        assert {(layer["length_ratio"], layer["floor"], *layer["offsets"]) for layer in layers} == {(1, False, -1, 1)}
+        assert not any(difference.startswith("model.") for difference in each.differences)
+
+
+def test_the_weight_of_the_stack_language_is_marked():
+    found = compared("discrete_transformer/stack_language", "hard, weight 0.006")
+    assert len(found) == 2
+    for each in found:
+        assert "training.receptive_field_weight is 0.006, published 0.1" in each.differences
+        assert "our weight was chosen with the published numbers in view" in each.differences
+
+
+def test_the_small_stack_translation_has_the_weights_and_dropout_of_its_paper():
+    small, full = (load_sweep(RECIPES / f"stack_translation/{name}.yaml") for name in ("small", "full"))
+    model = cell_settings(small, {"model": "Tf+Nd"})["model"]
+    theirs = cell_settings(full, {"size": "160", "model": "Tf+Nd"})["model"]
+    for name in ("weight_init", "embedding_init", "init_scale", "dropout", "norm", "bias", "tied_embeddings"):
+        assert model[name] == theirs[name], name
+    for name in ("attention_dropout", "hidden_dropout", "embedding_dropout"):  # null: that of `dropout`
+        assert model[name] in (None, model["dropout"]), name

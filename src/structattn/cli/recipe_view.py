@@ -10,25 +10,36 @@ from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 
 
 def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
-    """Print one table per source, with one row per published number."""
+    """Print one table per source, with one row per published number, and the differences of configuration below."""
     for source in dict.fromkeys(comparison.source for comparison in comparisons):
         chosen = [comparison for comparison in comparisons if comparison.source == source]
+        notes = list(dict.fromkeys(each.differences for each in chosen if each.differences))
         table = Table(title=source, title_justify="left", caption="±95 %: half the confidence interval of our mean")
         for axis in chosen[0].cell:
             table.add_column(axis)
         for heading in ("published", "ours", "±95 %", "trials", ""):
             table.add_column(heading, justify="right")
         for each in chosen:
-            spread = "" if each.deviation is None else f" ± {each.deviation:g}"
-            table.add_row(
-                *(Text(name) for name in each.cell.values()),
-                f"{each.published:g}{spread}",
-                _number(each.ours),
-                _number(each.interval),
-                str(each.trials),
-                {True: "inside", False: "outside", None: "—"}[each.inside],
-            )
-        Console().print(table)
+            table.add_row(*(Text(name) for name in each.cell.values()), *_numbers(each), _verdict(each, notes))
+        console = Console()
+        console.print(table)
+        for number, differences in enumerate(notes, start=1):
+            console.print(Text(f"{_mark(number)}: {'; '.join(differences)}"))
+
+
+def _numbers(each: PublishedComparison) -> tuple[str, ...]:
+    spread = "" if each.deviation is None else f" ± {each.deviation:g}"
+    return f"{each.published:g}{spread}", _number(each.ours), _number(each.interval), str(each.trials)
+
+
+def _verdict(each: PublishedComparison, notes: Sequence[tuple[str, ...]]) -> str:
+    if each.differences:
+        return _mark(notes.index(each.differences) + 1)
+    return {True: "inside", False: "outside", None: "—"}[each.inside]
+
+
+def _mark(number: int) -> str:
+    return f"different configuration ({number})"
 
 
 def print_claims(claims: Sequence[ClaimResult]) -> None:

@@ -1,6 +1,6 @@
 """Settings of the published numbers, claims and figures of a sweep."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Tag, model_validator
 
@@ -46,16 +46,34 @@ class ScoreName(Settings):
     )
 
 
-class PublishedValue(Settings):
-    """Published number of one cell."""
+class PublishedConfiguration(Settings):
+    """The configuration behind published numbers, as far as a cell beside them may differ from it."""
+
+    settings: dict[str, Any] = Field(
+        default={},
+        description="path.to.field -> value, also of `prepare`; a number is marked as one of a different configuration "
+        "if its cell has another value",
+    )
+    differences: tuple[str, ...] = Field(
+        default=(), description="further differences from the cells, which settings cannot express"
+    )
+
+
+class PublishedValue(PublishedConfiguration):
+    """Published number of one cell, and its configuration where it differs from that of the table."""
 
     cell: dict[str, str] = Field(description="axis -> name of its value, for every axis of the grid")
     value: float = Field(description="the number as printed")
     deviation: float | None = Field(default=None, ge=0, description="the published standard deviation")
 
 
-class PublishedTable(ScoreName):
-    """Published table, or a part of one."""
+class PublishedTable(ScoreName, PublishedConfiguration):
+    """Published table, or a part of one, with the configuration behind it."""
+
+    settings: dict[str, Any] = Field(
+        min_length=1,
+        description="as for a single number, here for all; at least one setting that identifies the experiment",
+    )
 
     source: str = Field(description="paper and table")
     unit: float = Field(default=1.0, gt=0, description="unit of the printed numbers; 0.01 for percent")

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
-from structattn.settings.sweep import matches
+from structattn.settings.sweep import SweepSettings, matches
+from structattn.sweeps.configuration import configuration_differences
 from structattn.sweeps.table import SampleStatistics, TableRow
 from structattn.sweeps.trials import Cell
 
@@ -21,7 +22,9 @@ class PublishedComparison:
         ours: our number; None if no trial of the cell has ended or been scored.
         trials: the number of trials behind our number.
         interval: half the width of our 95 % interval; None for a single trial or a number that is not a mean.
-        inside: whether the published number lies in our interval, widened by its rounding; None without an interval.
+        inside: whether the published number lies in our interval, widened by its rounding; None without an interval
+            and for a different configuration.
+        differences: how our configuration differs from the published one; empty: it is the same.
     """
 
     source: str
@@ -32,6 +35,7 @@ class PublishedComparison:
     trials: int
     interval: float | None
     inside: bool | None
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,15 @@ class ClaimResult:
     holds: bool | None
 
 
-def compare_with_published(tables: Sequence[PublishedTable], rows: Sequence[TableRow]) -> list[PublishedComparison]:
-    """Return every published number with ours, in the order of the tables."""
-    return [_comparison(table, value, rows) for table in tables for value in table.values]
+def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> list[PublishedComparison]:
+    """Return every published number with ours and the differences between the configurations, in the recipe's order."""
+    return [_comparison(sweep, table, value, rows) for table in sweep.published for value in table.values]
 
 
-def _comparison(table: PublishedTable, value: PublishedValue, rows: Sequence[TableRow]) -> PublishedComparison:
+def _comparison(
+    sweep: SweepSettings, table: PublishedTable, value: PublishedValue, rows: Sequence[TableRow]
+) -> PublishedComparison:
+    differences = configuration_differences(sweep, table, value)
     row = _find_row(value.cell, rows)
     ours = None if row is None else row_score(row, table)
     ours = None if ours is None else ours / table.unit
@@ -67,10 +74,12 @@ def _comparison(table: PublishedTable, value: PublishedValue, rows: Sequence[Tab
     if table.statistic == "mean" and spread is not None and spread.interval is not None:
         interval = spread.interval / table.unit
     inside = None
-    if ours is not None and interval is not None:
+    if ours is not None and interval is not None and not differences:
         inside = abs(ours - value.value) <= interval + table.rounding
     trials = 0 if ours is None or spread is None else spread.count
-    return PublishedComparison(table.source, value.cell, value.value, value.deviation, ours, trials, interval, inside)
+    return PublishedComparison(
+        table.source, value.cell, value.value, value.deviation, ours, trials, interval, inside, differences
+    )
 
 
 def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[TableRow]) -> list[ClaimResult]:

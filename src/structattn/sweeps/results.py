@@ -53,7 +53,7 @@ def read_sweep_results(sweep: SweepSettings, path: Path) -> SweepResults:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
     rows = table_rows(results, folder.runs)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
-    comparisons = compare_with_published(sweep.published, rows)
+    comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(folder.runs / result.trial.name for result in results)
     claims = check_claims(sweep.claims, cells, rows)
     return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs)

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,13 +75,38 @@ def make_trials(sweep: SweepSettings, folder: Path) -> list[Trial]:
     return trials
 
 
-def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Trial:
+def cell_settings(sweep: SweepSettings, cell: Cell, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the resolved settings of a cell, those of its data under ``prepare``, without seed and sampled values.
+
+    Args:
+        sweep: the sweep.
+        cell: axis -> name of its value.
+        changes: path.to.field -> value, applied last.
+
+    Raises:
+        SettingsError: the settings are invalid.
+    """
+    tree = _cell_tree(sweep, cell)
+    _set_paths(tree, changes or {})
+    source = f"published settings of {' '.join(cell.values())}" if changes else " ".join(cell.values())
+    prepare = _prepare({"seed": sweep.seed, **tree}, source)
+    tree = {"data": "prepared", **{name: value for name, value in tree.items() if name != "prepare"}}
+    settings = resolve_settings(tree, source=source).model_dump(mode="json")
+    return settings if prepare is None else {"prepare": prepare.model_dump(mode="json"), **settings}
+
+
+def _cell_tree(sweep: SweepSettings, cell: Cell) -> dict[str, Any]:
     tree = copy.deepcopy(sweep.base)
     for axis, name in cell.items():
         _set_paths(tree, sweep.grid[axis][name])
     for where in sweep.where:
         if where.matches(cell):
             _set_paths(tree, where.set)
+    return tree
+
+
+def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Trial:
+    tree = _cell_tree(sweep, cell)
     sampled = {path: _sample(sweep, cell, restart, path) for path in sweep.random}
     _set_paths(tree, sampled)
     tree["seed"] = sweep.seed + restart
@@ -92,7 +118,7 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     return Trial(cell, restart, resolve_settings(tree, source=source), prepare, sampled)
 
 
-def _set_paths(tree: dict[str, Any], changes: dict[str, Any]) -> None:
+def _set_paths(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
     for path, value in changes.items():
         set_path(tree, path, copy.deepcopy(value))
 
