@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from structattn.analysis.pairs import explain_all_pairs, pair_records
+from structattn.analysis.receptive_fields import pair_receptive_field_records
 from structattn.analysis.run_analysis import analyze_run, default_examples
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
@@ -99,12 +100,33 @@ def test_weights_depend_on_the_true_prefix_only(translation_run):
 def test_records_are_written_under_distinct_names(translation_run):
     run = translation_run()
     paths = analyze_run(run, "test", [2, 5])
-    assert len(set(paths)) == 2 * 3 * 2 * 2
+    assert len(set(paths)) == 2 * (3 * 2 * 2 + 2)
     content = json.loads((run.run_dir / "records/test-5-decoder-layer-2-cross-head-1.json").read_text())
     assert (content["side"], content["sublayer"], content["layer"], content["head"]) == ("decoder", "cross", 1, 0)
     assert content["sources"][-1] == "<eos>"
     np.testing.assert_allclose(np.sum(content["weights"], 1), 1, atol=1e-4)
     assert (run.run_dir / "records/test-2-encoder-layer-1-head-2.json").exists()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
+    run = translation_run(**MODELS[model])
+    run.model.train()
+    records = pair_receptive_field_records(run, "test", 3)
+    assert run.model.training
+    assert len(records) == (0 if model == "stacks" else 2)
+    source, target = (
+        text.split() for text in run.prepared.texts("test", "source")[3:4] + run.prepared.texts("test", "target")[3:4]
+    )
+    for record, inputs in zip(records, (("<bos>", *target), (*source, "<eos>")), strict=bool(records)):
+        assert (record.side, record.layer, record.mechanism) == ("decoder", 1, "receptive_field")
+        assert record.tokens == ("<bos>", *target)
+        assert record.sources == inputs
+        assert record.weights.shape == (len(record.tokens), len(inputs))
+        assert ((record.weights >= 0) & (record.weights <= 1)).all()
+    if records:
+        assert (np.diag(records[0].weights) == 1).all()
+        assert (np.triu(records[0].weights, 1) == 0).all()
 
 
 def test_missing_and_too_long_examples_are_refused(translation_run):

@@ -195,7 +195,6 @@ def test_bootstrap_distinguishes_a_better_system_from_a_worse_one():
     ("change", "message"),
     [
         ({"batches": {"kind": "tokens"}}, "'tokens' does not suit translation; expected 'pairs'"),
-        ({"receptive_field_weight": 0.1}, "receptive_field_weight: not supported for translation; expected 0"),
     ],
 )
 def test_unsuitable_settings_are_rejected(workspace, tmp_path, change, message):

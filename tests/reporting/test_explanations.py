@@ -51,6 +51,19 @@ def test_a_stack_is_drawn_with_its_actions(report_of):
     assert "mt, encoder layer 2. Superposition stack" in page
 
 
+def test_the_receptive_fields_of_a_pair_are_one_figure(report_of):
+    fields = [
+        record("decoder", sublayer, 1, None, mechanism="receptive_field", sources=sources, weights=[[1.0] * size] * 3)
+        for sublayer, sources, size in (
+            ("receptive-field", TARGET, 3),
+            ("source-receptive-field", [*SOURCE, "<eos>"], 4),
+        )
+    ]
+    page, maps = report_of([*fields, record("decoder", "cross", 0, None)])
+    assert maps == {"example-1-receptive-field", "example-1-cross"}
+    assert "the target and source inputs (columns) that each prediction of a token (rows) depends on" in page
+
+
 def test_the_source_is_taken_from_cross_attention(report_of):
     page, maps = report_of([record("decoder", "cross", 0, None)])
     assert maps == {"example-1-cross"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from structattn.analysis.pairs import pair_records
-from structattn.analysis.receptive_fields import receptive_field_record
+from structattn.analysis.receptive_fields import pair_receptive_field_records, receptive_field_record
 from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
 from structattn.inference.explanations import sequence_records
 from structattn.inference.records import Record, write_record
@@ -90,7 +90,8 @@ def _require_example(run: TrainedRun, split: str, example: int) -> None:
 
 def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
     if isinstance(run.model, EncoderDecoder):
-        return pair_records(run, split, example, MAX_TOKENS)
+        records = pair_records(run, split, example, MAX_TOKENS)
+        return [*records, *pair_receptive_field_records(run, split, example)]
     batch = _example(run, split, example)
     symbols = run.prepared.vocabulary.symbols
     tokens = [symbols[token] for token in batch.inputs[0].tolist()]

@@ -30,7 +30,8 @@ class Record:
         tokens: the T input symbols.
         layer: index of the layer, from 0.
         sublayer: ``attention``; ``cross`` for cross-attention; ``stack`` for a stack added after the feed-forward
-            sublayer; ``receptive-field`` for all layers up to this one.
+            sublayer; ``receptive-field`` for all layers up to this one; ``source-receptive-field`` for the source
+            inputs on which a decoder's positions depend.
         head: index of the head, from 0; None for a single head.
         mechanism: ``softmax``, ``superposition``, ``nondeterministic``, ``stack_pointer``, and so on; or
             ``receptive_field``.

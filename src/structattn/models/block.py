@@ -221,6 +221,11 @@ class Block(nn.Module):
             x, weights[name] = sublayer.attend(x, *arguments)
         return x, (None if self.stack else weights.get("attention"), weights.get("cross"))
 
+    def lacks_weights(self, own: Tensor | None, cross: Tensor | None) -> bool:
+        """Return whether attention of this block has no weights, given those that ``attend`` returned."""
+        attends = self.attention is not None or self.stack is not None
+        return (own is None and attends) or (cross is None and self.cross is not None)
+
     def initial_state(
         self,
         batch_size: int,

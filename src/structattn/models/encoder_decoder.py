@@ -1,10 +1,10 @@
 """An encoder-decoder transformer."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,6 +23,19 @@ class EncoderDecoderExplanation:
 
     encoder: list[Explanation]
     decoder: list[Explanation]
+
+
+@dataclass(frozen=True)
+class EncoderDecoderWeights:
+    """Differentiable attention weights of each layer; None for attention that is absent or has none, as stacks.
+
+    Args:
+        encoder: (B, H, S, S).
+        decoder: self-attention (B, H, T, T) and cross-attention (B, H, T, S).
+    """
+
+    encoder: list[Tensor | None]
+    decoder: list[tuple[Tensor | None, Tensor | None]]
 
 
 class EncoderDecoder(nn.Module):
@@ -86,7 +99,7 @@ class EncoderDecoder(nn.Module):
             target_lengths: number of tokens per target; None: no padding. Logits at padding are undefined.
             oov_spellings: of out-of-vocabulary source words; see ``SpelledEmbedding``.
         """
-        return self._logits(self.hidden_states(source, target, source_lengths, target_lengths, oov_spellings))
+        return self.logits(self.hidden_states(source, target, source_lengths, target_lengths, oov_spellings))
 
     def hidden_states(
         self,
@@ -101,32 +114,26 @@ class EncoderDecoder(nn.Module):
         x: Tensor = self.decoder(self.target(target), target_lengths, memory, source_lengths)
         return x
 
-    def with_spellings(
+    def attended_hidden_states(
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch time"],
-        unknown: Bool[Tensor, "batch time"],
-        spellings: Int[Tensor, "unknown spelling"],
         source_lengths: Int[Tensor, " batch"] | None = None,
         target_lengths: Int[Tensor, " batch"] | None = None,
         oov_spellings: Int[Tensor, "oov characters"] | None = None,
-    ) -> tuple[Float[Tensor, "batch time classes"], Float[Tensor, "unknown spelling characterclasses"]]:
-        """Return the logits of ``forward`` and those of the characters of out-of-vocabulary words.
+    ) -> tuple[Float[Tensor, "batch time d_model"], EncoderDecoderWeights]:
+        """Return the decoder's output and the attention weights, for losses that depend on both."""
+        memory, encoder = self.encoder.attend(self._embedded(source, oov_spellings), source_lengths)
+        x, decoder = self.decoder.attend(self.target(target), target_lengths, memory, source_lengths)
+        return cast(Tensor, x), EncoderDecoderWeights([own for own, _ in encoder], decoder)
 
-        Needs a model with ``spelling``.
-
-        Args:
-            source: see ``forward``, also for arguments not described here.
-            target: see there; out-of-vocabulary words are <unk>.
-            unknown: mask of the positions that predict such words.
-            spellings: characters of these words, in the same order: ``<bos> c1 .. cm``; then <pad>.
-            source_lengths: see there.
-            target_lengths: see there.
-            oov_spellings: see there.
-        """
-        assert self.spelling is not None
-        x = self.hidden_states(source, target, source_lengths, target_lengths, oov_spellings)
-        return self._logits(x), self.spelling(x[unknown], spellings)
+    def logits(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch classes"]:
+        """Return the logits of the next token, given the decoder's output."""
+        if self.output is not None:
+            logits: Tensor = self.output(x)
+            return logits
+        assert not isinstance(self.target, SpelledEmbedding)
+        return F.linear(x, self.target.class_embeddings())
 
     def encode(
         self,
@@ -153,7 +160,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "batch classes"], LayersState]:
         """Process one target token of each sequence; return the logits of the next and the new state."""
         x, state = self.decoder.step(self.target.embed_step(tokens, state.position), state)
-        return self._logits(x), state
+        return self.logits(cast(Tensor, x)), state
 
     @torch.no_grad()
     def explain(
@@ -177,10 +184,3 @@ class EncoderDecoder(nn.Module):
             if isinstance(embedding, SpelledEmbedding)
             else embedding(source)
         )
-
-    def _logits(self, x: Any) -> Tensor:
-        if self.output is not None:
-            logits: Tensor = self.output(x)
-            return logits
-        assert not isinstance(self.target, SpelledEmbedding)
-        return F.linear(x, self.target.class_embeddings())

@@ -56,12 +56,16 @@ class Layers(nn.Module):
         return y
 
     def attend(
-        self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None
+        self,
+        x: HiddenStates,
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory: Memory | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[HiddenStates, list[tuple[Tensor | None, Tensor | None]]]:
-        """Return the output and the weights of each block (``Block.attend``), for layers without cross-attention."""
+        """Return the output and the weights of each block (``Block.attend``)."""
         weights = []
         for block in self.blocks:
-            x, block_weights = block.attend(x, lengths)
+            x, block_weights = block.attend(x, lengths, memory, memory_lengths)
             weights.append(block_weights)
         return self.final(x), weights
 

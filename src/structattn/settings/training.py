@@ -143,7 +143,7 @@ class TrainingSettings(Settings):
         default=0.0,
         ge=0,
         description="weight λ of the receptive field regularizer (Discrete Transformer, section 5.1; 0.1 in the "
-        "paper); for models with softmax or hard attention only",
+        "paper); for transformers whose layers all have attention weights",
     )
     receptive_field_form: Literal["mean", "union", "printed"] = Field(
         default="mean",

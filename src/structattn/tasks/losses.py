@@ -60,6 +60,9 @@ class ReceptiveFieldRegulariser:
         )
 
 
+NO_REGULARISER = ReceptiveFieldRegulariser()
+
+
 @dataclass(frozen=True)
 class Criterion:
     """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regulariser.
@@ -70,7 +73,7 @@ class Criterion:
     """
 
     label_smoothing: LabelSmoothing | None = None
-    receptive_field: ReceptiveFieldRegulariser = ReceptiveFieldRegulariser()
+    receptive_field: ReceptiveFieldRegulariser = NO_REGULARISER
 
     @classmethod
     def from_settings(cls, training: TrainingSettings) -> "Criterion":

@@ -149,7 +149,8 @@ def test_every_parameter_learns_even_where_no_word_is_rare():
     for source in (SOURCE, SOURCE.clamp(max=7)):
         model = translator("hybrid")
         unknown = torch.zeros(TARGET.shape, dtype=torch.bool)
-        logits, characters = model.with_spellings(source, TARGET, unknown, RARE[:0, :-1], LENGTHS, None, RARE)
+        x = model.hidden_states(source, TARGET, LENGTHS, oov_spellings=RARE)
+        logits, characters = model.logits(x), model.spelling(x[unknown], RARE[:0, :-1])
         assert characters.shape == (0, 5, CHARACTERS - 2)
         (logits.sum() + characters.sum()).backward()
         assert all(parameter.grad is not None for parameter in model.parameters())

@@ -273,7 +273,7 @@ def test_survives_compilation_and_low_precision():
         (lambda w, c: decoder_receptive_fields([(w, None)], w[:, 0, :3]), "encoder_field has shape"),
         (lambda w, c: receptive_field_size(w), "field has shape"),
         (lambda w, c: receptive_field_size(w[:, 0], form="sum"), "form='sum'"),
-        (lambda w, c: receptive_field_size(w[:, 0, :, :3], own_position=False), "needs a square field"),
+        (lambda w, c: receptive_field_size(w[:, 0, :, :3], own_position=False), "needs an input of each position"),
         (lambda w, c: receptive_field_size(w[:, 0], counted=torch.ones(2, 3)), "counted has shape"),
     ],
 )

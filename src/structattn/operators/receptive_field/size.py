@@ -33,7 +33,7 @@ def receptive_field_size(
         field: s, (B, T, N), from ``receptive_field``; one of booleans counts as zeros and ones.
         form: which of the three.
         counted: the positions i that count, for instance those from which something is predicted; all where None.
-        own_position: count s_ii; give False for square fields only.
+        own_position: count s_ii; with False, N must be at least T, the first T inputs being those of the positions.
         lengths: the number of positions of each sequence; later ones do not count.
         reduction: "mean", over all counted positions of the batch for the form "mean", over its sequences for the
             others; or "sum".
@@ -50,13 +50,13 @@ def receptive_field_size(
         raise ValueError(f"form={form!r}; expected 'mean', 'union' or 'printed'")
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction={reduction!r}; expected 'mean' or 'sum'")
-    if not own_position and time != count:
-        raise ValueError(f"own_position=False needs a square field; it is {time} by {count}")
+    if not own_position and time > count:
+        raise ValueError(f"own_position=False needs an input of each position; the field is {time} by {count}")
     field = field if field.is_floating_point() else field.float()
     here = _counted(counted, lengths, batch, time, field.device)
     kept = torch.where(here[..., None], field, 0)
     if not own_position:
-        kept = kept.masked_fill(torch.eye(time, dtype=torch.bool, device=field.device), 0)
+        kept = kept.masked_fill(torch.eye(time, count, dtype=torch.bool, device=field.device), 0)
     total = kept.sum() if form == "mean" else below_one(kept.sum(1 if form == "union" else 2)).sum()
     if reduction == "sum":
         return total

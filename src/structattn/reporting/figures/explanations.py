@@ -49,15 +49,29 @@ def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
 def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
     caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
     return figure_element(
-        receptive_field_plot([("", record["weights"])], record["tokens"], file_name(prefix, FIELD), caption), folder
+        receptive_field_plot(
+            [("", record["weights"], record["sources"])], record["tokens"], file_name(prefix, FIELD), caption
+        ),
+        folder,
     )
+
+
+def _pair_field_figure(run: Run, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
+    titles = {"receptive-field": "target", "source-receptive-field": "source"}
+    matrices = [(titles[record["sublayer"]], record["weights"], record["sources"]) for record in fields]
+    caption = (
+        f"{run.name}: the target and source inputs (columns) that each prediction of a token (rows) depends on through "
+        "all layers, under teacher forcing."
+    )
+    plot = receptive_field_plot(matrices, fields[0]["tokens"], file_name(prefix, FIELD), caption)
+    return figure_element(plot, folder)
 
 
 def _pair_figures(run: Run, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
     """Return the maps of one pair: encoder self-attention, decoder self-attention, and cross-attention."""
     parts = []
     for place, meaning in _WITHIN_PAIRS.items():
-        shown = [record for record in records if not record.get("actions") and _place(record) == place]
+        shown = [record for record in records if _place(record) == place]
         if shown:
             names = " and ".join(sorted({record["mechanism"] for record in shown}))
             caption = f"{run.name}, {names} attention {meaning}. {_AXES}"
@@ -80,9 +94,16 @@ def _one_pair(run: Run, records: list[Record], prefix: str, folder: Path) -> Mar
     across = [record["sources"] for record in records if record.get("sublayer") == "cross"]
     if across:
         texts["encoder"] = across[0]
-    stacks = [_stack_figure(run, record, prefix, folder) for record in records if record.get("actions")]
+    figures = [_stack_figure(run, record, prefix, folder) for record in records if record.get("actions")]
+    fields = [record for record in records if record["mechanism"] == FIELD]
+    if fields:
+        figures.append(_pair_field_figure(run, fields, prefix, folder))
     shown = [_text(texts[side]) for side in ("encoder", "decoder") if side in texts]
-    return joined(*shown, *stacks, *_pair_figures(run, records, prefix, folder))
+    return joined(*shown, *figures, *_pair_figures(run, _with_heads(records), prefix, folder))
+
+
+def _with_heads(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if not record.get("actions") and record["mechanism"] != FIELD]
 
 
 def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> Markup:
@@ -91,7 +112,7 @@ def _one_example(run: Run, records: list[Record], prefix: str, folder: Path) -> 
     stacks = [record for record in records if record.get("actions")]
     parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
     parts += [_field_figure(run, record, prefix, folder) for record in records if record["mechanism"] == FIELD]
-    with_heads = [record for record in records if not record.get("actions") and record["mechanism"] != FIELD]
+    with_heads = _with_heads(records)
     if with_heads:
         names = " and ".join(sorted({record["mechanism"] for record in with_heads}))
         caption = f"{run.name}, {names} attention. {_AXES}"

@@ -16,26 +16,36 @@ _SIDE = 2.9  # inches of a matrix
 
 
 def receptive_field_plot(
-    matrices: Sequence[tuple[str, Sequence[Sequence[float]]]], tokens: Sequence[str], name: str, caption: str
+    matrices: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[str]]],
+    tokens: Sequence[str],
+    name: str,
+    caption: str,
 ) -> Plot:
-    """Plot matrices of one example side by side, with predictions as rows and inputs as columns."""
+    """Plot matrices of one example side by side, with predictions as rows and inputs as columns.
+
+    Args:
+        matrices: title, weights and inputs of each.
+        tokens: after which the predictions are made.
+        name: of the figure.
+        caption: of the figure.
+    """
     with figure_style(name):
         figure = new_figure(_SIDE * len(matrices) + 0.4, _SIDE + 0.5)
         grid = figure.subplots(1, len(matrices), squeeze=False)
-        for axes, (title, weights) in zip(grid.flat, matrices, strict=True):
-            _draw(axes, np.asarray(weights, dtype=np.float64), tokens)
+        for axes, (title, weights, sources) in zip(grid.flat, matrices, strict=True):
+            _draw(axes, np.asarray(weights, dtype=np.float64), tokens, sources)
             axes.set_title(title, fontsize=8.5, pad=4)
         grid[0, 0].set_ylabel("prediction after")
     return Plot(name, figure, caption)
 
 
-def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str]) -> None:
+def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Sequence[str]) -> None:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(True)
     axes.imshow(weights, cmap=alpha_colormap(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
-    points = 72 * (_SIDE - 0.5) / len(tokens)
-    tick_labels(axes.xaxis, tokens, points, upright=True)
+    points = 72 * (_SIDE - 0.5) / max(len(tokens), len(sources))
+    tick_labels(axes.xaxis, sources, points, upright=True)
     tick_labels(axes.yaxis, tokens, points, upright=False)
 
 
@@ -48,12 +58,13 @@ def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
     if not known:
         return None
     _, chosen = known[0]
-    same = [(run.name, record["weights"]) for run, record in known if record["tokens"] == chosen["tokens"]]
+    tokens = chosen["tokens"]
+    same = [(run.name, record["weights"], tokens) for run, record in known if record["tokens"] == tokens]
     caption = (
         "The inputs (columns) that each prediction (rows) depends on: the true dependencies, and the receptive field "
         "of each run through all layers. It is exact for hard attention, and a relaxation between 0 and 1 for weights."
     )
-    return receptive_field_plot([("true dependencies", chosen["truth"]), *same], chosen["tokens"], name, caption)
+    return receptive_field_plot([("true dependencies", chosen["truth"], tokens), *same], tokens, name, caption)
 
 
 def _known(run: Run) -> list[Mapping[str, Any]]:

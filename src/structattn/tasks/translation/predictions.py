@@ -50,17 +50,31 @@ class Predictions:
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
     """Return the predictions of an ``EncoderDecoder`` on a batch, which is moved to the model's device."""
     batch = batch.to(next(model.parameters()).device)
-    source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
-    classes, lengths = class_of(batch.targets), (batch.source_lengths, batch.lengths)
+    inputs = model_inputs(model, batch)
     if not isinstance(model, EncoderDecoder) or model.spelling is None:
-        return Predictions(model(source, batch.inputs, *lengths, rare), classes)
+        return Predictions(model(*inputs), class_of(batch.targets))
+    return predictions_from(model, model.hidden_states(*inputs), batch)
+
+
+def model_inputs(
+    model: torch.nn.Module, batch: PairBatch
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the arguments of ``EncoderDecoder.forward`` for a batch on the model's device."""
+    source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
+    return source, batch.inputs, batch.source_lengths, batch.lengths, rare
+
+
+def predictions_from(
+    model: EncoderDecoder, hidden_states: Float[Tensor, "batch time d_model"], batch: PairBatch
+) -> Predictions:
+    """Return the predictions on a batch, which is on the model's device, given the decoder's output."""
+    logits, classes = model.logits(hidden_states), class_of(batch.targets)
+    if model.spelling is None:
+        return Predictions(logits, classes)
     words = _required(batch.unknown_target_words)
-    spellings = words.characters[words.index[words.index > 0] - 1]
-    logits, character_logits = model.with_spellings(
-        source, batch.inputs, words.index > 0, spellings[:, :-1], *lengths, rare
-    )
-    rows = (words.index > 0).nonzero()[:, 0]
-    return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), rows)
+    unknown, spellings = words.index > 0, words.characters[words.index[words.index > 0] - 1]
+    character_logits = model.spelling(hidden_states[unknown], spellings[:, :-1])
+    return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), unknown.nonzero()[:, 0])
 
 
 def spelled_source(

@@ -16,10 +16,12 @@ from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
-from structattn.tasks.losses import cross_entropy_sum
+from structattn.support.special_tokens import PADDING_CLASS
+from structattn.tasks.losses import NO_REGULARISER, ReceptiveFieldRegulariser, cross_entropy_sum
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
-from structattn.tasks.translation.predictions import predictions
+from structattn.tasks.translation.predictions import Predictions, model_inputs, predictions, predictions_from
+from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
 from structattn.tasks.translation.scores import GreedyBleu, pair_scores
 
 
@@ -33,6 +35,7 @@ class TranslationTask:
         loss: the denominator of an update's loss: its pairs or its target tokens.
         label_smoothing: smoothing of the target tokens in training.
         spelling_weight: α, the weight of the loss of spellings in training, for a model that spells.
+        receptive_field: regulariser of the source and target inputs that predictions depend on.
         bleu: BLEU on the validation pairs; None if it is not needed.
     """
 
@@ -41,6 +44,7 @@ class TranslationTask:
     loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
     spelling_weight: float = 1.0
+    receptive_field: ReceptiveFieldRegulariser = NO_REGULARISER
     bleu: GreedyBleu | None = None
 
     def training_batches(self, epoch: int) -> list[Indices]:
@@ -52,10 +56,33 @@ class TranslationTask:
         return self.train.batch(indices)
 
     def loss_sum(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
-        """Return J_word + α J_characters: -log p of the targets, label-smoothed if set, and of their spellings."""
-        found = predictions(model, batch)
+        """Return J_word + α J_characters: -log p of the targets, label-smoothed if set, and of their spellings.
+
+        The regulariser of receptive fields, if set, is added.
+
+        Raises:
+            SettingsError: the regulariser is set, and a layer returns no attention weights.
+        """
+        if self.receptive_field.weight:
+            return self._regularised_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
+        return self._loss(predictions(model, batch))
+
+    def _loss(self, found: Predictions) -> Float[Tensor, ""]:
         word_loss = cross_entropy_sum(found.logits, found.classes, self.label_smoothing)
         return word_loss + self.spelling_weight * found.character_loss()
+
+    def _regularised_loss(self, model: EncoderDecoder, batch: PairBatch) -> Float[Tensor, ""]:
+        x, weights = model.attended_hidden_states(*model_inputs(model, batch))
+        missing = layer_without_weights(model, weights)
+        if missing is not None:
+            raise SettingsError(
+                f"training.receptive_field_weight: {missing} returns no attention weights; "
+                "expected layers with softmax, hard or Gaussian attention"
+            )
+        recursion, found = self.receptive_field.recursion, predictions_from(model, x, batch)
+        fields = pair_receptive_fields(weights, batch.source_lengths, batch.lengths, recursion)
+        field = torch.cat([fields.target, fields.source], dim=-1)
+        return self._loss(found) + self.receptive_field(field, found.classes != PADDING_CLASS)
 
     def loss_denominator(self, batch: PairBatch) -> int:
         """Return the number of pairs or of target tokens."""
@@ -78,14 +105,12 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
 
     Raises:
         DataError: the folder is of another kind.
-        SettingsError: the batches are not batches of pairs, or the receptive-field regulariser is set.
+        SettingsError: the batches are not batches of pairs.
     """
     training = settings.training
     batches = training.batches
     if not isinstance(batches, PairBatches):
         raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit translation; expected 'pairs'")
-    if training.receptive_field_weight:
-        raise SettingsError("training.receptive_field_weight: not supported for translation; expected 0")
     valid = scoring_pairs(prepared, "valid", batches.max_tokens, batches.max_tokens_of)
     maximum = max_positions(settings.model)
     max_length = None if maximum is None else maximum - 1  # <eos> takes a position
@@ -96,5 +121,6 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
         loss=training.loss,
         label_smoothing=training.label_smoothing,
         spelling_weight=training.spelling_weight,
+        receptive_field=ReceptiveFieldRegulariser.from_settings(training),
         bleu=GreedyBleu.of(prepared, "valid", valid, settings.evaluation.bleu_tokenizer) if by_bleu else None,
     )
