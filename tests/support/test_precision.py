@@ -86,7 +86,7 @@ def test_the_refusal_names_the_processor_and_the_setting(on_processor):
         precision.require_fast("bf16", CPU)
     assert str(raised.value) == (
         "training.precision=bf16: Some CPU has no bfloat16 instructions, so training would be several times slower "
-        "than in float32; expected training.precision=float32, or another device"
+        "than in float32; expected training.precision=float32, in a new run, or a device that has them"
     )
     on_processor("avx512_bf16")
     precision.require_fast("bf16", CPU)

@@ -54,7 +54,7 @@ def require_fast(precision: str, device: torch.device) -> None:
     if precision == "bf16" and (reason := slow_bf16(device)):
         raise SettingsError(
             f"training.precision=bf16: {reason}, so training would be several times slower than in float32; "
-            "expected training.precision=float32, or another device"
+            "expected training.precision=float32, in a new run, or a device that has them"
         )
 
 
