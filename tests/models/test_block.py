@@ -95,7 +95,7 @@ def test_explanations_say_where_they_come_from():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="norm='both'; expected 'pre' or 'post'"):
+    with pytest.raises(ValueError, match="norm='both'; expected 'pre', 'post' or 'none'"):
         Block(WIDTH, norm="both")
     across = block(cross=CrossSoftmaxAttention(WIDTH, 2))
     with pytest.raises(ValueError, match="expected a memory"):

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import CrossTwoStreamAttention, Streams, TwoStreamAttention
+from structattn.building.models import build_model
 from structattn.models import (
     Block,
     EachStream,
@@ -15,10 +16,12 @@ from structattn.models import (
     LanguageModel,
     Layers,
     SemanticStream,
-    SimplifiedTwoStreamBlock,
     TwoStreamEmbedding,
 )
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
+from structattn.settings.run import resolve_settings
+from structattn.settings.two_stream import TwoStreamSettings
+from structattn.support.errors import SettingsError
 
 WIDTH, TIME = 6, 7
 LENGTHS, MEMORY_LENGTHS = torch.tensor([7, 4, 1]), torch.tensor([5, 2, 0])
@@ -134,25 +137,65 @@ def test_weights_reach_a_regulariser():
         assert (gradient[: 2 * WIDTH].norm(dim=1) > 0).all()
 
 
-def test_the_simplified_block_follows_the_equations():
+def simplified(**settings):
     torch.manual_seed(0)
-    attention = TwoStreamAttention(WIDTH, num_heads=1, bias=False)
-    with torch.no_grad():
-        for output in (attention.syntactic_output, attention.semantic_output):
-            output.weight.copy_(torch.eye(WIDTH))
-    made, x = SimplifiedTwoStreamBlock(WIDTH, attention, 9).double().eval(), streams()
+    sizes = {"d_model": WIDTH, "d_ff": 9, "num_heads": 1, "num_layers": 2, "bias": False, "dropout": 0.0}
+    chosen = {"kind": "two_stream", "layer_form": "simplified", "init_scale": 0.5} | sizes | settings
+    return build_model(TwoStreamSettings.model_validate(chosen), 9).double().eval()
+
+
+def test_simplified_layers_follow_the_equations():
+    made, x = simplified().layers.blocks[1], streams()
     g, h = made(x)
-    ff_g, ff_h = made.feedforward.syntactic, made.feedforward.semantic
+    maps, attention = made.attention.layer.feedforward, made.attention.layer.attention
     w_q, w_k, w_v = attention.projection.weight.split(WIDTH)
     for b in range(3):
         for i in range(TIME):
-            mapped = [ff_g(x.syntactic[b, j]) for j in range(i + 1)]
+            mapped = [maps.syntactic(x.syntactic[b, j]) for j in range(i + 1)]
             scores = torch.stack([(w_q @ mapped[i]) @ (w_k @ mapped[j]) / math.sqrt(WIDTH) for j in range(i + 1)])
             mixed = sum(a * (w_v @ mapped[j]) for j, a in enumerate(scores.softmax(0)))
             torch.testing.assert_close(g[b, i], x.syntactic[b, i] + mixed)
             z = int(scores.argmax())
-            expected = x.semantic[b, i] + attention.content.weight @ ff_h(x.semantic[b, z])
+            expected = x.semantic[b, i] + attention.content.weight @ maps.semantic(x.semantic[b, z])
             torch.testing.assert_close(h[b, i], expected)
+
+
+def test_simplified_layers_have_no_other_parameters():
+    """Queries, keys, values and content, a feed-forward map for each stream; embeddings, and an output layer."""
+    layer = 4 * WIDTH**2 + 2 * (2 * 9 * WIDTH + 9 + WIDTH)
+    model = simplified(num_heads=2)
+    assert sum(parameter.numel() for parameter in model.layers.parameters()) == 2 * layer
+    assert not [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_simplified_layers_step_by_step_equal_the_whole(num_heads):
+    model, tokens = simplified(num_heads=num_heads), torch.randint(3, 9, (2, TIME))
+    whole, state = model(tokens), model.initial_state(2)
+    for t in range(TIME):
+        logits, state = model.step(tokens[:, t], state)
+        torch.testing.assert_close(logits, whole[:, t])
+    logits, weights = model.attend(tokens)
+    torch.testing.assert_close(logits, whole)
+    records = model.explain(tokens)
+    assert all(torch.equal(own, record.weights) for own, record in zip(weights, records, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"kind": "two_stream", "layer_form": "simplified", "d_ff": None}, "simplified layers need feed-forward"),
+        (
+            {"kind": "two_stream", "layer_form": "other"},
+            r"model\.layer_form: Input should be 'standard' or 'simplified'",
+        ),
+        ({"kind": "two_stream_encoder_decoder", "layer_form": "simplified"}, r"model\.layer_form: Extra inputs"),
+    ],
+)
+def test_simplified_layers_are_refused_where_the_equations_say_nothing(model, message):
+    with pytest.raises(SettingsError, match=message):
+        resolve_settings({"task": "language_modeling", "data": "x", "model": model})
 
 
 def test_dropout_acts_in_training_only():

@@ -56,6 +56,14 @@ class OutputProjection(nn.Linear):
         return super().forward(outputs.transpose(1, 2).flatten(2))
 
 
+class ConcatenatedHeads(nn.Module):
+    """Concatenates the outputs of all heads, without a projection."""
+
+    def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
+        """Return the layer's output."""
+        return outputs.transpose(1, 2).flatten(2)
+
+
 def apply_positions(
     positions: ScorePositions | None, query: Tensor, key: Tensor, first: int = 0
 ) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from structattn.attention.cache import CrossAttentionCache, KeyValueCache, requi
 from structattn.attention.explanation import Explanation
 from structattn.attention.hard_selection import AttentionInputs, HardSelection
 from structattn.attention.positions.protocol import ScorePositions
-from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
+from structattn.attention.projections import ConcatenatedHeads, InputProjection, OutputProjection, apply_positions
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 
 
@@ -46,6 +46,7 @@ class TwoStreamAttention(nn.Module):
         causal: position t attends to positions up to t only. A bidirectional layer has no ``step``.
         bias: whether the projections have biases.
         positions: acts on the scores; a module of this layer alone.
+        output_projection: whether there are output projections, which the paper's equations do not have.
     """
 
     def __init__(
@@ -57,13 +58,14 @@ class TwoStreamAttention(nn.Module):
         causal: bool = True,
         bias: bool = True,
         positions: ScorePositions | None = None,
+        output_projection: bool = True,
     ) -> None:
         super().__init__()
         self.selection, self.causal = HardSelection(temperature, straight_through), causal
         self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
         self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of h
-        self.syntactic_output = OutputProjection(d_model, bias)
-        self.semantic_output = OutputProjection(d_model, bias)
+        self.syntactic_output = OutputProjection(d_model, bias) if output_projection else ConcatenatedHeads()
+        self.semantic_output = OutputProjection(d_model, bias) if output_projection else ConcatenatedHeads()
         self.positions = positions
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:

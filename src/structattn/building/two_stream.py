@@ -12,6 +12,7 @@ from structattn.models import (
     EachStream,
     EncoderDecoder,
     FeedForward,
+    FeedForwardFirst,
     LanguageModel,
     Layers,
     SemanticStream,
@@ -23,9 +24,13 @@ from structattn.settings.two_stream import TwoStreamBase, TwoStreamEncoderDecode
 
 def two_stream_language_model(settings: TwoStreamSettings, vocabulary_size: int) -> LanguageModel:
     """Build a language model that predicts from its semantic stream."""
+    if settings.layer_form == "simplified":
+        layers = Layers([_simplified_block(settings) for _ in range(settings.num_layers)], SemanticStream())
+    else:
+        layers = Layers(_blocks(settings, causal=True), _semantic(settings))
     return LanguageModel(
         _embedding(settings, vocabulary_size, settings.tied_embeddings),
-        Layers(_blocks(settings, causal=True), _semantic(settings)),
+        layers,
         build_output(settings, vocabulary_size, settings.tied_embeddings),
     )
 
@@ -57,22 +62,36 @@ def _blocks(settings: TwoStreamBase, causal: bool, cross: bool = False) -> Seque
 
 
 def _block(settings: TwoStreamBase, causal: bool, cross: bool) -> Block:
-    d_model, num_heads, d_ff = settings.d_model, settings.num_heads, settings.d_ff
+    d_model, num_heads = settings.d_model, settings.num_heads
     sampling = (settings.temperature, settings.straight_through)
-    positions = score_positions(settings, num_heads, d_model // num_heads)
     return Block(
         d_model,
-        TwoStreamAttention(d_model, num_heads, *sampling, causal, settings.bias, positions),
+        _attention(settings, causal),
         CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias) if cross else None,
-        None if d_ff is None else EachStream(_feedforward(settings, d_ff), _feedforward(settings, d_ff)),
+        _feedforward(settings),
         norm=settings.norm,
         dropout=settings.dropout,
         two_streams=True,
     )
 
 
-def _feedforward(settings: TwoStreamBase, d_ff: int) -> FeedForward:
-    return FeedForward(settings.d_model, d_ff, dropout_rate(settings, settings.hidden_dropout))
+def _simplified_block(settings: TwoStreamSettings) -> Block:
+    feedforward = _feedforward(settings)
+    assert feedforward is not None
+    layer = FeedForwardFirst(feedforward, _attention(settings, causal=True, output_projection=False))
+    return Block(settings.d_model, layer, norm="none", dropout=settings.dropout, two_streams=True)
+
+
+def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = True) -> TwoStreamAttention:
+    d_model, num_heads = settings.d_model, settings.num_heads
+    sampling = (settings.temperature, settings.straight_through)
+    positions = score_positions(settings, num_heads, d_model // num_heads)
+    return TwoStreamAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection)
+
+
+def _feedforward(settings: TwoStreamBase) -> EachStream | None:
+    d_model, d_ff, rate = settings.d_model, settings.d_ff, dropout_rate(settings, settings.hidden_dropout)
+    return None if d_ff is None else EachStream(FeedForward(d_model, d_ff, rate), FeedForward(d_model, d_ff, rate))
 
 
 def _semantic(settings: TwoStreamBase) -> SemanticStream:

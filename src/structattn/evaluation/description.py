@@ -25,7 +25,8 @@ def describe_model(settings: ModelSettings) -> str:
         case EncoderDecoderSettings():
             return f"d {settings.d_model}: {_sides_in_words(settings)}"
         case TwoStreamSettings():
-            return f"d {settings.d_model}: {settings.num_layers} two-stream"
+            form = "simplified " if settings.layer_form == "simplified" else ""
+            return f"d {settings.d_model}: {settings.num_layers} {form}two-stream"
         case TwoStreamEncoderDecoderSettings():
             side = f"{settings.num_layers} two-stream"
             return f"d {settings.d_model}: encoder {side}; decoder {side}"

@@ -5,7 +5,7 @@
 - ``Layers`` of ``Block``s with ``Residual`` sublayers, ``FeedForward``; ``Embedding``, ``TwoStreamEmbedding``
 - ``SpelledEmbedding`` with a ``Composition`` (``BidirectionalComposition``, ``ForwardComposition``) and
   ``SpellingDecoder``: words from and to characters
-- ``EachStream``, ``SemanticStream``, ``SimplifiedTwoStreamBlock``: hidden states of two streams
+- ``EachStream``, ``SemanticStream``, ``FeedForwardFirst``: hidden states of two streams
 - ``initialize_transformer``, ``initialize_recurrent``: initial weights
 - ``evaluating``, ``evaluating_with_dropout``: evaluation mode for a block of code
 - ``CausalModel``, ``AttendingModel``: protocols of models
@@ -31,7 +31,7 @@ from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.models.protocols import AttendingModel, CausalModel
 from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
 from structattn.models.streams import EachStream, SemanticStream
-from structattn.models.two_stream import SimplifiedTwoStreamBlock
+from structattn.models.two_stream import FeedForwardFirst
 
 __all__ = [
     "AttendingModel",
@@ -45,6 +45,7 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderExplanation",
     "FeedForward",
+    "FeedForwardFirst",
     "ForwardComposition",
     "LanguageModel",
     "Layers",
@@ -53,7 +54,6 @@ __all__ = [
     "RecurrentLanguageModel",
     "Residual",
     "SemanticStream",
-    "SimplifiedTwoStreamBlock",
     "SpelledEmbedding",
     "SpellingDecoder",
     "SpellingState",

@@ -18,6 +18,7 @@ from structattn.attention import (
 )
 from structattn.attention.explanation import Sublayer
 from structattn.models.streams import layer_norm
+from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
@@ -155,7 +156,7 @@ class Block(nn.Module):
         cross: cross-attention to a memory.
         feedforward: a module applied to each position.
         stack: stack attention, added at the end.
-        norm: layer norms before the sublayers ("pre") or after the residual sums ("post").
+        norm: layer norms before the sublayers ("pre") or after the residual sums ("post"), or none ("none").
         dropout: rate for the outputs of the first three sublayers.
         two_streams: whether the hidden states are two streams.
     """
@@ -163,20 +164,24 @@ class Block(nn.Module):
     def __init__(
         self,
         d_model: int,
-        attention: AttentionLayer | TwoStreamAttention | None = None,
+        attention: AttentionLayer | TwoStreamAttention | FeedForwardFirst | None = None,
         cross: CrossAttentionLayer | CrossTwoStreamAttention | None = None,
         feedforward: nn.Module | None = None,
         stack: AttentionLayer | None = None,
-        norm: Literal["pre", "post"] = "pre",
+        norm: Literal["pre", "post", "none"] = "pre",
         dropout: float = 0.0,
         two_streams: bool = False,
     ) -> None:
         super().__init__()
-        if norm not in ("pre", "post"):
-            raise ValueError(f"norm={norm!r}; expected 'pre' or 'post'")
+        if norm not in ("pre", "post", "none"):
+            raise ValueError(f"norm={norm!r}; expected 'pre', 'post' or 'none'")
 
         def residual(layer: Any) -> Residual | None:
-            return None if layer is None else Residual(layer, layer_norm(d_model, two_streams), norm, dropout)
+            if layer is None:
+                return None
+            if norm == "none":
+                return Residual(layer, dropout=dropout)
+            return Residual(layer, layer_norm(d_model, two_streams), norm, dropout)
 
         self.attention = residual(attention)
         self.cross = residual(cross)

@@ -1,32 +1,47 @@
-"""The two-stream layer of the Discrete Transformer paper's equations."""
+"""The layer function of the Discrete Transformer paper's equations."""
 
-from jaxtyping import Int
+from typing import Any
+
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention import Streams, TwoStreamAttention
-from structattn.models.block import FeedForward
-from structattn.models.streams import EachStream
+from structattn.attention import Explanation, Streams, TwoStreamAttention
 
 
-class SimplifiedTwoStreamBlock(nn.Module):
-    """The layer of sections 3 and 5, for comparison with the equations; models consist of ``Block``s instead.
+class FeedForwardFirst(nn.Module):
+    """y = attention(FFN(x)) of two streams (the Discrete Transformer paper, sections 3 and 5).
 
-    B = FFN_g(g), C = FFN_h(h); g' = g + A V and h' = h + V'_z with K, V, Q from B and V' from C: the feed-forward
-    sublayers come first and have no residual connection, and there are no norms. The equations have no output
-    projections either; those of ``attention`` are used as given.
+    In a ``Block`` without norms and other sublayers this is the layer of the equations:
+    B = FFN_g(g), C = FFN_h(h); g' = g + A V and h' = h + V'_z with K, V, Q from B and V' from C.
 
     Args:
-        d_model: d, of either stream.
+        feedforward: a map of each position for each stream.
         attention: self-attention.
-        d_ff: hidden units of either stream's feed-forward maps.
     """
 
-    def __init__(self, d_model: int, attention: TwoStreamAttention, d_ff: int) -> None:
+    def __init__(self, feedforward: nn.Module, attention: TwoStreamAttention) -> None:
         super().__init__()
-        self.feedforward = EachStream(*(FeedForward(d_model, d_ff) for _ in range(2)))
-        self.attention = attention
+        self.feedforward, self.attention = feedforward, attention
 
     def forward(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Streams:
-        """Process whole sequences of streams (B, T, d)."""
-        y = self.attention(self.feedforward(x), lengths)
-        return Streams(x.syntactic + y.syntactic, x.semantic + y.semantic)
+        """Process whole sequences of both streams (B, T, d)."""
+        y: Streams = self.attention(self.feedforward(x), lengths)
+        return y
+
+    def attend(
+        self, x: Streams, lengths: Int[Tensor, " batch"] | None = None
+    ) -> tuple[Streams, Float[Tensor, "batch heads time time"]]:
+        """Return the output and the weights of the semantic stream."""
+        return self.attention.attend(self.feedforward(x), lengths)
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state of the attention before the first step."""
+        return self.attention.initial_state(batch_size)
+
+    def step(self, x_t: Streams, state: Any) -> tuple[Streams, Any]:
+        """Process one position of both streams (B, d)."""
+        return self.attention.step(self.feedforward(x_t), state)
+
+    def explain(self, x: Streams, lengths: Int[Tensor, " batch"] | None = None) -> Explanation:
+        """Return the weights of the attention."""
+        return self.attention.explain(self.feedforward(x), lengths)

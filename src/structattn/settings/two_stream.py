@@ -44,9 +44,21 @@ class TwoStreamSettings(TwoStreamBase):
     """Two-stream causal language model: syntactic and semantic stream (Discrete Transformer)."""
 
     kind: Literal["two_stream"]
+    layer_form: Literal["standard", "simplified"] = Field(
+        default="standard",
+        description="standard: attention and feed-forward sublayers with residual connections and layer norms, as in "
+        "the paper's experiments; simplified: those of its equations, x + attention(feed-forward(x)) without output "
+        "projections, other residual connections and layer norms",
+    )
     tied_embeddings: bool = Field(
         default=False, description="share the weights of semantic embeddings and output layer, which then has no bias"
     )
+
+    @model_validator(mode="after")
+    def _check_simplified(self) -> Self:
+        if self.layer_form == "simplified" and self.d_ff is None:
+            raise ValueError("d_ff: null; simplified layers need feed-forward sublayers, expected a number of units")
+        return self
 
 
 class TwoStreamEncoderDecoderSettings(TwoStreamBase):
