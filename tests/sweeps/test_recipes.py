@@ -23,6 +23,7 @@ def test_the_trials_of_a_sweep_are_valid(path, tmp_path):
     trials = make_trials(sweep, tmp_path)
     cells = [trial.cell for trial in trials if trial.restart == 0]
     assert len(trials) == sum(sweep.restarts_of(cell) for cell in cells)
+    assert {trial.settings.training.precision for trial in trials} == {"float32"}
     assert len(compare_with_published(sweep, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
         assert check_claims([claim], cells, []), f"{claim.description!r} matches no cell"
@@ -34,7 +35,9 @@ def test_there_are_recipes():
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_the_settings_of_a_single_run_are_valid(path):
-    assert load_settings(path).task == yaml.safe_load(path.read_text())["task"]
+    settings = load_settings(path)
+    assert settings.task == yaml.safe_load(path.read_text())["task"]
+    assert settings.training.precision == "float32"
 
 
 def compared(name, model):

@@ -21,8 +21,10 @@ from structattn.data.transductions.prepare import (
     symbols_of,
 )
 from structattn.evaluation.run_evaluation import evaluate
+from structattn.inference import load
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
+from structattn.support.special_tokens import BOS
 from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
@@ -54,6 +56,10 @@ def test_the_two_forms_ask_for_the_same(folder):
     batch = batch_of(x, y, vocabulary, "masked")
     assert words(vocabulary, batch.inputs[0]) == "<bos> a b POP PUSH-a" + " <empty>" * 5
     assert words(vocabulary, batch.targets[0]) == "<pad> " * 5 + "a a END a a"
+    batch = batch_of(x, y, vocabulary, "masked without <bos>")
+    assert words(vocabulary, batch.inputs[0]) == "a b POP PUSH-a" + " <empty>" * 5
+    assert words(vocabulary, batch.targets[0]) == "<pad> " * 4 + "a a END a a"
+    assert batch.lengths.tolist() == [9]
     batch = batch_of(x, y, vocabulary, "autoregressive")
     assert words(vocabulary, batch.inputs[0]) == "<bos> a b POP PUSH-a <to> a a END a"
     assert words(vocabulary, batch.targets[0]) == "<pad> " * 5 + "a a END a a"
@@ -175,6 +181,22 @@ def test_greedy_answers_are_the_same_where_the_whole_is_read_again():
     model = build_model(settings.model, vocabulary.size).eval()
     prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs
     assert torch.equal(scoring._greedy_by_steps(model, prompt, 7), scoring._greedy_by_forward(model, prompt, 7))
+
+
+def test_a_masked_model_without_bos_is_trained_evaluated_and_explained_without_it(folder, tmp_path):
+    model = {"kind": "masked", "bos": False, "d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "stack_pointer"}
+    training = {"batches": {"batch_size": 4}, "loss": "token_mean", "max_updates": 6, "validate_every": 3}
+    tree = {"task": "masked_transduction", "data": str(folder), "model": model, "training": training}
+    task = TASKS["masked_transduction"].build(open_prepared(folder), resolve_settings(tree))
+    assert (task.batch(np.arange(4)).inputs != BOS).all()
+    summary = train(resolve_settings(tree), tmp_path / "run")
+    assert evaluate(tmp_path / "run", "valid", "best").cross_entropy == pytest.approx(
+        summary.best_cross_entropy, rel=1e-5
+    )
+    run = load(tmp_path / "run")
+    assert run.explain(["a b POP"])[0][0].tokens == ("a", "b", "POP", *["<empty>"] * 4)
+    path, *_ = sorted(analyze(tmp_path / "run", "test"))
+    assert "<bos>" not in json.loads(path.read_bytes())["tokens"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder
 from structattn.support.progress import progress
-from structattn.tasks.transduction.batches import FORMS, stored_pair
+from structattn.tasks.transduction.batches import FORMS, form_of, stored_pair
 
 MAX_TOKENS = 400  # of an example; a map has the square of that many numbers
 MIN_DEFAULT_TOKENS, MAX_DEFAULT_TOKENS = 10, 120  # of examples chosen by default: informative and legible
@@ -107,7 +107,7 @@ def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
     """Return an example as a batch of size 1, with the inputs of training."""
     if run.settings.task in FORMS:
-        return stored_pair(run.prepared, split, example, FORMS[run.settings.task])
+        return stored_pair(run.prepared, split, example, form_of(run.settings))
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
         return make_stream_batch(sequences, [example], batches.sequence_length)

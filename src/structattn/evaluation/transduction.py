@@ -12,7 +12,7 @@ from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.tasks.task import perplexity
-from structattn.tasks.transduction.batches import FORMS, Form, stored_pairs, transduction_data
+from structattn.tasks.transduction.batches import Form, form_of, stored_pairs, transduction_data
 from structattn.tasks.transduction.scores import fraction_correct, length_counts, num_correct_greedy
 
 
@@ -24,7 +24,7 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
         split: the name of the split.
         batch_tokens: the approximate number of tokens of a batch.
     """
-    form = FORMS[run.settings.task]
+    form = form_of(run.settings)
     pairs = list(stored_pairs(run.prepared, split))
     with _mode(run, split), progress(f"Scoring {split}", len(pairs), "lengths") as advance:
         results = []

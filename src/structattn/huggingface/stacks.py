@@ -21,7 +21,11 @@ class StackPlacement(Settings):
 
 
 class PointerStack(StackPlacement, StackPointer):
-    """Stack pointer attention, with the hidden states as values (Li et al. 2024, section 3)."""
+    """Stack pointer attention, with the hidden states as values (Li et al. 2024, section 3).
+
+    The empty stack is the first token that is not padding: in the paper a symbol that begins the text, in its
+    experiments with pretrained models the first word.
+    """
 
     attention: Literal["stack_pointer"] = "stack_pointer"
 

@@ -25,7 +25,7 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS
-from structattn.tasks.transduction.batches import FORMS, batch_of, transduction_data
+from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.predictions import spelled_source
 
 TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
@@ -148,7 +148,7 @@ class _TransductionInputs:
         settings: RunSettings,
     ) -> None:
         self.model, self.tokenizer, self.settings = model, prepared.tokenizer, settings
-        self.data, self.form = transduction_data(prepared, settings.seed), FORMS[settings.task]
+        self.data, self.form = transduction_data(prepared, settings.seed), form_of(settings)
 
     def __call__(self, text: str, target: str | None, number: int) -> Int[Tensor, "1 time"]:
         """Return the inputs for a text, with its answer as far as the model is given it."""

@@ -53,6 +53,11 @@ class MaskedLanguageModelSettings(TransformerSettings):
     tied_embeddings: bool = Field(
         default=False, description="share the weights of embeddings and output layer, which then has no bias"
     )
+    bos: bool = Field(
+        default=True,
+        description="whether inputs begin with <bos>, the empty stack of stack pointers, as in the paper of Li et al. "
+        "(2024); false as in their code",
+    )
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:

@@ -9,7 +9,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.next_token.task import formal_language_task, language_modeling_task
 from structattn.tasks.task import AnyTask
-from structattn.tasks.transduction.task import autoregressive_transduction_task, masked_transduction_task
+from structattn.tasks.transduction.task import transduction_task
 from structattn.tasks.translation.task import translation_task
 
 
@@ -33,8 +33,8 @@ TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
         "formal_language": TaskKind(formal_language_task, _CAUSAL),
         "language_modeling": TaskKind(language_modeling_task, _CAUSAL),
-        "masked_transduction": TaskKind(masked_transduction_task, (*_CAUSAL, "masked")),
-        "autoregressive_transduction": TaskKind(autoregressive_transduction_task, _CAUSAL),
+        "masked_transduction": TaskKind(transduction_task, (*_CAUSAL, "masked")),
+        "autoregressive_transduction": TaskKind(transduction_task, _CAUSAL),
         "translation": TaskKind(translation_task, _ENCODER_DECODER),
     }
 )

@@ -17,11 +17,13 @@ from structattn.data.folders import PreparedFolder
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction, transduction
 from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
+from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, PAD
 
-Form = Literal["masked", "autoregressive"]
+Form = Literal["masked", "masked without <bos>", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)
 FORMS: dict[str, Form] = {"masked_transduction": "masked", "autoregressive_transduction": "autoregressive"}
 """The form of each task: all output symbols at once, or symbol by symbol."""
@@ -34,13 +36,31 @@ def masked(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
     return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
 
 
+def masked_without_bos(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """Return inputs ``x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
+    inputs, targets = masked(x, y, vocabulary)
+    return inputs[:, 1:], targets[:, 1:]
+
+
 def autoregressive(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
     """Return inputs ``<bos> x <to> y`` without the last symbol, and targets that are the next symbol of y."""
     inputs = np.concatenate([_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]], axis=1)
     return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
 
 
-LAYOUTS: dict[Form, Layout] = {"masked": masked, "autoregressive": autoregressive}
+LAYOUTS: dict[Form, Layout] = {
+    "masked": masked,
+    "masked without <bos>": masked_without_bos,
+    "autoregressive": autoregressive,
+}
+
+
+def form_of(settings: RunSettings) -> Form:
+    """Return the form of the task and the model of a run."""
+    form = FORMS[settings.task]
+    if form == "masked" and isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos:
+        return "masked without <bos>"
+    return form
 
 
 def batch_of(x: Ids, y: Ids, vocabulary: Vocabulary, form: Form, first_example: int = 0) -> Batch:

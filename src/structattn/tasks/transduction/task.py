@@ -16,7 +16,7 @@ from structattn.settings.training import SequenceBatches
 from structattn.support.errors import SettingsError
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores
-from structattn.tasks.transduction.batches import Form, TransductionData, batch_of, transduction_data
+from structattn.tasks.transduction.batches import Form, TransductionData, batch_of, form_of, transduction_data
 from structattn.tasks.transduction.scores import scores_from_counts, split_counts
 
 BATCHES_PER_EPOCH = 1000  # training pairs never repeat, so the length of an epoch is a convention
@@ -69,25 +69,16 @@ class TransductionTask:
         return scores_from_counts(split_counts(model, self.data, self.prepared, "valid", self.form, after_batch))
 
 
-def _task(form: Form) -> Callable[[PreparedFolder, RunSettings], TransductionTask]:
-    def build(prepared: PreparedFolder, settings: RunSettings) -> TransductionTask:
-        """Return the task of a prepared folder.
+def transduction_task(prepared: PreparedFolder, settings: RunSettings) -> TransductionTask:
+    """Return the task of a prepared folder.
 
-        Raises:
-            DataError: the folder holds something else.
-            SettingsError: the batches do not have a fixed number of pairs.
-        """
-        training = settings.training
-        batches = training.batches
-        if not isinstance(batches, SequenceBatches):
-            raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
-        data = transduction_data(prepared, settings.seed)
-        return TransductionTask(
-            data, prepared, form, batches.batch_size, training.loss, Criterion.from_settings(training)
-        )
-
-    return build
-
-
-masked_transduction_task = _task("masked")
-autoregressive_transduction_task = _task("autoregressive")
+    Raises:
+        DataError: the folder holds something else.
+        SettingsError: the batches do not have a fixed number of pairs.
+    """
+    training = settings.training
+    batches = training.batches
+    if not isinstance(batches, SequenceBatches):
+        raise SettingsError(f"training.batches.kind: {batches.kind!r} does not suit pairs; expected 'sequences'")
+    data, criterion = transduction_data(prepared, settings.seed), Criterion.from_settings(training)
+    return TransductionTask(data, prepared, form_of(settings), batches.batch_size, training.loss, criterion)
