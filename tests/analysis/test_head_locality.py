@@ -44,9 +44,9 @@ def by_hand(run, split):
 def test_locality_agrees_with_counting(translation_run, model, batch_tokens):
     run = translation_run(**model)
     found, expected = locality(run, "test", batch_tokens), by_hand(run, "test")
-    assert {(head.place, head.layer, head.head) for head in found.heads} == set(expected)
+    assert {(head.kind, head.layer, head.head) for head in found.heads} == set(expected)
     for head in found.heads:
-        offsets = [offset for pair in expected[head.place, head.layer, head.head] for offset in pair]
+        offsets = [offset for pair in expected[head.kind, head.layer, head.head] for offset in pair]
         assert head.positions == len(offsets)
         assert head.mean == pytest.approx(np.mean(offsets))
         assert head.absolute == pytest.approx(np.mean(np.abs(offsets)))
@@ -59,8 +59,8 @@ def test_locality_agrees_with_counting(translation_run, model, batch_tokens):
 
 def test_hard_coded_heads_have_their_offsets(translation_run):
     found = locality(translation_run(**HARD_CODED), "test")
-    heads = {(head.place, head.layer, head.head): head for head in found.heads}
-    assert {head.mechanism for head in found.heads if head.place != "cross"} == {"gaussian"}
+    heads = {(head.kind, head.layer, head.head): head for head in found.heads}
+    assert {head.mechanism for head in found.heads if head.kind != "cross"} == {"gaussian"}
     assert -1 < heads["encoder", 0, 0].mean < -0.5, "the first position has none to its left"
     assert heads["decoder", 0, 1].mean == -3
     assert heads["decoder", 0, 1].positions < heads["decoder", 0, 0].positions
