@@ -31,9 +31,9 @@ def by_hand(run, split):
     for example in range(len(run.prepared.pairs(split))):
         for record in pair_records(run, split, example, 99):
             if record.actions is None:
-                place = "cross" if record.sublayer == "cross" else record.side
+                kind = "cross" if record.sublayer == "cross" else record.side
                 offsets = [int(np.argmax(row)) - i for i, row in enumerate(record.weights) if row.max() > 0]
-                found.setdefault((place, record.layer, record.head or 0), []).append(offsets)
+                found.setdefault((kind, record.layer, record.head or 0), []).append(offsets)
     return found
 
 
@@ -50,8 +50,8 @@ def test_locality_agrees_with_counting(translation_run, model, batch_tokens):
         assert head.positions == len(offsets)
         assert head.mean == pytest.approx(np.mean(offsets))
         assert head.absolute == pytest.approx(np.mean(np.abs(offsets)))
-    for place, values in found.off_diagonality.items():
-        heads = [pairs for key, pairs in expected.items() if key[0] == place]
+    for kind, values in found.off_diagonality.items():
+        heads = [pairs for key, pairs in expected.items() if key[0] == kind]
         for pair, value in enumerate(values):
             away = [np.mean([abs(offset) >= 2 for offset in head[pair]]) for head in heads if head[pair]]
             assert value == pytest.approx(np.mean(away) if away else 0)
@@ -73,4 +73,4 @@ def test_locality_is_written_to_the_run_folder(translation_run):
     content = json.loads(write_locality(run, "test").read_text())
     assert (run.run_dir / "analyses/test-attention.json").exists()
     assert (content["kind"], content["split"], len(content["heads"])) == ("attention", "test", 12)
-    assert [len(content["off_diagonality"][place]) for place in ("encoder", "decoder")] == [24, 24]
+    assert [len(content["off_diagonality"][kind]) for kind in ("encoder", "decoder")] == [24, 24]
