@@ -18,7 +18,7 @@ from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_table, swatch
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 
 _SIGNATURE = "made with structattn"
 
@@ -124,7 +124,8 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     _require_report_folder(output)
     runs = [(run, line_style(index)) for index, run in enumerate(read_runs(folders))]
     figures = output / "figures"
-    create_folder(figures)
+    create_folder(output)
+    create_folder_unflushed(figures)  # its name is flushed with that of the page
     groups = _group_by_data(runs)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")

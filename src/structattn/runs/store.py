@@ -17,7 +17,7 @@ from structattn.runs.checkpoint import (
 )
 from structattn.runs.state import Progress, TrainingState
 from structattn.support.files import (
-    create_folder,
+    create_folder_unflushed,
     remove_file_unflushed,
     remove_folders,
     remove_leftover_folder,
@@ -103,7 +103,7 @@ class CheckpointStore:
 
     def clean(self) -> None:
         """Create the folder and remove the incomplete checkpoints of interrupted saves."""
-        create_folder(self.folder)
+        create_folder_unflushed(self.folder)  # its name is flushed with that of the event log
         for path in self.folder.iterdir():
             if path.is_dir() and path.name.startswith(".") and not _CHECKPOINT.fullmatch(path.name):
                 remove_leftover_folder(path)

@@ -29,9 +29,9 @@ def create_folder(path: Path) -> None:
     The name of an existing folder is flushed, too: the process that created it may have been killed before.
     """
     path = path.absolute()
-    if not path.is_dir():
+    if not path.parent.is_dir():
         create_folder(path.parent)
-        path.mkdir(exist_ok=True)
+    path.mkdir(exist_ok=True)
     with suppress(PermissionError):  # an existing folder may lie in one that cannot be read
         flush_to_disk(path.parent)
 
@@ -68,7 +68,8 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
     Yields:
         An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
     """
-    create_folder(path.parent)
+    if not path.parent.is_dir():
+        create_folder(path.parent)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     temporary.chmod(0o755)
     try:
@@ -99,8 +100,8 @@ def open_unflushed(path: Path) -> BinaryIO:
 
 
 def create_folder_unflushed(path: Path) -> None:
-    """Create a folder, which must not exist; see `write_unflushed`."""
-    path.mkdir()
+    """Create a folder unless it exists; see `write_unflushed`."""
+    path.mkdir(exist_ok=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from structattn.runs.metadata import run_card
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import create_folder
+from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.loop import save, train_until_done
@@ -65,6 +65,7 @@ def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = 
     with explain_disk_full(folder), exclusive_lock(folder.lock, "training"), stop_on_signals() as stop:
         resuming = _can_resume(folder, settings, resume)
         if resuming and (end := folder.end_event()):
+            flush_to_disk(folder.events)  # the process that wrote the event may have been killed before it did this
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
         return _train(plan or make_plan(folder, settings), resuming, stop)

@@ -1,0 +1,410 @@
+"""After a loss of power every program recovers to what it last reported as saved."""
+
+import contextlib
+import itertools
+import json
+import random
+import signal
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from structattn.analysis.run_analysis import analyze
+from structattn.data.folders import open_prepared
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.data.parallel.prepare import prepare_parallel
+from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.evaluation.run_evaluation import evaluate, is_scored
+from structattn.inference.checkpoints import checkpoints_of, mean_weights
+from structattn.reporting import write_report
+from structattn.runs.folder import RunFolder
+from structattn.runs.store import CheckpointStore
+from structattn.runs.summary import TrainingSummary
+from structattn.settings.run import resolve_settings
+from structattn.settings.sweep import SweepSettings
+from structattn.support.errors import Interrupted
+from structattn.support.files import sha256_of_file
+from structattn.sweeps.sweep import SweepFolder, run_sweep
+from structattn.sweeps.table import read_trial_result
+from structattn.sweeps.worker import run_job
+from structattn.training import loop, run_training
+from structattn.training.run_training import train
+
+QUICK, FULL = 20, 400  # states of each of the five programs
+
+
+@dataclass
+class Program:
+    """A recorded program.
+
+    Args:
+        packages: the packages whose flushes are judged by this program.
+        recording: what it did on the disk.
+        check: raises if a state does not hold what was promised, or recovery cannot start.
+        recover: recovers completely, and raises if the result is not that of an undisturbed program.
+    """
+
+    packages: tuple[str, ...]
+    recording: Any
+    check: Callable[[Any], None]
+    recover: Callable[[Any], None]
+
+
+def kept_promises(state, kind):
+    return [value for name, value in state.promises if name == kind]
+
+
+def visible(tree):
+    """Return the files of a tree whose name and whose folders' names do not begin with a point."""
+    return {
+        name: content
+        for name, content in tree.items()
+        if content is not None and not any(part.startswith(".") for part in name.split("/"))
+    }
+
+
+# Training.
+
+
+def record_training(
+    root, new_recorder, killed, small_settings, outcome, kill_before=None, packages=("runs/", "training/")
+):
+    """Record a run that is stopped before a validation and killed between two checkpoints, or killed before a sync."""
+    settings = resolve_settings(
+        small_settings(max_epochs=None, max_updates=7, checkpoint_every=2, validate_every=3, keep_checkpoints=2)
+    )
+    run, checkpoints = RunFolder(root / "new" / "run"), defaultdict(list)
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = new_recorder(root, patch)
+        save = CheckpointStore.save
+
+        def save_and_promise(store, state, temporary=False):
+            save(store, state, temporary)
+            checkpoints[state.progress.update].append(digests(store.folder / str(state.progress.update)))
+            recorder.promise(("saved", state.progress))
+
+        patch.setattr(CheckpointStore, "save", save_and_promise)
+        if kill_before is not None:
+            recorder.kill_before(kill_before)
+        else:
+            interrupt(patch, {3: lambda: signal.raise_signal(signal.SIGTERM), 5: raising(killed)})
+        summary = None
+        while summary is None:
+            with contextlib.suppress(Interrupted, killed):
+                summary = train(settings, run.path, resume="auto")
+        recorder.promise(("finished", None))
+    plan, log, expected = run_training.make_plan(run, settings), run.events.read_bytes(), outcome(run.path)
+
+    def check(state):
+        saved = kept_promises(state, "saved")[-1:]
+        for progress in saved:
+            check_saved(run, checkpoints, progress)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_training, "make_plan", lambda folder, settings: plan)
+            patch.setattr(run_training, "_train_until_done", lambda resumed, *_: resumed)
+            found = train(settings, run.path, resume="auto")
+        if isinstance(found, TrainingSummary):
+            assert run.read_card()["result"] is not None
+            return
+        assert not kept_promises(state, "finished")
+        for progress in saved:
+            assert found.progress.update >= progress.update
+        assert run.events.read_bytes() == log[: found.events.length]
+
+    def recover(state):
+        check(state)
+        train(settings, run.path, resume="auto")
+        assert outcome(run.path) == expected
+
+    return Program(packages, recorder.recording, check, recover)
+
+
+def digests(folder):
+    return {path.name: sha256_of_file(path) for path in folder.iterdir()}
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
+
+
+def interrupt(patch, actions):
+    """Call each action once, after the update with this number."""
+    update = loop.update
+
+    def update_and_act(run):
+        update(run)
+        actions.pop(run.progress.update, lambda: None)()
+
+    patch.setattr(loop, "update", update_and_act)
+
+
+def check_saved(run, checkpoints, progress):
+    """Check what evaluation finds before the run is resumed."""
+    newest = checkpoints_of(run.path, "last")
+    assert int(newest[0].name) >= progress.update
+    mean_weights(newest)
+    for path in run.checkpoints.iterdir():
+        assert path.name.startswith(".") or digests(path) in checkpoints[int(path.name)]
+    if progress.best_update is not None:
+        mean_weights(checkpoints_of(run.path, "best"))
+        assert json.loads(run.best.read_text())["score"] <= progress.best_score
+
+
+# Preparation: strings of a formal language in a new folder, and parallel text.
+
+
+def record_preparation(root, new_recorder, texts):
+    strings, pairs = root / "new" / "strings", root / "pairs"
+    sizes = FormalLanguageSizes(6, 4, 1, (2, 6), (2, 6), 2)
+
+    def prepare(folder):
+        if folder == strings:
+            prepare_formal_language(folder, "dyck", seed=1, sizes=sizes)
+        else:
+            prepare_parallel(folder, texts, tokenizer=TokenizerSettings("word", joint=False, threshold=12))
+
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = new_recorder(root, patch)
+        for folder in (strings, pairs):
+            prepare(folder)
+            recorder.promise((folder.name, folder))
+    expected = {folder: open_prepared(folder, verify=True).digest for folder in (strings, pairs)}
+
+    def check(state):
+        for folder, digest in expected.items():
+            if kept_promises(state, folder.name) or folder.exists():
+                assert open_prepared(folder, verify=True).digest == digest
+
+    def recover(state):
+        check(state)
+        for folder, digest in expected.items():
+            if not folder.exists():
+                prepare(folder)
+            assert open_prepared(folder, verify=True).digest == digest
+
+    return Program(("data/",), recorder.recording, check, recover)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """Files of sentence pairs with rare words."""
+    folder, generator = tmp_path_factory.mktemp("texts"), random.Random(1)
+    lines = [" ".join("".join(generator.choices("ab", k=3)) for _ in range(3)) for _ in range(30)]
+    for name, text in (("source", lines), ("target", [line.upper() for line in lines])):
+        (folder / name).write_text("".join(line + "\n" for line in text))
+    return dict.fromkeys(("train", "valid"), (folder / "source", folder / "target"))
+
+
+# Results of a finished run: scores, records and a report.
+
+
+def record_results(root, new_recorder, small_settings):
+    run = root / "run"
+    train(resolve_settings(small_settings(max_epochs=None, max_updates=2)), run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", save_empty_figure)
+        recorder = new_recorder(root, patch)
+
+        def write(name, command):
+            before = {path for path in root.rglob("*") if path.is_file()}
+            command()
+            new = {path for path in root.rglob("*") if path.is_file()} - before
+            recorder.promise(("written", {path.relative_to(root).as_posix(): path.read_bytes() for path in new}))
+
+        write("scores", lambda: evaluate(run, "valid"))
+        write("records", lambda: analyze(run, "valid", [0]))
+        write("report", lambda: write_report([run], root / "reports" / "first"))
+    *_, last = recorder.recording.states()
+    expected = visible(last.tree)
+
+    def check(state):
+        found = visible(state.tree)
+        assert found.items() <= expected.items()
+        for promised in kept_promises(state, "written"):
+            assert promised.items() <= found.items()
+
+    def recover(state):
+        check(state)
+        evaluate(run, "valid")
+        assert (run / "scores" / "valid.json").read_bytes() == expected["run/scores/valid.json"]
+
+    return Program(("evaluation/", "analysis/", "inference/", "reporting/"), recorder.recording, check, recover)
+
+
+def save_empty_figure(figure, target, **options):
+    target.write('<svg width="1pt" height="1pt"></svg>' if options["format"] == "svg" else b"figure")
+
+
+# Sweeps: a trial with given data, and one with data of its own.
+
+SWEEP = {
+    "base": {
+        "task": "formal_language",
+        "model": {"d_model": 4, "d_ff": 4, "num_heads": 1, "layers": "1"},
+        "training": {"max_updates": 2},
+    },
+    "evaluate": {"valid": "all", "train": "selected"},
+}
+
+
+class InThisProcess:
+    """An engine that runs each job at once."""
+
+    max_jobs = 1
+
+    def __init__(self, on_end=lambda job: None):
+        self._ended, self._numbers, self._on_end = [], itertools.count(), on_end
+
+    def start(self, job):
+        result, number = run_job(job), next(self._numbers)
+        assert result.outcome == "done", result.message
+        self._on_end(job)
+        self._ended.append((number, result))
+        return number
+
+    def wait(self, timeout):
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self):
+        pass
+
+
+def record_sweep(root, new_recorder, prepared_folder):
+    sizes = {"train": 6, "valid": 4, "test_per_length": 1, "train_lengths": [2, 6], "test_lengths": [2, 6]}
+    data = {"given": {"data": str(prepared_folder)}, "sampled": {"prepare": {"language": "dyck", **sizes}}}
+    sweep, folder = SweepSettings.model_validate(SWEEP | {"grid": {"data": data}}), SweepFolder(root / "new" / "sweep")
+
+    def run(on_end=lambda job: None):
+        return run_sweep(sweep, folder.path, lambda: InThisProcess(on_end), lambda status: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = new_recorder(root, patch)
+        rows = run(lambda job: recorder.promise(("trial", job)))
+        tables = {path: path.read_bytes() for path in (folder.table, folder.index)}
+        recorder.promise(("tables", tables))
+
+    def check(state):
+        for job in kept_promises(state, "trial"):
+            assert read_trial_result(job.trial, job.run_dir) is not None
+            assert all(is_scored(job.run_dir, split) for split in job.splits)
+            open_prepared(job.trial.settings.data, verify=True)
+        for path, content in tables.items():
+            if path.exists() or kept_promises(state, "tables"):
+                assert path.read_bytes() == content
+        for path in (folder.path / "data").glob("*"):
+            if path.suffix != ".lock" and not path.name.startswith("."):
+                open_prepared(path, verify=True)
+
+    def recover(state):
+        check(state)
+        trained = []
+        assert run(trained.append) == rows
+        assert folder.table.read_bytes() == tables[folder.table]
+        assert not {job.trial.name for job in trained if job in kept_promises(state, "trial")}
+
+    return Program(("sweeps/",), recorder.recording, check, recover)
+
+
+# The tests.
+
+
+def killed_before_the_last_flush(number, site):
+    return "flush_to_disk in runs/logs.py < _train_until_done" in site
+
+
+@pytest.fixture(scope="module")
+def program(request, tmp_path_factory, new_recorder, killed, small_settings, outcome, texts, prepared_folder):
+    training = (record_training, killed, small_settings, outcome)
+    arguments = {
+        "training": training,
+        "restart": (*training, killed_before_the_last_flush, ("training/run_training.py",)),
+        "preparation": (record_preparation, texts),
+        "results": (record_results, small_settings),
+        "sweep": (record_sweep, prepared_folder),
+    }
+    record, *rest = arguments[request.param]
+    return record(tmp_path_factory.mktemp(request.param), new_recorder, *rest)
+
+
+@pytest.fixture
+def without_flushing(monkeypatch, program):
+    """Recovery in tests need not reach the disk."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+PROGRAMS = ["training", "restart", "preparation", "results", "sweep"]
+every_program = pytest.mark.parametrize("program", PROGRAMS, indirect=True)
+
+
+@every_program
+def test_a_state_after_power_loss_recovers_to_the_last_promise(program, without_flushing):
+    states = list(program.recording.states(draws=1))
+    for state in random.Random(1).sample(states, QUICK):
+        program.recording.restore(state.tree)
+        program.check(state)
+
+
+@every_program
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_states_after_power_loss_recover_to_the_end(program, without_flushing):
+    states = list(program.recording.states(seed=2, draws=4))
+    for state in random.Random(2).sample(states, FULL):
+        program.recording.restore(state.tree)
+        program.recover(state)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_killed_run_that_was_resumed_keeps_its_promises(
+    tmp_path, monkeypatch, new_recorder, killed, small_settings, outcome
+):
+    """What a killed process had not flushed may be lost after another process has relied on it."""
+    flushes = 0
+    for number in itertools.count():
+        root = tmp_path / str(number)
+        root.mkdir()
+        program = record_training(
+            root, new_recorder, killed, small_settings, outcome, lambda found, _site, number=number: found == number
+        )
+        states = list(program.recording.states(seed=number, draws=1))
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", lambda descriptor: None)
+            for state in random.Random(number).sample(states, 40):
+                program.recording.restore(state.tree)
+                program.check(state)
+        flushes = max(flushes, program.recording.num_syncs)
+        if number >= flushes:
+            break
+
+
+@every_program
+def test_every_flush_is_needed(program, without_flushing):
+    """If the flush at any call site were missing, a state would break a promise."""
+    usual = {state.key for state in program.recording.states()}
+    sites = [site for site in program.recording.sites if site.split(" in ")[1].startswith(program.packages)]
+    needless = [site for site in sites if not is_needed(program, site, usual)]
+    assert not needless, "\n".join(needless)
+
+
+def is_needed(program, site, usual):
+    """Whether the states that only a missing flush at a site allows include one that breaks a promise."""
+    states = [state for state in program.recording.states(ignored=site) if state.key not in usual]
+    random.Random(1).shuffle(states)
+    return any(breaks_a_promise(program, state) for state in states)
+
+
+def breaks_a_promise(program, state):
+    program.recording.restore(state.tree)
+    try:
+        program.check(state)
+    except Exception:
+        return True
+    return False
