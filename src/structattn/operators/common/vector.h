@@ -14,6 +14,7 @@ constexpr int VL = 2;
 
 typedef double V __attribute__((vector_size(VL * 8)));
 typedef int64_t VI __attribute__((vector_size(VL * 8)));
+typedef uint64_t VU __attribute__((vector_size(VL * 8)));
 
 inline V load(const double *p) {
     V v;
@@ -38,7 +39,7 @@ inline V lane_numbers() {
     return v;
 }
 
-// exp(x) for x <= 0, accurate to one or two units in the last place; 0 below -708.
+// exp(x) for x <= 0 (-inf included), accurate to one or two units in the last place; 0 below -708.
 inline V exp_of_negative(V x) {
     const V low = splat(-708);
     const VI kept = x > low;
@@ -50,7 +51,7 @@ inline V exp_of_negative(V x) {
     V p = splat(1.0 / 6227020800);
     constexpr double factorial[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600};
     for (int i = 12; i >= 0; --i) p = p * r + splat(1 / factorial[i]);
-    VI bits, quotient;
+    VU bits, quotient;
     std::memcpy(&quotient, &shifted, sizeof bits);
     std::memcpy(&bits, &p, sizeof bits);
     bits += quotient << 52;

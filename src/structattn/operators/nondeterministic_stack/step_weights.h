@@ -37,10 +37,11 @@ struct StepWeights {
     }
 
 private:
-    // Converts logits to weights in place.
+    // Converts logits to weights in place, those of the padding to zeros.
     template <int WIDTH>
     static double weigh(double *x, const double *log_share) {
         double scale = -INFINITY;
+        std::fill_n(x + C * WIDTH, LANES, -INFINITY);
         for (int c = 0; c < C; ++c)
             for (int d = 0; d < WIDTH; ++d) scale = std::max(scale, x[c * WIDTH + d] += log_share[c]);
         // All zero if the scale is -inf, where logit - scale would be NaN.
