@@ -1,7 +1,11 @@
 """Checks of arguments, the dtype of computation, and masks for lengths, shared by all operators."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from structattn.operators.common.registration import register
 
 _LOW = (torch.float16, torch.bfloat16)
 
@@ -56,38 +60,89 @@ def require_row_indices(row_indices: Tensor, batch: int | None = None) -> None:
         raise ValueError(f"row_indices has dtype {row_indices.dtype}; expected torch.int64")
 
 
-def checked_lengths(lengths: Tensor | None, batch: int, time: int, device: torch.device) -> Tensor:
+def _empty_integers(integers: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(integers, dtype=torch.int64)
+
+
+@register("checked_range", devices="default", fake=_empty_integers)
+def checked_range(integers: Tensor, least: int, most: int, name: str) -> Tensor:
+    """Return the integers as int64. An operator, so that compiled, exported and mapped functions check them, too.
+
+    On a GPU this waits for the device; while a CUDA graph is captured, where waiting is impossible, nothing is checked.
+
+    Raises:
+        ValueError: one is outside of ``least`` to ``most``; ``name`` is for the message.
+    """
+    result = integers.to(torch.int64, copy=True)  # an operator must not return its argument
+    if result.numel() == 0 or (result.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return result
+    low, high = (int(extreme) for extreme in result.aminmax())
+    if low < least or high > most:
+        raise ValueError(f"{name} range from {low} to {high}; expected {least} to {most}")
+    return result
+
+
+def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, name: str = "lengths") -> Tensor | None:
+    """Return the lengths as (B,) int64 on ``device``, or None; their range is checked by the compiled kernels.
+
+    Raises:
+        ValueError: wrong shape, or not integers.
+    """
+    if lengths is None:
+        return None
+    require_shape(name, lengths, (batch,), "(B,)")
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise ValueError(f"{name} has dtype {lengths.dtype}; expected integers")
+    return lengths.to(device=device, dtype=torch.int64)
+
+
+def _empty_marks(marks: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(marks)
+
+
+@register("without", devices="default", fake=_empty_marks)
+def without(marks: Tensor, message: str) -> Tensor:
+    """Return true everywhere, as no mark is true. An operator for the same reason as ``checked_range``.
+
+    Raises:
+        ValueError: a mark is true; with ``message``.
+    """
+    if not (marks.is_cuda and torch.cuda.is_current_stream_capturing()) and bool(marks.any()):
+        raise ValueError(message)
+    return ~marks
+
+
+def checked_lengths(
+    lengths: Tensor | None, batch: int, time: int, device: torch.device, name: str = "lengths"
+) -> Tensor:
     """Return the lengths as (B,) int64 on ``device``; None means ``time`` for every sequence.
 
     Raises:
         ValueError: wrong shape, not integers, or outside 0..T.
     """
-    if lengths is None:
+    integers = integer_lengths(lengths, batch, device, name)
+    if integers is None:
         return torch.full((batch,), time, dtype=torch.int64, device=device)
-    require_shape("lengths", lengths, (batch,), "(B,)")
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise ValueError(f"lengths has dtype {lengths.dtype}; expected integers")
-    if not torch.compiler.is_compiling() and batch and (int(lengths.min()) < 0 or int(lengths.max()) > time):
-        raise ValueError(f"lengths range from {int(lengths.min())} to {int(lengths.max())}; expected 0 to {time}")
-    return lengths.to(device=device, dtype=torch.int64)
+    return checked_range(integers, 0, time, name)
 
 
 def checked_two_lengths(
     lengths: Tensor | None, memory_lengths: Tensor | None, batch: int, queries: int, keys: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return the lengths of queries and of keys, each (B,) int64; ``lengths`` alone holds for both.
+    """Return the lengths of queries and of keys, each (B,) int64; ``lengths`` alone holds for both, as one tensor.
 
     Raises:
         ValueError: wrong shape, not integers, out of range; or ``lengths`` alone where T differs from S.
     """
-    if memory_lengths is None and lengths is not None:
-        if queries != keys:
-            raise ValueError(
-                f"lengths without memory_lengths apply to queries and keys, but there are {queries} queries and {keys} "
-                "keys; give memory_lengths too"
-            )
-        memory_lengths = lengths
-    return checked_lengths(lengths, batch, queries, device), checked_lengths(memory_lengths, batch, keys, device)
+    ends = checked_lengths(lengths, batch, queries, device)
+    if memory_lengths is not None or lengths is None:
+        return ends, checked_lengths(memory_lengths, batch, keys, device, "memory_lengths")
+    if queries != keys:
+        raise ValueError(
+            f"lengths without memory_lengths apply to queries and keys, but there are {queries} queries and {keys} "
+            "keys; give memory_lengths too"
+        )
+    return ends, ends
 
 
 def inside(lengths: Tensor, time: int) -> Tensor:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 
 // Rows at a constant stride; null if there is no tensor.
 template <class Number>
@@ -24,8 +25,10 @@ struct ChosenRows {
 
 // Row indices at an address from Python. Throws if an index is out of range.
 inline const int64_t *checked_numbers(int64_t address, int64_t count, int64_t rows) {
-    const int64_t *numbers = reinterpret_cast<const int64_t *>(address);
-    const auto is_there = [&](int64_t number) { return number >= 0 && number < rows; };
-    if (!std::all_of(numbers, numbers + count, is_there)) throw std::out_of_range("slots name rows that are not there");
+    const int64_t *numbers = reinterpret_cast<const int64_t *>(address), *end = numbers + count;
+    const int64_t *wrong = std::find_if(numbers, end, [&](int64_t number) { return number < 0 || number >= rows; });
+    if (wrong != end)
+        throw std::out_of_range("row_indices contain " + std::to_string(*wrong) + "; expected 0 to " +
+                                std::to_string(rows - 1));
     return numbers;
 }

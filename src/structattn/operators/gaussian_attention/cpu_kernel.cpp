@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/rows.h"
 
 namespace {
@@ -58,11 +59,12 @@ struct Band {
     // Weights decrease on both sides of the centre, so zeros are at the ends.
     Keys<Number> seen(int64_t i) const {
         const Number *row = weights + i * row_stride;
-        int64_t begin = std::max<int64_t>(0, -starts[i]), end = std::min(taps, keys - starts[i]);
+        const int64_t start = std::clamp(starts[i], -taps, keys);  // a start further away has no visible key either
+        int64_t begin = std::max<int64_t>(0, -start), end = std::min(taps, keys - start);
         while (begin < end && row[begin] == 0) ++begin;
         while (begin < end && row[end - 1] == 0) --end;
         if (begin >= end) return {row, 0, 0};
-        return {row + begin, starts[i] + begin, end - begin};
+        return {row + begin, start + begin, end - begin};
     }
     // Calls body(piece, c) for pieces that cover all components; c is the first of each.
     template <class Body>
@@ -130,7 +132,7 @@ struct GaussianCall {
     int64_t batch, heads, queries, keys, size, taps;
     int64_t tables, rows_of_table;    // 1 or B, and 1 or T
     int64_t weights, starts;          // addresses of (tables, H, rows, K) and (tables, H, T)
-    int64_t lengths, memory_lengths;  // addresses; 0 without lengths
+    Lengths lengths, memory_lengths;
 
     template <class Number>
     Band<Number> band(int64_t index) const {
@@ -139,13 +141,9 @@ struct GaussianCall {
                 reinterpret_cast<const int64_t *>(starts) + table * queries,
                 taps,
                 rows_of_table == 1 ? 0 : taps,
-                length(lengths, b, queries),
-                length(memory_lengths, b, keys),
+                lengths[b],
+                memory_lengths[b],
                 size};
-    }
-    static int64_t length(int64_t address, int64_t b, int64_t all) {
-        const int64_t *given = reinterpret_cast<const int64_t *>(address);
-        return given ? std::clamp<int64_t>(given[b], 0, all) : all;
     }
     template <class Number>
     Rows<Number> rows(const View &view, int64_t index) const {
@@ -211,8 +209,9 @@ void register_gaussian_attention(nanobind::module_ &module) {
         .def("__init__", [](GaussianCall *call, std::array<int64_t, 8> sizes, std::array<int64_t, 4> addresses) {
             const auto [batch, heads, queries, keys, size, taps, tables, rows] = sizes;
             const auto [weights, starts, lengths, memory_lengths] = addresses;
-            new (call) GaussianCall{batch, heads, queries, keys, size, taps, tables, rows, weights, starts, lengths,
-                                    memory_lengths};
+            new (call) GaussianCall{batch, heads, queries, keys, size, taps, tables, rows, weights, starts,
+                                    {uintptr_t(lengths), batch, queries},
+                                    {uintptr_t(memory_lengths), batch, keys, "memory_lengths"}};
         });
     module.def("gaussian_attention_forward_float32", &forward<float>, Unlocked());
     module.def("gaussian_attention_forward_float64", &forward<double>, Unlocked());

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_row_indices, require_shape
+from structattn.operators.common.checks import integer_lengths, require_row_indices, require_shape
 from structattn.operators.common.kernels import can_index_rows
 from structattn.operators.gaussian_attention.band import band
 from structattn.operators.gaussian_attention.cpu import gaussian_attention_indexed_cpu
@@ -43,6 +43,6 @@ def gaussian_attention_indexed(
     if not can_index_rows(values):
         raise RuntimeError("gaussian_attention_indexed needs the compiled CPU kernel, and has no gradient")
     batch, keys = row_indices.shape
-    ends = None if memory_lengths is None else checked_lengths(memory_lengths, batch, keys, values.device)
+    ends = integer_lengths(memory_lengths, batch, values.device, "memory_lengths")
     rows = Rows(1, keys, first, 0, ends, values.dtype, values.device)
     return gaussian_attention_indexed_cpu(values, row_indices, *band(heads, rows), ends)

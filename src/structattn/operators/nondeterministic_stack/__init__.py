@@ -81,7 +81,9 @@ def nondeterministic_stack(
         implementation: "auto", "reference" (the published recurrences), "cpu" (the compiled kernel) or "gpu" (the
             Triton kernel).
 
-    Any real logit is allowed; -inf forbids a transition. After a step at which nothing is allowed, readings are zero.
+    Logits may be -1e30 to 1e30, and larger in magnitude where they have no effect; -inf forbids a transition. The
+    definition computes log-weights in the dtype of the logits: the error of its readings is about the log-weight times
+    the dtype's machine epsilon, and at 2^-6 it refuses. After a step at which nothing is allowed, readings are zero.
     NaN or +inf in a step's logits gives NaN from that step on, in its own sequence. float16 and bfloat16 are computed
     in float32; the kernel's tables are float64 in any case.
 
@@ -89,14 +91,15 @@ def nondeterministic_stack(
         The readings in the dtype of the logits; zeros past a sequence's length.
 
     Raises:
-        ValueError: shapes, dtypes or lengths do not fit.
+        ValueError: shapes, dtypes or lengths do not fit, or a logit is out of range.
         ImplementationUnavailableError: the requested implementation cannot run here.
 
     Cost:
         n³/6 · Q³S multiply-adds and n² · Q²S + n · QSm numbers kept for each sequence of n steps; with a window D, no
-        more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. Exact: a sequence beyond the range of
-        doubles is recomputed with an unlimited exponent, much more slowly (DERIVATION.md, "Range"). On a GPU, S times
-        the multiply-adds and n² · (Q²S² + 2Q²S) numbers, whatever the window (DERIVATION.md, "On a GPU").
+        more than n · D²/2 · Q³S and 2nD · Q²S; the gradient takes twice that. A sequence beyond the range of doubles,
+        or with logits beyond 1e6 that matter, is recomputed with an exponent of 128 bits, much more slowly
+        (DERIVATION.md, "Range"). On a GPU, S times the multiply-adds and n² · (Q²S² + 2Q²S) numbers, whatever the
+        window (DERIVATION.md, "On a GPU").
     """
     return _readings(push, replace, pop, values, bottom, lengths, window, implementation)[0]
 
@@ -193,7 +196,7 @@ def nondeterministic_stack_best_run(
             *arguments[:3], arguments.lengths, window
         )
     else:
-        actions, states, symbols, log_weight = reference_best_run(arguments)
+        actions, states, symbols, log_weight = reference_best_run(arguments.in_range())
     return BestRun(actions, states, symbols, log_weight.to(push.dtype))
 
 
@@ -212,9 +215,9 @@ def _readings(
     if choice == "cpu":
         readings, log_weight, _ = nondeterministic_stack_cpu(*arguments, False)
     elif choice == "gpu":
-        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments)
+        readings, log_weight, *_ = nondeterministic_stack_gpu(*arguments.in_range())
     else:
-        readings, log_weight = reference_readings(arguments)
+        readings, log_weight = reference_readings(arguments.in_range())
     if torch.is_autocast_enabled(push.device.type):
         return readings, log_weight
     return readings.to(push.dtype), log_weight.to(push.dtype)

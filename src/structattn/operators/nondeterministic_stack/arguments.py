@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+from structattn.operators.common.checks import checked_range, integer_lengths, require_alike, require_shape
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -18,8 +18,12 @@ class Arguments(NamedTuple):
     pop: Tensor  # (B, T, Q, S, Q)
     values: Tensor | None  # (B, T, m)
     bottom: Tensor | None  # (m,)
-    lengths: Tensor  # (B,) int64
+    lengths: Tensor  # (B,) int64; the compiled kernels check their range
     window: int | None
+
+    def in_range(self) -> "Arguments":
+        """Return the same arguments; ValueError if a length is outside 0..T."""
+        return self._replace(lengths=checked_range(self.lengths, 0, self.push.shape[1], "lengths"))
 
 
 def checked_arguments(
@@ -31,10 +35,10 @@ def checked_arguments(
     lengths: Tensor | None,
     window: int | None = None,
 ) -> Arguments:
-    """Check shapes, dtypes, lengths and window; half precisions become float32.
+    """Check shapes, dtypes and window; half precisions become float32.
 
     Raises:
-        ValueError: shapes, dtypes, lengths or the window do not fit.
+        ValueError: shapes, dtypes or the window do not fit.
     """
     given = {"push": push, "replace": replace, "pop": pop}
     if values is not None and bottom is not None:
@@ -47,7 +51,9 @@ def checked_arguments(
     _require_shapes(push, replace, pop, values, bottom)
     compute = torch.promote_types(given["push"].dtype, torch.float32)
     ready = {name: x.to(compute).contiguous() for name, x in given.items()}
-    steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
+    steps = integer_lengths(lengths, push.shape[0], push.device)
+    if steps is None:
+        steps = torch.full(push.shape[:1], push.shape[1], dtype=torch.int64, device=push.device)
     logits = ready["push"], ready["replace"], ready["pop"]
     return Arguments(*logits, ready.get("values"), ready.get("bottom"), steps, checked_window(window))
 

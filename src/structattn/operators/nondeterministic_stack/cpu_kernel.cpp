@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/scratch.h"
 #include "nondeterministic_stack/best_run.h"
 #include "nondeterministic_stack/fast_backward.h"
@@ -45,8 +46,13 @@ template <class T>
 struct Batch {
     In<T> push, repl, pop;
     std::optional<In<T>> values, bottom;
-    In<int64_t> lengths;
     int64_t window;
+    Lengths lengths;
+
+    Batch(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std::optional<In<T>> bottom,
+          const In<int64_t> &lengths, int64_t window)
+        : push(push), repl(repl), pop(pop), values(values), bottom(bottom), window(window),
+          lengths(reinterpret_cast<uintptr_t>(lengths.data()), size(), T_()) {}
 
     int64_t T_() const { return push.shape(1); }
     int64_t Q() const { return push.shape(2); }
@@ -54,14 +60,13 @@ struct Batch {
     int64_t C() const { return Q() * S(); }
     int64_t columns() const { return values ? int64_t(values->shape(2)) : T_() + 1; }
     int64_t size() const { return push.shape(0); }
-    int64_t length(int64_t b) const { return lengths.data()[b]; }
 };
 
 // One sequence of the batch as doubles.
 template <class T>
 class Doubles {
 public:
-    Doubles(const Batch<T> &batch, int64_t b) : n(batch.length(b)) {
+    Doubles(const Batch<T> &batch, int64_t b) : n(batch.lengths[b]) {
         const int64_t C = batch.C(), T_ = batch.T_(), pushes = C * C, pops = C * batch.Q();
         copy(push, batch.push.data() + b * T_ * pushes, n * pushes);
         copy(repl, batch.repl.data() + b * T_ * pushes, n * pushes);

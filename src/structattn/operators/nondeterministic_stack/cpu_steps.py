@@ -198,8 +198,9 @@ class KernelState(NondeterministicStackState):
 
     def select(self, indices: Tensor) -> "KernelState":
         """Copy some members of the batch."""
-        records, placeholder = self._copied(indices, self._records.shape[1])
-        return KernelState(self.reading.index_select(0, indices), records, self._steps, placeholder)
+        members = torch.arange(self._records.shape[0]).index_select(0, indices)  # in range, int64 and contiguous
+        records, placeholder = self._copied(members, self._records.shape[1])
+        return KernelState(self.reading.index_select(0, members), records, self._steps, placeholder)
 
     def detach(self) -> "KernelState":
         """Return the same records without gradient history."""

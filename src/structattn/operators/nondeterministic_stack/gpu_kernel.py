@@ -23,6 +23,7 @@ import triton.language as tl
 INFINITY = tl.constexpr(float("inf"))
 SMALLEST_SHARE = tl.constexpr(1e-290)  # as in range.h
 LARGEST_REGROWTH = tl.constexpr(600.0)
+LARGEST_GROWTH = tl.constexpr(1e6)
 
 
 @triton.jit
@@ -275,7 +276,7 @@ def forward(
     pops = room + b * C * Q * (2 + times)
     popped = pops + C * Q
     D_row = popped + C * Q
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     i = tl.arange(0, CP)
     tl.store(a + i, tl.where(i == 0, 1.0, 0.0), mask=i < C)
     for first in range(0, C * M, MB):
@@ -314,7 +315,7 @@ def forward(
         tl.store(log_weight + t - 1, log_total)
         lost = tl.where(lost > -INFINITY, lost + fastest - _finite(growth), lost)
         lost = tl.where(least < SMALLEST_SHARE, tl.maximum(lost, 0.0), lost)
-        trusted = (growth > -INFINITY) & (growth < INFINITY) & (lost < LARGEST_REGROWTH)
+        trusted = (tl.abs(growth) <= LARGEST_GROWTH) & (lost < LARGEST_REGROWTH)
         bad = tl.where(trusted, bad, 1)
         last = tl.where(trusted, last, 0)
         t += 1
@@ -520,7 +521,7 @@ def backward(
     sums_ = pi_row_ + C * C
     own = sums_ + C * Q
     balance = own + C
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     i = tl.arange(0, CP)
     c, r = i[:, None], tl.arange(0, QP)[None, :]
     a_, weight_ = tl.zeros((CP,), tl.float64), tl.zeros((1,), tl.float64)

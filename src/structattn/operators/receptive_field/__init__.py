@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, inside, require_shape
+from structattn.operators.common.checks import checked_lengths, checked_range, inside, require_shape
 from structattn.operators.receptive_field.recursion import Union, hard_step, relaxed_step
 from structattn.operators.receptive_field.size import receptive_field_size
 
@@ -50,7 +50,7 @@ def receptive_field(
         weights.
 
     Raises:
-        ValueError: no layer; choices mixed with weights; shapes or lengths do not fit.
+        ValueError: no layer; choices mixed with weights; shapes, lengths or choices do not fit.
     """
     if not attentions:
         raise ValueError("attentions is empty; expected at least one layer")
@@ -84,7 +84,7 @@ def decoder_receptive_fields(
         union: as for ``receptive_field``.
 
     Raises:
-        ValueError: no attention in any layer; shapes, dtypes or lengths do not fit.
+        ValueError: no attention in any layer; shapes, dtypes, lengths or choices do not fit.
     """
     first = next((attention for layer in layers for attention in layer if attention is not None), None)
     if first is None:
@@ -126,7 +126,8 @@ def _attended(
         raise ValueError(f"an attention is {attention.dtype}; expected choices only, or weights only")
     if not field.is_floating_point():
         require_shape("choices", attention, (batch, None, time), "(B, H, T)")
-        return hard_step(field, torch.where(here[:, None], attention, -1), attended)
+        choices = torch.where(here[:, None], attention, -1)
+        return hard_step(field, checked_range(choices, -1, attended.shape[1] - 1, "choices"), attended)
     require_shape("weights", attention, (batch, None, time, attended.shape[1]), "(B, H, T, S)")
     weights = torch.where((here[:, :, None] & attended_here[:, None])[:, None], attention.to(field.dtype), 0)
     with torch.autocast(field.device.type, enabled=False):

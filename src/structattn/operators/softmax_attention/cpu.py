@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.batching import Batching
-from structattn.operators.common.checks import checked_lengths, require_alike, require_shape
+from structattn.operators.common.checks import integer_lengths, require_alike, require_shape
 from structattn.operators.common.kernels import can_index_rows, contiguous_rows, kernel_for, kernel_module, strided_view
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference
@@ -288,7 +288,5 @@ def softmax_attention_indexed(
     require_alike(query=query, keys=keys, values=values)
     if not can_index_rows(query, keys, values):
         raise RuntimeError("softmax_attention_indexed needs the compiled CPU kernel, and has no gradient")
-    ends = (
-        None if memory_lengths is None else checked_lengths(memory_lengths, batch, row_indices.shape[1], query.device)
-    )
+    ends = integer_lengths(memory_lengths, batch, query.device, "memory_lengths")
     return softmax_attention_indexed_cpu(query, keys, values, row_indices, ends, 1 / math.sqrt(max(size, 1)))

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/rows.h"
 #include "common/scratch.h"
 #include "softmax_attention/rows.h"
@@ -322,18 +323,16 @@ struct Call {
     int64_t batch, heads, queries, keys, size, value_size;
     bool causal;
     double scale, rate;
-    int64_t ends, seed;  // addresses, of lengths of queries and then of keys; 0 without lengths, or without dropout
+    Lengths lengths, memory_lengths;
+    int64_t seed;  // address; 0 without dropout
     View bias;
 
     template <class Number>
     Head<Number> head(int64_t index) const {
-        const int64_t b = index / heads, t = end(b, queries), s = end(batch + b, keys);
+        const int64_t b = index / heads, t = lengths[b], s = memory_lengths[b];
         const Dropout dropout{seed ? *reinterpret_cast<const uint64_t *>(seed) : 0, rate};
         const Rows<const Number> added = rows<const Number>(bias, index);
         return {t, s, size, value_size, causal, Number(scale), dropout, uint64_t(index * queries), added, false};
-    }
-    int64_t end(int64_t which, int64_t all) const {
-        return ends ? std::clamp<int64_t>(reinterpret_cast<const int64_t *>(ends)[which], 0, all) : all;
     }
     template <class Number>
     Rows<Number> rows(const View &view, int64_t index) const {
@@ -407,10 +406,13 @@ void register_softmax_attention(nanobind::module_ &module) {
     namespace nb = nanobind;
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Call>(module, "SoftmaxAttentionCall")
+        // ``ends``: address of the lengths of queries and then of keys; 0 without lengths.
         .def("__init__", [](Call *call, std::array<int64_t, 6> sizes, bool causal, double scale, double rate,
                             int64_t ends, int64_t seed, const View &bias) {
             const auto [batch, heads, queries, keys, size, value_size] = sizes;
-            new (call) Call{batch, heads, queries, keys, size, value_size, causal, scale, rate, ends, seed, bias};
+            const uintptr_t of_keys = ends ? uintptr_t(ends + batch * sizeof(int64_t)) : 0;
+            new (call) Call{batch, heads, queries, keys, size, value_size, causal, scale, rate,
+                            {uintptr_t(ends), batch, queries}, {of_keys, batch, keys, "memory_lengths"}, seed, bias};
         });
     module.def("softmax_attention_forward_float32", &forward<float>, Unlocked());
     module.def("softmax_attention_forward_float64", &forward<double>, Unlocked());

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_pointer.cpu import (
     map_is_cheaper,
@@ -59,9 +59,9 @@ def stack_pointer(
     choice = chosen_implementation("stack_pointer", implementation, values.device, gpu_kernel=True)
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
-        checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
+        integers = integer_lengths(lengths, batch, values.device)
         way = readings_by_map if map_is_cheaper(time, values.shape[2]) else readings_by_stack
-        return way(actions, values, checked).to(dtype)
+        return way(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
         return readings_on_gpu(actions, values, checked).to(dtype)
@@ -87,8 +87,8 @@ def stack_pointer_weights(
     choice = chosen_implementation("stack_pointer", implementation, actions.device, gpu_kernel=True)
     (actions,), dtype = computing_precision(actions=actions)
     if choice == "cpu":
-        checked = None if lengths is None else checked_lengths(lengths, batch, time, actions.device)
-        return stack_pointer_map(actions, checked).to(dtype)
+        integers = integer_lengths(lengths, batch, actions.device)
+        return stack_pointer_map(actions, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, actions.device)
     if choice == "gpu":
         return stack_pointer_gpu_map(actions, checked).to(dtype)

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/scratch.h"
 #include "stack_pointer/map.h"
 #include "stack_pointer/product.h"
@@ -14,19 +15,15 @@ namespace {
 using namespace stack_pointer;
 
 struct Batch {
-    uintptr_t lengths;
-    int64_t count, allotted;  // sequences; T
+    Lengths steps;
+    int64_t count;  // sequences
 
-    int64_t steps(int64_t b) const {
-        const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
-        return given ? std::clamp<int64_t>(given[b], 0, allotted) : allotted;
-    }
     // Calls body(b, steps) for every sequence, given its multiply-adds. One thread per 400,000 of the batch (some 40 µs)
     // takes longer than creating a thread.
     template <class Body>
     void for_each(int64_t work, int threads, const Body &body) const {
         const int64_t useful = std::min<int64_t>(threads, 1 + count * work / 400000);
-        for_each_sequence(count, int(useful), [&](int64_t b) { body(b, steps(b)); });
+        for_each_sequence(count, int(useful), [&](int64_t b) { body(b, steps[b]); });
     }
 };
 
@@ -43,7 +40,7 @@ void zeros_from(Number *numbers, int64_t first, int64_t rows, int64_t width) {
 
 template <class Number>
 void map_forward(uintptr_t actions, uintptr_t lengths, uintptr_t maps, int64_t count, int64_t T, int threads) {
-    const Batch batch{lengths, count, T};
+    const Batch batch{{lengths, count, T}, count};
     batch.for_each(T * T * T / 6, threads, [&](int64_t b, int64_t n) {
         Number *rows = at<Number>(maps, b, T, T + 1);
         const int64_t size = Table::size_for(n), stride = Table::stride_for(n);
@@ -61,7 +58,7 @@ void map_forward(uintptr_t actions, uintptr_t lengths, uintptr_t maps, int64_t c
 template <class Number>
 void map_backward(uintptr_t cotangent, uintptr_t actions, uintptr_t maps, uintptr_t lengths, uintptr_t gradient,
                   int64_t count, int64_t T, int threads) {
-    const Batch batch{lengths, count, T};
+    const Batch batch{{lengths, count, T}, count};
     batch.for_each(T * T * T / 3, threads, [&](int64_t b, int64_t n) {
         Number *result = at<Number>(gradient, b, T, 3);
         zeros_from(result, n, T, 3);
@@ -79,7 +76,7 @@ void map_backward(uintptr_t cotangent, uintptr_t actions, uintptr_t maps, uintpt
 template <class Number>
 void product_forward(uintptr_t maps, uintptr_t values, uintptr_t lengths, uintptr_t readings, int64_t count, int64_t T,
                      int64_t d, int threads) {
-    const Batch batch{lengths, count, T};
+    const Batch batch{{lengths, count, T}, count};
     batch.for_each(T * T * d / 2, threads, [&](int64_t b, int64_t n) {
         Number *result = at<Number>(readings, b, T, d);
         Scratch scratch((n + 1) * panel_width<Number> * sizeof(Number));
@@ -92,7 +89,7 @@ void product_forward(uintptr_t maps, uintptr_t values, uintptr_t lengths, uintpt
 template <class Number>
 void product_backward(uintptr_t cotangent, uintptr_t maps, uintptr_t values, uintptr_t lengths, uintptr_t grad_maps,
                       uintptr_t grad_values, int64_t count, int64_t T, int64_t d, int threads) {
-    const Batch batch{lengths, count, T};
+    const Batch batch{{lengths, count, T}, count};
     batch.for_each(T * T * d, threads, [&](int64_t b, int64_t n) {
         const Number *given = at<const Number>(cotangent, b, T, d);
         Number *of_maps = at<Number>(grad_maps, b, T, T + 1), *of_values = at<Number>(grad_values, b, T + 1, d);

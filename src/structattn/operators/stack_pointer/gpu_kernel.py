@@ -38,7 +38,7 @@ def forward(actions, lengths, maps, scratch, T, J: tl.constexpr, N: tl.constexpr
     b = tl.program_id(0).to(tl.int64)
     stride = T + 1
     A, actions, maps = scratch + b * stride * stride, actions + b * T * 3, maps + b * T * stride
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     tl.store(A, 1.0)
     tl.debug_barrier()
     for i in range(1, n + 1):
@@ -92,7 +92,7 @@ def backward(cotangents, actions, maps, lengths, gradient, scratch, T, J: tl.con
     D = U + stride * stride
     cotangents, maps = cotangents + b * T * stride, maps + b * T * stride
     actions, gradient = actions + b * T * 3, gradient + b * T * 3
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     for back in range(0, n):
         i = n - back
         for first in range(0, i + 1, N):

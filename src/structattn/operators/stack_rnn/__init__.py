@@ -6,7 +6,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stack_rnn.cells import Cell, gate_factor
 from structattn.operators.stack_rnn.cpu import encoded, stack_rnn_cpu
@@ -80,7 +80,7 @@ def stack_rnn(
     choice = chosen_implementation("stack_rnn", implementation, inputs.device)
     ready, dtype = computing_precision(inputs=inputs, recurrent=recurrent, heads=heads, bias=bias, bottom=bottom)
     if choice == "cpu":
-        checked = None if lengths is None else checked_lengths(lengths, batch, time, inputs.device)
-        return stack_rnn_cpu(*ready, checked, encoded(cell, stack))[0].to(dtype)
+        integers = integer_lengths(lengths, batch, inputs.device)
+        return stack_rnn_cpu(*ready, integers, encoded(cell, stack))[0].to(dtype)
     checked = checked_lengths(lengths, batch, time, inputs.device)
     return stack_rnn_reference(cell, stack, checked, *ready).to(dtype)

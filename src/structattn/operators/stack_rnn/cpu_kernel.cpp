@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/scratch.h"
 #include "stack_rnn/cells.h"
 #include "stack_rnn/map.h"
@@ -56,11 +57,11 @@ struct Forward {
     const Series<const Number> inputs;
     const Map<Number> recurrent, heads;
     const Number *bias;
-    uintptr_t lengths;
+    const Lengths lengths;
 
     template <class Stack>
     void run(int64_t b) const {
-        const int64_t n = length(lengths, sizes, b), steps = std::max<int64_t>(n - 1, 0);
+        const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0);
         kept.hiddens.zeros_from(b, n), kept.sources.zeros_from(b, n);
         if (n == 0) return;
         ScratchFor<OfStacks> scratch(8 * Stack::room(sizes, steps, false));
@@ -97,13 +98,13 @@ struct Backward {
     const Kept<Number> kept;
     const Series<const Number> cotangent;
     const Map<Number> recurrent, heads;
-    uintptr_t lengths;
+    const Lengths lengths;
     const Series<Number> gates_, outputs_;
     Number *const bottom_;
 
     template <class Stack>
     void run(int64_t b) const {
-        const int64_t n = length(lengths, sizes, b), steps = std::max<int64_t>(n - 1, 0), units = sizes.units;
+        const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0), units = sizes.units;
         Number *of_bottom = bottom_ + b * sizes.vector;
         gates_.zeros_from(b, n), outputs_.zeros_from(b, steps);
         if (n == 0) std::fill_n(of_bottom, sizes.vector, Number(0));
@@ -170,7 +171,7 @@ void forward(const Addresses &at, const std::vector<int64_t> &given, int threads
                                Map<Number>(matrix(1), sizes.gates(), sizes.sources(), true),
                                Map<Number>(matrix(2), sizes.outputs(), sizes.units, true),
                                matrix(3),
-                               at[5]};
+                               {at[5], sizes.count, sizes.allotted}};
     run_all<Number>(sizes, pass, threads);
 }
 
@@ -185,7 +186,7 @@ void backward(const Addresses &at, const std::vector<int64_t> &given, int thread
                                 Series<const Number>(at[0], sizes, sizes.units),
                                 Map<Number>(matrix(1), sizes.gates(), sizes.sources(), false),
                                 Map<Number>(matrix(2), sizes.outputs(), sizes.units, false),
-                                at[3],
+                                {at[3], sizes.count, sizes.allotted},
                                 Series<Number>(at[10], sizes, sizes.gates()),
                                 Series<Number>(at[11], sizes, sizes.outputs()),
                                 reinterpret_cast<Number *>(at[12])};

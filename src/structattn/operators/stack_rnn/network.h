@@ -50,9 +50,4 @@ struct Series {
     }
 };
 
-inline int64_t length(uintptr_t lengths, const Sizes &sizes, int64_t b) {
-    const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
-    return given ? std::clamp<int64_t>(given[b], 0, sizes.allotted) : sizes.allotted;
-}
-
 }  // namespace stack_rnn

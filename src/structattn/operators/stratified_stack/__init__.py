@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.stratified_stack.cpu import stratified_stack_cpu
 from structattn.operators.stratified_stack.reference import (
@@ -63,8 +63,8 @@ def stratified_stack(
     choice = chosen_implementation("stratified_stack", implementation, values.device)
     (actions, values), dtype = computing_precision(actions=actions, values=values)
     if choice == "cpu":
-        checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
-        return stratified_stack_cpu(actions, values, checked).to(dtype)
+        integers = integer_lengths(lengths, batch, values.device)
+        return stratified_stack_cpu(actions, values, integers).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     return stratified_stack_reference(actions, values, checked).to(dtype)
 

@@ -5,21 +5,18 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/scratch.h"
 #include "stratified_stack/steps.h"
 
 namespace {
 
-// The tensors of a call, contiguous and given by address; 0 if there are no lengths.
+// The sizes of a call, whose tensors are contiguous and given by address.
 template <class Number>
 struct Batch {
-    uintptr_t lengths;
-    int64_t count, allotted, vector;  // sequences, T, m
+    Lengths steps;
+    int64_t allotted, vector;  // T, m
 
-    int64_t steps(int64_t b) const {
-        const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
-        return given ? std::clamp<int64_t>(given[b], 0, allotted) : allotted;
-    }
     template <class Element>
     Element *at(uintptr_t address, int64_t b, int64_t width) const {
         return reinterpret_cast<Element *>(address) + b * allotted * width;
@@ -27,7 +24,7 @@ struct Batch {
     // Zeros from a sequence's length on.
     void finish(uintptr_t address, int64_t b, int64_t width) const {
         Number *numbers = at<Number>(address, b, width);
-        std::fill(numbers + steps(b) * width, numbers + allotted * width, Number(0));
+        std::fill(numbers + steps[b] * width, numbers + allotted * width, Number(0));
     }
     // Threads pay off only if the work of a sequence takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const { return allotted * allotted * (vector + 2) < 200000 ? 1 : threads; }
@@ -75,22 +72,22 @@ void backward(const Number *cotangent, const Number *actions, const Number *valu
 template <class Number>
 void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t readings, int64_t count,
                    int64_t allotted, int64_t m, int threads) {
-    const Batch<Number> batch{lengths, count, allotted, m};
+    const Batch<Number> batch{{lengths, count, allotted}, allotted, m};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(readings, b, m);
         forward(batch.template at<const Number>(actions, b, 2), batch.template at<const Number>(values, b, m),
-                batch.steps(b), m, batch.template at<Number>(readings, b, m));
+                batch.steps[b], m, batch.template at<Number>(readings, b, m));
     });
 }
 
 template <class Number>
 void backward_batch(uintptr_t cotangent, uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t grad_actions,
                     uintptr_t grad_values, int64_t count, int64_t allotted, int64_t m, int threads) {
-    const Batch<Number> batch{lengths, count, allotted, m};
+    const Batch<Number> batch{{lengths, count, allotted}, allotted, m};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(grad_actions, b, 2), batch.finish(grad_values, b, m);
         backward(batch.template at<const Number>(cotangent, b, m), batch.template at<const Number>(actions, b, 2),
-                 batch.template at<const Number>(values, b, m), batch.steps(b), m,
+                 batch.template at<const Number>(values, b, m), batch.steps[b], m,
                  batch.template at<Number>(grad_actions, b, 2), batch.template at<Number>(grad_values, b, m));
     });
 }

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import checked_lengths, computing_precision, require_shape
+from structattn.operators.common.checks import checked_lengths, computing_precision, integer_lengths, require_shape
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.superposition_stack.cpu import superposition_stack_cpu
 from structattn.operators.superposition_stack.gpu import superposition_stack_gpu
@@ -62,8 +62,8 @@ def superposition_stack(
     (actions, values, *rest), dtype = computing_precision(**given)
     row = rest[0] if rest else None
     if choice == "cpu":
-        checked = None if lengths is None else checked_lengths(lengths, batch, time, values.device)
-        return superposition_stack_cpu(actions, values, checked, row).to(dtype)
+        integers = integer_lengths(lengths, batch, values.device)
+        return superposition_stack_cpu(actions, values, integers, row).to(dtype)
     checked = checked_lengths(lengths, batch, time, values.device)
     if choice == "gpu":
         return superposition_stack_gpu(actions, values, checked, row).to(dtype)

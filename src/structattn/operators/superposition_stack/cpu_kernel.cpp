@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/kernels.h"
+#include "common/lengths.h"
 #include "common/scratch.h"
 #include "superposition_stack/tile.h"
 
@@ -88,20 +89,17 @@ void backward(const Tile<Number> &tile, const Number *cotangent, double *product
 // The tensors of a call, contiguous and given by address: passing tensors costs more than the arithmetic.
 template <class Number>
 struct Batch {
-    uintptr_t actions, values, lengths, initial;  // the last two may be 0 (absent)
-    int64_t count, allotted, vector;
+    uintptr_t actions, values, initial;  // the last may be 0 (absent)
+    Lengths steps;
+    int64_t allotted, vector;
 
-    int64_t steps(int64_t b) const {
-        const int64_t *given = reinterpret_cast<const int64_t *>(lengths);
-        return given ? std::clamp<int64_t>(given[b], 0, allotted) : allotted;
-    }
     Tile<Number> tile(int64_t b, int64_t column) const {
         const int64_t columns = std::min(widest_tile, vector - column);
         const int64_t width = (columns + lanes - 1) / lanes * lanes;
         const Number *first = at<const Number>(values, b, vector) + column;
         const Number *below = row<const Number>(initial, b);
         const Number *initial_row = below ? below + column : nullptr;
-        return {at<const Number>(actions, b, 3), first, initial_row, steps(b), vector, columns, width};
+        return {at<const Number>(actions, b, 3), first, initial_row, steps[b], vector, columns, width};
     }
     template <class Element>
     Element *at(uintptr_t address, int64_t b, int64_t width) const {
@@ -114,7 +112,7 @@ struct Batch {
     // Zeros from a sequence's length on.
     void finish(uintptr_t address, int64_t b, int64_t width) const {
         Number *numbers = at<Number>(address, b, width);
-        std::fill(numbers + steps(b) * width, numbers + allotted * width, Number(0));
+        std::fill(numbers + steps[b] * width, numbers + allotted * width, Number(0));
     }
     // Threads pay off only if the work of a sequence takes longer than creating a thread, some 20 µs.
     int useful_threads(int threads) const { return allotted * allotted * vector < 200000 ? 1 : threads; }
@@ -123,10 +121,10 @@ struct Batch {
 template <class Number>
 void forward_batch(uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t initial, uintptr_t readings,
                    int64_t count, int64_t allotted, int64_t vector, int threads) {
-    const Batch<Number> batch{actions, values, lengths, initial, count, allotted, vector};
+    const Batch<Number> batch{actions, values, initial, {lengths, count, allotted}, allotted, vector};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(readings, b, vector);
-        if (batch.steps(b) == 0) return;
+        if (batch.steps[b] == 0) return;
         Number *first = batch.template at<Number>(readings, b, vector);
         for (int64_t column = 0; column < vector; column += widest_tile) forward(batch.tile(b, column), first + column);
     });
@@ -136,15 +134,15 @@ template <class Number>
 void backward_batch(uintptr_t cotangent, uintptr_t actions, uintptr_t values, uintptr_t lengths, uintptr_t initial,
                     uintptr_t grad_actions, uintptr_t grad_values, uintptr_t grad_initial, int64_t count,
                     int64_t allotted, int64_t vector, int threads) {
-    const Batch<Number> batch{actions, values, lengths, initial, count, allotted, vector};
+    const Batch<Number> batch{actions, values, initial, {lengths, count, allotted}, allotted, vector};
     for_each_sequence(count, batch.useful_threads(threads), [&](int64_t b) {
         batch.finish(grad_actions, b, 3), batch.finish(grad_values, b, vector);
         Number *below = batch.template row<Number>(grad_initial, b);
-        if (batch.steps(b) == 0) {
+        if (batch.steps[b] == 0) {
             if (below) std::fill_n(below, vector, Number(0));
             return;
         }
-        std::vector<double> products(3 * batch.steps(b), 0.0);
+        std::vector<double> products(3 * batch.steps[b], 0.0);
         for (int64_t column = 0; column < vector; column += widest_tile) {
             backward(batch.tile(b, column), batch.template at<const Number>(cotangent, b, vector) + column,
                      products.data(), batch.template at<Number>(grad_values, b, vector) + column,

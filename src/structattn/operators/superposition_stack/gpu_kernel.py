@@ -80,7 +80,7 @@ def forward(
     stacks = scratch + (b * tl.num_programs(1) + tl.program_id(1)) * 2 * size
     column = tl.arange(0, W)[None, :]
     first = tl.program_id(1) * W
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     actions, values, readings = actions + b * T * 3, values + b * T * m, readings + b * T * m
     untouched = _untouched_at_first(initial, b, first + column, n, m, W, FULL)
     for t in range(1, n + 1):
@@ -157,7 +157,7 @@ def backward(
     turns = scratch + program * ((4 + blocks + block) * size + (T + 1) * W) - first
     adjoints, starts, inside = turns + 2 * size, turns + 4 * size, turns + (4 + blocks) * size
     zs = inside + block * size
-    n = tl.load(lengths + b).to(tl.int32)
+    n = tl.minimum(tl.maximum(tl.load(lengths + b), 0), T).to(tl.int32)  # no length leads out of the tensors
     actions, products = actions + b * T * 3, products + program * T * 3
     cotangents, values, grad_values = cotangents + b * T * m, values + b * T * m, grad_values + b * T * m
 
