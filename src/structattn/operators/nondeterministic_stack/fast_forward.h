@@ -37,11 +37,11 @@ public:
         R.clear_around(), W.clear_around();
     }
 
-    // Column t of all tables, and the reading [Q][S][columns]. False where the total is zero or not finite, or if
+    // Column t of all tables, and the reading [Q][S][columns]. False where the total is zero or out of range, or if
     // too much precision may have been lost: then column t must not be used.
     bool step(int64_t t, double *reading) {
         const double growth = transitions(t);
-        if (!(growth > -INFINITY && growth < INFINITY)) return false;
+        if (!(std::fabs(growth) <= largest_growth_of_doubles)) return false;
         lost[t] = lost_after(lost[t - 1], seq, t, growth, smallest < smallest_share);
         log_total[t] = log_total[t - 1] + growth;
         if (lost[t] >= largest_regrowth) return false;

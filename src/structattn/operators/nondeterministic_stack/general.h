@@ -1,5 +1,5 @@
 // Equations (1) to (5) of DERIVATION.md and their gradients, implemented directly for any Q and S and any number
-// type. With Wide it is exact for every finite input (the fallback of the fast kernel); Plain is used for sizes for which
+// type. With Wide it is exact for every logit up to 1e30 (the fallback of the fast kernel); Plain is used for sizes for which
 // the fast kernel is not compiled.
 #pragma once
 
@@ -31,6 +31,7 @@ public:
         for (int64_t t = 1; t <= n; ++t) {
             const double growth = step(t);
             if (growth == -INFINITY) return {t - 1, Real::exact};
+            if (!Real::exact && !(std::fabs(growth) <= largest_growth_of_doubles)) return {t - 1, false};
             if (!Real::exact) lost = lost_after(lost, seq, t, growth, true);
             log_total += growth;
             top_vectors(t);
@@ -85,14 +86,16 @@ private:
                 }
     }
 
-    // (1) to (4) for step t; the growth log Σ α_t, -inf without possible transitions.
+    // (1) to (4) for step t; the growth log Σ α_t, -inf without possible transitions. Numbers with an unlimited exponent
+    // need no scale, whose logarithm would be rounded.
     double step(int64_t t) {
-        const double scale = largest(t, C, [&](int64_t c, int64_t to) { return std::max(push(t, c, to), repl(t, c, to)); });
-        const double pop_scale = t < 2 ? -INFINITY : largest(t, Q, [&](int64_t c, int64_t r) { return pop(t, c, r); });
+        const double scale = Real::exact ? 0 : largest(t, C, [&](int64_t c, int64_t to) { return std::max(push(t, c, to), repl(t, c, to)); });
+        const double pop_scale = t < 2 ? -INFINITY : Real::exact ? 0 : largest(t, Q, [&](int64_t c, int64_t r) { return pop(t, c, r); });
         std::vector<Real> stay(C), popped(C);
         auto weight = [&](double logit, int64_t c, double shift) {
             const Real &share = at(a, t - 1, c);
-            return share.is_zero() || logit == -INFINITY ? Real() : Real::exp(logit + share.log() - shift);
+            if (share.is_zero() || logit == -INFINITY) return Real();
+            return Real::exact ? Real::exp(logit) * share : Real::exp(logit + share.log() - shift);
         };
         for (int64_t c = 0; c < C && scale > -INFINITY; ++c)
             for (int64_t to = 0; to < C; ++to) {
@@ -118,9 +121,10 @@ private:
     double normalise(int64_t t, double scale, double pop_scale, std::vector<Real> &stay, std::vector<Real> &popped) {
         Real stay_sum, popped_sum;
         for (int64_t c = 0; c < C; ++c) stay_sum += stay[c], popped_sum += popped[c];
-        const double top = std::max(stay_sum.is_zero() ? -INFINITY : scale + stay_sum.log(),
-                                    popped_sum.is_zero() ? -INFINITY : pop_scale + popped_sum.log());
-        if (top == -INFINITY) return top;
+        if (stay_sum.is_zero() && popped_sum.is_zero()) return -INFINITY;
+        const double top = Real::exact ? 0
+                                       : std::max(stay_sum.is_zero() ? -INFINITY : scale + stay_sum.log(),
+                                                  popped_sum.is_zero() ? -INFINITY : pop_scale + popped_sum.log());
         const Real stay_factor = stay_sum.is_zero() ? Real() : Real::exp(scale - top);
         const Real pop_factor = popped_sum.is_zero() ? Real() : Real::exp(pop_scale - top);
         const Real total = stay_factor * stay_sum + pop_factor * popped_sum;

@@ -13,6 +13,10 @@ constexpr double smallest_share = 1e-290;
 // this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
 constexpr double largest_regrowth = 600;
 
+// The logits that matter are as large as the growth of the total, and the difference of two is rounded to about 1e-16 of
+// their size. Up to this size it stays below 1e-10.
+constexpr double largest_growth_of_doubles = 1e6;
+
 // No configuration can multiply its weight in step t by more than exp of this.
 inline double largest_growth(const Sequence &seq, int64_t t) {
     const int64_t C = seq.configurations(), i = (t - 1) * C;

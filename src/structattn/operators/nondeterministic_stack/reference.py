@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from structattn.operators.common.checks import inside
+from structattn.operators.common.checks import inside, without
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.nondeterministic_stack.arguments import Arguments
 
@@ -143,10 +143,21 @@ def share_of_all(totals: Tensor) -> tuple[Tensor, Tensor]:
 
     Zeros where there is no run.
     """
-    weight = log_sum(totals[..., 0], (-2, -1))
+    weight = _in_precise_range(log_sum(totals[..., 0], (-2, -1)))
     dead = weight == -torch.inf
     share = (totals - torch.where(dead, torch.zeros_like(weight), weight)[..., None, None, None]).exp()
     return torch.where(dead[..., None, None, None], torch.zeros_like(share), share), weight
+
+
+def _in_precise_range(log_weight: Tensor) -> Tensor:
+    """Return the log-weight; ValueError where it is so large that its rounding alone changes weights by percents."""
+    limit = 2.0**-6 / torch.finfo(log_weight.dtype).eps
+    message = (
+        f"nondeterministic_stack: the definition's log-weights exceed {limit:.0e} in magnitude, its limit in "
+        f"{log_weight.dtype}; scale the logits down, or use implementation='cpu'"
+    )
+    too_large = log_weight.isfinite() & (log_weight.abs() > limit)
+    return torch.where(without(too_large, message), log_weight, torch.nan)
 
 
 def readings_and_log_weight(
