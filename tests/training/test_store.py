@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_bytes
-from structattn.runs.store import checkpoint_updates
+from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError
 from structattn.training.loop import train_until_done
 from structattn.training.run import restore_state, state_of
@@ -127,6 +127,8 @@ def test_interrupted_replacement_of_a_checkpoint(trained, crash):
         (folder / "12").rename(folder / ".12.old1")
     else:
         shutil.copytree(folder / "12", folder / ".12.old1")
+    assert sorted(checkpoint_updates(folder)) == [6, 12]
+    assert read_checkpoint(checkpoint_path(folder, 12), Identity("s", "d")).progress.update == 12
     trained.store.clean()
     assert trained.store.newest().progress.update == 12
     assert (folder / "12").exists()

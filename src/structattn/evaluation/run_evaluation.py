@@ -22,6 +22,7 @@ from structattn.evaluation.translation import translation_scores
 from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.runs.folder import RunFolder
+from structattn.runs.store import update_of
 from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
@@ -93,7 +94,7 @@ def is_scored(run_dir: Path, split: str) -> bool:
         wanted = checkpoints_of(run_dir, load_settings(RunFolder(run_dir).settings).evaluation.checkpoint)
     except CheckpointError:
         return True
-    return bool(json.loads(path.read_bytes()).get("checkpoints") == [int(each.name) for each in wanted])
+    return bool(json.loads(path.read_bytes()).get("checkpoints") == [update_of(each) for each in wanted])
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:

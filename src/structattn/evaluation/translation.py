@@ -16,7 +16,7 @@ from structattn.metrics.translation import bleu_metric, corpus_scores
 from structattn.models import EncoderDecoder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import create_folder_unflushed, write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.scores import pair_scores
@@ -84,7 +84,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     hypotheses = _translate(translator, sources, split)
     others: tuple[Unknown, ...] = ("keep", "copy") if translator.unknown == "spell" else ()
     target = hypotheses_path(run.run_dir, split)
-    create_folder(target.parent)
+    create_folder_unflushed(target.parent)  # its name is flushed with the scores
     write_atomically(target, "".join(line + "\n" for line in hypotheses))
     return SplitScores(
         split=split,

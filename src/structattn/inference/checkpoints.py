@@ -10,7 +10,7 @@ from torch import Tensor
 from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder
 from structattn.runs.ranking import best_updates
-from structattn.runs.store import checkpoint_updates
+from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError, UsageError
 
 _NAME = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
@@ -40,7 +40,7 @@ def checkpoints_of(run_dir: Path, name: str = "best") -> list[Path]:
         updates = _best_updates(run, count)
     if len(updates) < count:
         raise CheckpointError(f"{run.checkpoints}: {name} needs {count} checkpoints; there are {len(updates)}")
-    return [run.checkpoints / str(update) for update in sorted(updates, reverse=True)]
+    return [checkpoint_path(run.checkpoints, update) for update in sorted(updates, reverse=True)]
 
 
 def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:

@@ -16,6 +16,7 @@ from structattn.inference.records import Record
 from structattn.models import EncoderDecoder
 from structattn.runs.checkpoint import MODEL_NAME
 from structattn.runs.folder import RunFolder
+from structattn.runs.store import update_of
 from structattn.settings.run import RunSettings, load_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.support.precision import default_device
@@ -110,7 +111,7 @@ def open_run(
         ) from None
     if settings.training.precision != "float32":
         _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
-    updates = tuple(int(path.name) for path in paths)
+    updates = tuple(map(update_of, paths))
     trained = cast(TrainedModel, model.to(device or default_device()).eval())
     return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
 

@@ -132,8 +132,19 @@ class CheckpointStore:
 
 def checkpoint_updates(folder: Path) -> list[int]:
     """Return the updates that have a checkpoint in a folder, in any order; the checkpoints are not verified."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return [int(name) for name in names if _CHECKPOINT.fullmatch(name) and not name.startswith(".")]
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return list({update_of(path) for path in paths if _CHECKPOINT.fullmatch(path.name)})
+
+
+def update_of(path: Path) -> int:
+    """Return the update of a checkpoint from its path."""
+    return int(path.name.strip(".").partition(".")[0])
+
+
+def checkpoint_path(folder: Path, update: int) -> Path:
+    """Return the path of the checkpoint of an update, which has another name while a new one replaces it."""
+    path = folder / str(update)
+    return path if path.exists() else next(folder.glob(f".{update}.old*"), path)
 
 
 def _best_update_of(path: Path) -> str | None:

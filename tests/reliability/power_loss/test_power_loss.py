@@ -8,6 +8,9 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +21,17 @@ from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.run_evaluation import evaluate, is_scored
+from structattn.evaluation.run_files import write_analysis
 from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.reporting import write_report
 from structattn.runs.folder import RunFolder
-from structattn.runs.store import CheckpointStore
+from structattn.runs.store import CheckpointStore, update_of
 from structattn.runs.summary import TrainingSummary
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted
 from structattn.support.files import sha256_of_file
+from structattn.sweeps.results import read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import SweepFolder, run_sweep
 from structattn.sweeps.table import read_trial_result
 from structattn.sweeps.worker import run_job
@@ -147,7 +152,7 @@ def interrupt(patch, actions):
 def check_saved(run, checkpoints, progress):
     """Check what evaluation finds before the run is resumed."""
     newest = checkpoints_of(run.path, "last")
-    assert int(newest[0].name) >= progress.update
+    assert update_of(newest[0]) >= progress.update
     mean_weights(newest)
     for path in run.checkpoints.iterdir():
         assert path.name.startswith(".") or digests(path) in checkpoints[int(path.name)]
@@ -204,28 +209,33 @@ def texts(tmp_path_factory):
 # Results of a finished run: scores, records and a report.
 
 
-def record_results(root, new_recorder, small_settings):
-    run = root / "run"
+def record_results(root, new_recorder, small_settings, parallel_data):
+    run, translator = root / "run", root / "translator"
     train(resolve_settings(small_settings(max_epochs=None, max_updates=2)), run)
+    train(resolve_settings(TRANSLATION | {"data": str(parallel_data)}), translator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("matplotlib.figure.Figure.savefig", save_empty_figure)
         recorder = new_recorder(root, patch)
 
-        def write(name, command):
+        def write(command):
             before = {path for path in root.rglob("*") if path.is_file()}
             command()
             new = {path for path in root.rglob("*") if path.is_file()} - before
             recorder.promise(("written", {path.relative_to(root).as_posix(): path.read_bytes() for path in new}))
 
-        write("scores", lambda: evaluate(run, "valid"))
-        write("records", lambda: analyze(run, "valid", [0]))
-        write("report", lambda: write_report([run], root / "reports" / "first"))
+        write(lambda: evaluate(run, "valid"))
+        write(lambda: analyze(run, "valid", [0]))
+        write(lambda: write_analysis(run, "locality", "locality", {"heads": []}))
+        write(lambda: write_report([run], root / "reports" / "first"))
+        write(lambda: evaluate(translator, "test"))
     *_, last = recorder.recording.states()
     expected = visible(last.tree)
 
     def check(state):
         found = visible(state.tree)
         assert found.items() <= expected.items()
+        if "translator/scores/test.json" in found:
+            assert "translator/scores/test.translations.txt" in found
         for promised in kept_promises(state, "written"):
             assert promised.items() <= found.items()
 
@@ -235,6 +245,15 @@ def record_results(root, new_recorder, small_settings):
         assert (run / "scores" / "valid.json").read_bytes() == expected["run/scores/valid.json"]
 
     return Program(("evaluation/", "analysis/", "inference/", "reporting/"), recorder.recording, check, recover)
+
+
+TRANSLATION = {
+    "task": "translation",
+    "model": {"kind": "encoder_decoder", "d_model": 4, "d_ff": 4, "num_heads": 1}
+    | {"encoder": {"layers": 1}, "decoder": {"layers": 1}},
+    "training": {"batches": {"kind": "pairs", "max_tokens": 1000}, "max_updates": 1, "num_threads": 1},
+    "evaluation": {"beam_size": 1, "max_length_offset": 1, "max_length_ratio": 0.0},
+}
 
 
 def save_empty_figure(figure, target, **options):
@@ -288,15 +307,20 @@ def record_sweep(root, new_recorder, prepared_folder):
         recorder = new_recorder(root, patch)
         rows = run(lambda job: recorder.promise(("trial", job)))
         tables = {path: path.read_bytes() for path in (folder.table, folder.index)}
-        recorder.promise(("tables", tables))
+        recorder.promise(("tables", list(tables)))
+        results = root / "results" / "sweep.json"
+        write_sweep_results(results, Path("sweep.yaml"), sweep, read_sweep_results(sweep, folder.path))
+        tables[results] = results.read_bytes()
+        recorder.promise(("tables", [results]))
 
     def check(state):
         for job in kept_promises(state, "trial"):
             assert read_trial_result(job.trial, job.run_dir) is not None
             assert all(is_scored(job.run_dir, split) for split in job.splits)
             open_prepared(job.trial.settings.data, verify=True)
+        promised = [path for paths in kept_promises(state, "tables") for path in paths]
         for path, content in tables.items():
-            if path.exists() or kept_promises(state, "tables"):
+            if path.exists() or path in promised:
                 assert path.read_bytes() == content
         for path in (folder.path / "data").glob("*"):
             if path.suffix != ".lock" and not path.name.startswith("."):
@@ -319,28 +343,30 @@ def killed_before_the_last_flush(number, site):
     return "flush_to_disk in runs/logs.py < _train_until_done" in site
 
 
+RECORDERS = {
+    "training": record_training,
+    "restart": partial(
+        record_training, kill_before=killed_before_the_last_flush, packages=("training/run_training.py",)
+    ),
+    "preparation": record_preparation,
+    "results": record_results,
+    "sweep": record_sweep,
+}
+every_program = pytest.mark.parametrize("program", RECORDERS, indirect=True)
+
+
 @pytest.fixture(scope="module")
-def program(request, tmp_path_factory, new_recorder, killed, small_settings, outcome, texts, prepared_folder):
-    training = (record_training, killed, small_settings, outcome)
-    arguments = {
-        "training": training,
-        "restart": (*training, killed_before_the_last_flush, ("training/run_training.py",)),
-        "preparation": (record_preparation, texts),
-        "results": (record_results, small_settings),
-        "sweep": (record_sweep, prepared_folder),
-    }
-    record, *rest = arguments[request.param]
-    return record(tmp_path_factory.mktemp(request.param), new_recorder, *rest)
+def program(request, tmp_path_factory, new_recorder):
+    record = RECORDERS[request.param]
+    names = set(signature(record).parameters) - {"root", "new_recorder", "kill_before", "packages"}
+    fixtures = {name: request.getfixturevalue(name) for name in names}
+    return record(tmp_path_factory.mktemp(request.param), new_recorder, **fixtures)
 
 
 @pytest.fixture
 def without_flushing(monkeypatch, program):
     """Recovery in tests need not reach the disk."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
-PROGRAMS = ["training", "restart", "preparation", "results", "sweep"]
-every_program = pytest.mark.parametrize("program", PROGRAMS, indirect=True)
 
 
 @every_program
@@ -372,7 +398,7 @@ def test_a_killed_run_that_was_resumed_keeps_its_promises(
         root = tmp_path / str(number)
         root.mkdir()
         program = record_training(
-            root, new_recorder, killed, small_settings, outcome, lambda found, _site, number=number: found == number
+            root, new_recorder, killed, small_settings, outcome, lambda found, site, number=number: found == number
         )
         states = list(program.recording.states(seed=number, draws=1))
         with monkeypatch.context() as patch:
