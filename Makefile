@@ -1,6 +1,7 @@
 # make demo    from nothing to a report: install, make a language, train two models, compare them with the best possible score
 # make test    install and run the tests, without the slow ones
 # make test-all    the same with the slow ones
+# make sanitize    build the kernels with sanitizers of memory and of undefined behaviour, and test the operators with them
 # make check   format, lint, types, tests: what CI runs
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +10,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all lint check bench clean
+.PHONY: install demo test test-all sanitize lint check bench clean
 
 install: $(VENV)/installed
 demo: $(VENV)/installed
@@ -20,6 +21,14 @@ test: $(VENV)/installed
 
 test-all: $(VENV)/installed
 	$(PYTEST) --durations=10
+
+# The newest instruction set runs all quick tests of the operators, the others fewer: see tools/sanitize.py.
+sanitize: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt cmake ninja nanobind
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
+	    -DSTRUCTATTN_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build build/sanitize
+	OMP_NUM_THREADS=1 $(BIN)/python tools/sanitize.py build/sanitize -n 2 --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from structattn.support.processor import processor_flags
 
-_INSTRUCTION_SETS = {
+# From the newest to the oldest, with the processor flags that they need.
+INSTRUCTION_SETS = {
     "avx512": {"avx512f", "avx512vl", "avx512dq", "fma"},
     "avx2": {"avx2", "fma"},
     "baseline": set[str](),
@@ -21,7 +22,7 @@ _INSTRUCTION_SETS = {
 def compiled_kernels() -> tuple[str, ModuleType] | None:
     """Return the instruction set in use and the module built for it; None if the extension was not built."""
     flags = processor_flags()
-    for name, needed in _INSTRUCTION_SETS.items():
+    for name, needed in INSTRUCTION_SETS.items():
         if needed <= flags:
             try:
                 return name, importlib.import_module(f"structattn.operators.common._kernels_{name}")
