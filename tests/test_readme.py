@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from structattn.cli.main import app
+from structattn.cli.app import app
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

@@ -140,7 +140,7 @@ MODULES, IMPORTS = imports_of(SOURCE)
 
 
 def test_the_package_has_modules():
-    assert {"structattn.support.errors", "structattn.cli.main"} <= MODULES
+    assert {"structattn.support.errors", "structattn.cli.app"} <= MODULES
     assert len(project_imports(IMPORTS)) > 20
 
 

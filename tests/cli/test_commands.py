@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli import self_check
+from structattn.cli.app import app
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
-from structattn.cli.main import app
 from structattn.data.folders import open_prepared
 from structattn.data.formal_languages import FORMAL_LANGUAGES
 from structattn.settings.tasks import TASK_DESCRIPTIONS

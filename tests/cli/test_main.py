@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from structattn import __version__
 from structattn.cli import report
-from structattn.cli.main import app
-from structattn.support.errors import Interrupted, SettingsError, UsageError
+from structattn.cli.app import app
+from structattn.support.errors import Interrupted, SettingsError, StructattnError, UsageError
 
 COMMANDS = (["demo"], ["prepare"], ["prepare", "formal-language"], ["prepare", "text"], ["prepare", "parallel"],
             ["prepare", "transduction"], ["train"], ["sweep"], ["evaluate"], ["translate"], ["score"], ["compare"],
@@ -21,7 +21,7 @@ COMMANDS = (["demo"], ["prepare"], ["prepare", "formal-language"], ["prepare", "
 HELP = """
 import json, sys
 from typer.testing import CliRunner
-from structattn.cli.main import app
+from structattn.cli.app import app
 results = [CliRunner().invoke(app, [*command, "--help"]) for command in [[], *json.loads(sys.argv[1])]]
 print(json.dumps([[result.exit_code, result.output] for result in results]))
 print(json.dumps(sorted(sys.modules)))
@@ -61,7 +61,7 @@ def test_commands_are_listed_in_the_order_of_a_workflow():
         (SettingsError("model.d_model: wrong"), 1, "structattn: model.d_model: wrong\n"),
         (UsageError("no such thing"), 2, "structattn: no such thing\n"),
         (Interrupted("stopped; resume"), 75, "structattn: stopped; resume\n"),
-        (KeyboardInterrupt(), 75, "structattn: interrupted; run the same command again\n"),
+        (StructattnError("a\x1b[31m\nb: wrong"), 1, "structattn: a\\x1b[31m\\nb: wrong\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "structattn: /x: Permission denied\n"),
         (
             OSError(errno.ENOSPC, "No space left on device", "/x"),

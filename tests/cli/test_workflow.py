@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from structattn.analysis.run_analysis import analyze, default_examples
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run

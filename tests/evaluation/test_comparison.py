@@ -6,7 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.comparison import compare_runs_by_bin

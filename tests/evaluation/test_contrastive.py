@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.suites.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
 from structattn.inference.runs import TrainedRun, open_run

@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.evaluation.translation import make_pair_scorer, make_translator

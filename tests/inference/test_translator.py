@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.attention import CrossGaussianAttention
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.folders import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.evaluation.comparison import compare_runs

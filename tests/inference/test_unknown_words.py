@@ -13,7 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from structattn.analysis.pairs import explain_all_pairs
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths

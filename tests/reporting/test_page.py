@@ -1,5 +1,6 @@
 """The report page: self-contained, well-formed, escaped and deterministic."""
 
+import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -160,3 +161,9 @@ def test_a_folder_with_other_files_is_rejected(make_run, tmp_path):
     assert (output / "index.html").read_text() == "my own page"
     write_report([run], tmp_path / "out")
     write_report([run], tmp_path / "out")
+
+
+def test_a_run_folder_may_have_a_name_that_is_not_unicode(write_run, tmp_path, without_drawing):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    page = write_report([write_run(folder, name) for name in ("a", "b")] + [write_run(tmp_path, "a")], tmp_path / "out")
+    assert r"\udcff" in page.read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.sweeps.comparison import check_claims, compare_with_published

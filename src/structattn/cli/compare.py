@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.output import literal
+
 if TYPE_CHECKING:
     from structattn.evaluation.bleu_by_bin import BinDifference
     from structattn.metrics.translation import PairedDifference
@@ -40,7 +42,7 @@ def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
     table = Table(caption=signatures, caption_justify="left")
     for heading in ("metric", base.name, other.name, "difference", "p"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
+        table.add_column(literal(heading), justify="left" if heading == "metric" else "right")
     for name, each in found.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
@@ -56,7 +58,7 @@ def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> No
     for attribute in dict.fromkeys(each.attribute for each in bins):
         table = Table(title=f"BLEU by {attribute}", title_justify="left")
         for heading in ("from", "to", "sentences", base.name, other.name, "difference", "95 % interval"):
-            table.add_column(heading, justify="right")
+            table.add_column(literal(heading), justify="right")
         for each in (each for each in bins if each.attribute == attribute):
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
             interval = f"{each.lower:+.2f} to {each.upper:+.2f}"

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.output import literal
+
 if TYPE_CHECKING:
     from structattn.evaluation.suites.contrastive import ContrastiveScores
 
@@ -56,7 +58,6 @@ def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
     """Print one row for each type of error, one column for each run."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     unit = "token" if results[0][1].per_token else "sentence"
     table = Table(
@@ -65,9 +66,9 @@ def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
     table.add_column("type", overflow="fold")
     table.add_column("pairs", justify="right")
     for folder, _ in results:
-        table.add_column(Text(folder.name), justify="right")
+        table.add_column(literal(folder.name), justify="right")
     for kind, first in results[0][1].types.items():
         found = [scores.types[kind] for _, scores in results]
         cells = [f"{100 * each.value:.1f} ({100 * each.lower:.1f} to {100 * each.upper:.1f})" for each in found]
-        table.add_row(Text(kind), str(first.trials), *cells)
+        table.add_row(literal(kind), str(first.trials), *cells)
     Console().print(table)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from structattn.cli.output import print_line
+
 LANGUAGE = "marked-reversal"
 # The two transformers of DuSell & Chiang (2024, section 6); the one with the stack has fewer parameters.
 MODELS: dict[str, dict[str, Any]] = {
@@ -37,14 +39,14 @@ def demo(
     results = []
     for name, model in MODELS.items():
         folder = output / name
-        typer.echo(f"{name}: training", err=True)
+        print_line(f"{name}: training", error=True)
         train(demo_settings(data, model, seed, epochs, strings), folder, resume="auto")
         run = open_run(folder)
         results += [(folder, evaluate_run(run, split)) for split in ("valid", "test")]
         analyze_run(run, "test", [0])
     page = write_report([output / name for name in MODELS], output / "report")
     print_scores(results)
-    typer.echo(f"Report: {page}")
+    print_line(f"Report: {page}")
 
 
 def prepared_data(folder: Path, seed: int, strings: int) -> Path:
@@ -58,7 +60,7 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     from structattn.support.errors import UsageError
 
     if not (folder / "header.json").exists():
-        typer.echo(f"{folder}: sampling strings with their exact probabilities", err=True)
+        print_line(f"{folder}: sampling strings with their exact probabilities", error=True)
         sizes = FormalLanguageSizes(strings, strings // 10, test_per_length=-(-strings // 100))
         prepare_formal_language(folder, LANGUAGE, seed=seed, sizes=sizes)
     header = open_prepared(folder).header

@@ -1,145 +1,73 @@
-"""The program ``structattn``: its commands, error messages and exit codes.
+"""Start the program ``structattn``.
 
 Exit codes: 0 success, 1 error, 2 wrong usage, 75 interrupted and resumable.
+
+Encoding, standard streams and signals are set up before the commands are imported, which takes some tenths of a second.
 """
 
-import errno
-import logging
+import os
 import signal
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
 
-import typer
-from typer.core import TyperGroup
-
-from structattn.cli import (
-    compare,
-    contrast,
-    demo,
-    doctor,
-    evaluate,
-    listing,
-    prepare,
-    report,
-    schema,
-    score,
-    sweep,
-    train,
-    translate,
-)
-from structattn.support.errors import Interrupted, StructattnError, is_out_of_memory
-from structattn.support.version import __version__
-
-
-class _StderrHandler(logging.Handler):
-    """Write log messages to the current ``sys.stderr``."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record as one line."""
-        sys.stderr.write(f"structattn: {record.getMessage()}\n")
-
-
-def _fail(message: str, exit_code: int) -> typer.Exit:
-    sys.stderr.write(f"structattn: {message}\n")
-    return typer.Exit(exit_code)
-
-
-def _describe(error: OSError) -> str:
-    path = f"{error.filename}: " if error.filename else ""
-    advice = "; free some disk space and run the same command again" if error.errno == errno.ENOSPC else ""
-    return f"{path}{error.strerror or error}{advice}"
-
-
-_ORDER = (
-    "demo",
-    "prepare",
-    "train",
-    "sweep",
-    "evaluate",
-    "translate",
-    "score",
-    "compare",
-    "contrast",
-    "report",
-    "list",
-    "doctor",
-    "schema",
-)
-
-
-class Commands(TyperGroup):
-    """Run a command and turn errors outside the program into a message and an exit code, without a traceback."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands in the order of a typical workflow."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command of ``ctx``."""
-        try:
-            return super().invoke(ctx)
-        except StructattnError as error:
-            raise _fail(str(error), error.exit_code) from None
-        except KeyboardInterrupt:
-            raise _fail("interrupted; run the same command again", Interrupted.exit_code) from None
-        except BrokenPipeError:
-            raise typer.Exit(1) from None  # the reader of our output has closed the pipe
-        except OSError as error:
-            raise _fail(_describe(error), StructattnError.exit_code) from None
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            message = "out of memory; use smaller batches, a smaller model or fewer runs at once"
-            raise _fail(f"{message} ({error})" if str(error) else message, StructattnError.exit_code) from None
-
-
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    help="Structured attention in transformers: prepare data, train, evaluate, report.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"structattn {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log which implementations are used, and why.")
-    ] = False,
-) -> None:
-    logger = logging.getLogger("structattn")
-    logger.setLevel(logging.INFO if verbose else logging.WARNING)
-    if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
-        logger.addHandler(_StderrHandler())
-
-
-app.command("demo")(demo.demo)
-app.add_typer(prepare.app, name="prepare")
-app.command("train")(train.train)
-app.command("sweep")(sweep.sweep)
-app.command("evaluate")(evaluate.evaluate)
-app.command("translate")(translate.translate)
-app.command("score")(score.score)
-app.command("compare")(compare.compare)
-app.command("contrast")(contrast.contrast)
-app.command("report")(report.report)
-app.command("list")(listing.show_list)
-app.command("doctor")(doctor.doctor)
-app.command("schema")(schema.schema)
+from structattn.support.errors import Interrupted
+from structattn.support.streams import drop_unwritable_output, open_standard_streams, write_message
 
 
 def main() -> None:
-    """Run the command given by the process arguments; SIGTERM is handled like Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app()
+    """Run the command given by the process arguments."""
+    _use_utf8()
+    open_standard_streams()
+    _handle_signals(_stop)
+    from structattn.cli.app import app
+
+    try:
+        app()
+    finally:
+        _handle_signals(_exit)
+        drop_unwritable_output()
+
+
+def _use_utf8() -> None:
+    """Start Python again in UTF-8 mode if it has another encoding for paths, since settings and texts are UTF-8."""
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """End the program by an exception, so that temporary files are removed; a second signal ends it at once.
+
+    During an import it ends at once as well: some modules catch every exception while they are imported, and would
+    be left incomplete.
+    """
+    if _importing(frame):
+        _exit(number, frame)
+    _handle_signals(_exit)
+    _report_interruption()
+    raise SystemExit(Interrupted.exit_code)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    _report_interruption()
+    os._exit(Interrupted.exit_code)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _report_interruption() -> None:
+    write_message("structattn: interrupted; run the same command again\n")

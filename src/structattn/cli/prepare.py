@@ -231,6 +231,7 @@ def print_summary(folder: Path) -> None:
     from rich.markup import escape
 
     from structattn.data.folders import open_prepared
+    from structattn.support.text import escape_control_characters
 
     prepared = open_prepared(folder)
     parallel = prepared.parallel_sides is not None
@@ -239,7 +240,9 @@ def print_summary(folder: Path) -> None:
         for name, counts in prepared.header.splits.items()
     )
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(str(folder))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}")
+    console.print(
+        f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"
+    )
 
 
 def _pairs(prepared: "PreparedFolder", name: str) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from structattn.cli.output import literal
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 
 
@@ -14,17 +14,19 @@ def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
     for source in dict.fromkeys(comparison.source for comparison in comparisons):
         chosen = [comparison for comparison in comparisons if comparison.source == source]
         notes = list(dict.fromkeys(each.differences for each in chosen if each.differences))
-        table = Table(title=source, title_justify="left", caption="±95 %: half the confidence interval of our mean")
+        table = Table(
+            title=literal(source), title_justify="left", caption="±95 %: half the confidence interval of our mean"
+        )
         for axis in chosen[0].cell:
-            table.add_column(axis)
+            table.add_column(literal(axis))
         for heading in ("published", "ours", "±95 %", "trials", ""):
             table.add_column(heading, justify="right")
         for each in chosen:
-            table.add_row(*(Text(name) for name in each.cell.values()), *_numbers(each), _verdict(each, notes))
+            table.add_row(*(literal(name) for name in each.cell.values()), *_numbers(each), _verdict(each, notes))
         console = Console()
         console.print(table)
         for number, differences in enumerate(notes, start=1):
-            console.print(Text(f"{_mark(number)}: {'; '.join(differences)}"))
+            console.print(literal(f"{_mark(number)}: {'; '.join(differences)}"))
 
 
 def _numbers(each: PublishedComparison) -> tuple[str, ...]:
@@ -51,8 +53,8 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
         table.add_column(heading, justify="right")
     for claim in claims:
         holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
-        cell = (Text(name) for name in claim.cell.values())
-        table.add_row(Text(claim.description), *cell, _number(claim.ours), _number(claim.bound), holds)
+        cell = (literal(name) for name in claim.cell.values())
+        table.add_row(literal(claim.description), *cell, _number(claim.ours), _number(claim.bound), holds)
     Console().print(table)
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from structattn.cli.output import print_line
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; with --recipe, the folder of the sweep.")],
@@ -27,7 +29,7 @@ def report(
 
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
-    typer.echo(str(write_report(runs, output)))
+    print_line(str(write_report(runs, output)))
 
 
 def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> None:
@@ -44,7 +46,7 @@ def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> No
     print_rows(results.rows)
     print_comparisons(results.comparisons)
     print_claims(results.claims)
-    typer.echo(f"{len(results.ended)} of {results.trials} trials have ended")
+    print_line(f"{len(results.ended)} of {results.trials} trials have ended")
     if output is not None:
         write_sweep_results(output, recipe, sweep, results)
-        typer.echo(str(output))
+        print_line(str(output))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from structattn.cli.output import literal
 from structattn.evaluation.scores import SplitScores
 from structattn.metrics.translation import MetricScore
 
@@ -54,10 +54,10 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
                 ["—", "—"] if dependencies is None else [f"{dependencies.precision:.4f}", f"{dependencies.recall:.4f}"]
             )
         name = folder.name if short else str(folder)
-        table.add_row(Text(name), scores.split, *cells, *_metrics(scores.translation or {}, metrics))
+        table.add_row(literal(name), scores.split, *cells, *_metrics(scores.translation or {}, metrics))
         for way, found in (scores.translation_alternatives or {}).items():
             table.add_row(
-                Text(name),
+                literal(name),
                 f"{scores.split}, {_UNKNOWN_WORD_METHODS[way]}",
                 *["—"] * len(cells),
                 *_metrics(found, metrics),

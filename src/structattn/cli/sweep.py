@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from structattn.cli.output import print_line
+
 
 class EngineName(StrEnum):
     """The engine that runs the trials."""
@@ -60,7 +62,7 @@ def sweep(
     parameters: dict[str, Any] = dict(map(_parameter, cluster or []))
     if dry_run:
         trials = make_trials(sweep_settings, output.absolute())
-        typer.echo(f"{settings}: {len(trials)} trials, all settings are valid")
+        print_line(f"{settings}: {len(trials)} trials, all settings are valid")
         return
 
     def open_engine() -> Engine:
@@ -73,7 +75,7 @@ def sweep(
     with live_view() as show:
         rows = run_sweep(sweep_settings, output, open_engine, show)
     print_rows(rows)
-    typer.echo(f"{output / 'table.json'}")
+    print_line(f"{output / 'table.json'}")
 
 
 def _parameter(assignment: str) -> tuple[str, int | str]:

@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
+from structattn.cli.output import literal
 from structattn.sweeps.scheduler import SweepStatus
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, select_best
 from structattn.sweeps.trials import Trial
@@ -56,10 +56,10 @@ def status_table(status: SweepStatus, total: int, seconds: float, best_scores: B
     table = Table("cell", *counts, "best so far")
     for cell in cells:
         score = f"{best[cell]:.4f}" if cell in best else ""
-        table.add_row(Text(" ".join(cell)), *(str(count[cell] or "") for count in counts.values()), score)
+        table.add_row(literal(" ".join(cell)), *(str(count[cell] or "") for count in counts.values()), score)
     ended = len(done) + len(status.failed)
     left = f", {seconds / ended * (total - ended) / 60:.0f} min left" if ended else ""
-    words = Text(f"{ended} of {total} trials, {seconds / 60:.0f} min{left}")
+    words = literal(f"{ended} of {total} trials, {seconds / 60:.0f} min{left}")
     return Group(table, ProgressBar(total=total, completed=ended, width=60), words)
 
 
@@ -99,13 +99,13 @@ def print_rows(rows: Sequence[TableRow]) -> None:
         caption_justify="left",
     )
     for axis in rows[0].cell if rows else ():
-        table.add_column(axis)
+        table.add_column(literal(axis))
     for heading in ("trials", "best", "mean", "std", "±95 %", *splits, *(path.split(".")[-1] for path in sampled)):
-        table.add_column(heading, justify="right")
+        table.add_column(literal(heading), justify="right")
     for row in rows:
         spread = row.validation
         table.add_row(
-            *(Text(name) for name in row.cell.values()),
+            *(literal(name) for name in row.cell.values()),
             str(spread.count),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
             *(_split_score(row.splits.get(split, {})) for split in splits),

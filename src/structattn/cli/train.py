@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from structattn.cli.output import print_line
+
 
 def train(
     settings: Annotated[Path, typer.Argument(metavar="SETTINGS.yaml", help="YAML file with settings.")],
@@ -27,4 +29,4 @@ def train(
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"
-    typer.echo(f"{output}: {verb} ({summary.reason}) after {summary.update} updates{best}")
+    print_line(f"{output}: {verb} ({summary.reason}) after {summary.update} updates{best}")

@@ -135,5 +135,5 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
         parts.append(_group(heading, members, f"data-{index}", figures))
     body = joined(*parts, _explanations(runs, figures), _cards(runs))
     page = output / "index.html"
-    write_atomically(page, _page(title, body))
+    write_atomically(page, _page(title, body).encode(errors="backslashreplace"))  # of names that are not UTF-8
     return page

@@ -58,7 +58,8 @@ def run_sweep(
     Raises:
         SettingsError: the settings of a trial are invalid; nothing was started.
         Interrupted: SIGTERM or SIGINT was received; the same call resumes the sweep.
-        StructattnError: another process runs this sweep, or trials failed after all others have ended.
+        StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
+            note in the error.
     """
     folder = SweepFolder(path.absolute())
     trials = make_trials(sweep, folder.path)
@@ -76,8 +77,10 @@ def run_sweep(
         rows = table_rows(results, folder.runs)
         write_atomically(folder.table, json.dumps(rows_to_json(rows), indent=1) + "\n")
     if failed:
-        lines = [f"{job.trial.title} ({job.run_dir}): {message}" for job, message in failed]
-        raise StructattnError(f"{path}: {len(failed)} of {len(trials)} trials failed:\n" + "\n".join(lines))
+        error = StructattnError(f"{path}: {len(failed)} of {len(trials)} trials failed:")
+        for job, message in failed:
+            error.add_note(f"{job.trial.title} ({job.run_dir}): {message}")
+        raise error
     return rows
 
 

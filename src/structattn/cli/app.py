@@ -1,0 +1,138 @@
+"""The commands of the program ``structattn``, and its messages about errors."""
+
+import errno
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from structattn.cli import (
+    compare,
+    contrast,
+    demo,
+    doctor,
+    evaluate,
+    listing,
+    prepare,
+    report,
+    schema,
+    score,
+    sweep,
+    train,
+    translate,
+)
+from structattn.support.errors import StructattnError, is_out_of_memory
+from structattn.support.text import escape_control_characters
+from structattn.support.version import __version__
+
+
+class _StderrHandler(logging.Handler):
+    """Write log messages to the current ``sys.stderr``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record as one line."""
+        sys.stderr.write(f"structattn: {escape_control_characters(record.getMessage())}\n")
+
+
+def _fail(message: str, exit_code: int, notes: Sequence[str] = ()) -> SystemExit:
+    """Print one line, and the lines of notes, which may be tracebacks; return the exception that ends the program."""
+    lines = [f"structattn: {message}", *(line for note in notes for line in note.splitlines())]
+    sys.stderr.writelines(f"{escape_control_characters(line)}\n" for line in lines)
+    return SystemExit(exit_code)
+
+
+def _describe(error: OSError) -> str:
+    path = f"{error.filename}: " if error.filename else ""
+    advice = "; free some disk space and run the same command again" if error.errno == errno.ENOSPC else ""
+    return f"{path}{error.strerror or error}{advice}"
+
+
+_ORDER = (
+    "demo",
+    "prepare",
+    "train",
+    "sweep",
+    "evaluate",
+    "translate",
+    "score",
+    "compare",
+    "contrast",
+    "report",
+    "list",
+    "doctor",
+    "schema",
+)
+
+
+class Commands(TyperGroup):
+    """Run a command and turn errors outside the program into a message and an exit code, without a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order of a typical workflow."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program with its arguments."""
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()  # here, because an error at Python's exit would give its own message and exit code
+        except StructattnError as error:
+            raise _fail(str(error), error.exit_code, getattr(error, "__notes__", ())) from None
+        except OSError as error:
+            raise _fail(_describe(error), StructattnError.exit_code) from None
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            message = "out of memory; use smaller batches, a smaller model or fewer runs at once"
+            raise _fail(f"{message} ({error})" if str(error) else message, StructattnError.exit_code) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    help="Structured attention in transformers: prepare data, train, evaluate, report.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"structattn {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log which implementations are used, and why.")
+    ] = False,
+) -> None:
+    logger = logging.getLogger("structattn")
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
+        logger.addHandler(_StderrHandler())
+
+
+app.command("demo")(demo.demo)
+app.add_typer(prepare.app, name="prepare")
+app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
+app.command("evaluate")(evaluate.evaluate)
+app.command("translate")(translate.translate)
+app.command("score")(score.score)
+app.command("compare")(compare.compare)
+app.command("contrast")(contrast.contrast)
+app.command("report")(report.report)
+app.command("list")(listing.show_list)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
