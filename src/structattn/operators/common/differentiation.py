@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
@@ -26,6 +27,11 @@ def in_forward_mode() -> bool:
     return transforms_active() and any(
         transform.key() == TransformType.Jvp for transform in get_interpreter_stack() or ()
     )
+
+
+def without_history(x: Tensor) -> Tensor:
+    """Detach ``x``, except where torch.func or forward mode would take a missing derivative for zero."""
+    return x if transforms_active() or in_forward_mode() else x.detach()
 
 
 def autograd_kernel(

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
+from structattn.operators.common.differentiation import without_history
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import (
@@ -156,16 +157,19 @@ def nondeterministic_stack_posteriors(
     Shaped like the logits. At each step they sum to 1 over all transitions; all are zero if no complete run exists. Not
     differentiable. Arguments and errors as in `nondeterministic_stack`.
     """
-    logits = [x.detach().requires_grad_() for x in (push, replace, pop)]
-    with torch.enable_grad():
+    steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
+
+    def whole(*logits: Tensor) -> tuple[Tensor, Tensor]:
         log_weight = nondeterministic_stack_log_weight(
             *logits, lengths=lengths, window=window, implementation=implementation
         )
-        steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
         last = torch.arange(push.shape[1], device=push.device) == steps[:, None] - 1
-        whole = torch.where(last & log_weight.isfinite(), log_weight, torch.zeros_like(log_weight))
         alive = (last & (log_weight != -torch.inf)).any(1) | (steps == 0)
-        gradients = torch.autograd.grad(whole.sum(), logits, materialize_grads=True)
+        return torch.where(last & log_weight.isfinite(), log_weight, torch.zeros_like(log_weight)).sum(), alive
+
+    logits = [without_history(x) for x in (push, replace, pop)]
+    with torch.enable_grad():
+        gradients, alive = torch.func.grad(whole, argnums=(0, 1, 2), has_aux=True)(*logits)
     push_, replace_, pop_ = (
         torch.where(alive.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros_like(x)) for x in gradients
     )
@@ -190,7 +194,8 @@ def nondeterministic_stack_best_run(
         Actions, states, symbols, each (B, T), and the log-weight (B,): -inf where no run exists, 0 for a sequence of no
         steps, NaN where a logit is NaN or +inf.
     """
-    arguments = checked_arguments(push.detach(), replace.detach(), pop.detach(), None, None, lengths, window)
+    push, replace, pop = (without_history(x) for x in (push, replace, pop))
+    arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
     if chosen_implementation(_NAME, implementation, push.device) == "cpu":
         actions, states, symbols, log_weight = nondeterministic_stack_best_run_cpu(
             *arguments[:3], arguments.lengths, window

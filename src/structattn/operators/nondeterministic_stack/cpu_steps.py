@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward
 from structattn.operators.nondeterministic_stack.cpu import kernel_window
@@ -180,6 +181,14 @@ class _Once(torch.autograd.Function):
     backward = staticmethod(refuse_double_backward("nondeterministic_stack_step", "CPU"))
 
 
+def _refuse_transforms() -> None:
+    if transforms_active() or in_forward_mode():
+        raise NotImplementedError(
+            "nondeterministic_stack_step: torch.func and forward-mode derivatives are not supported by the CPU kernel; "
+            "use implementation='reference'"
+        )
+
+
 class KernelState(NondeterministicStackState):
     """The first ``steps`` steps of ``records``; ``placeholder`` carries their gradients."""
 
@@ -190,6 +199,7 @@ class KernelState(NondeterministicStackState):
     @staticmethod
     def initial(bottom: Tensor, batch: int, states: int, symbols: int, window: int | None) -> "KernelState":
         """Return the state before the first step."""
+        _refuse_transforms()
         bottom = bottom.contiguous()
         records = Records(batch, _FIRST_ROOM, states, symbols, len(bottom), kernel_window(window))
         others = states * symbols - 1
@@ -207,7 +217,12 @@ class KernelState(NondeterministicStackState):
         return KernelState(self.reading.detach(), self._records, self._steps, self._placeholder.detach())
 
     def after(self, logits: tuple[Tensor, ...], value: Tensor) -> "KernelState":
-        """Take one step, in a new column of the records or of a copy of them."""
+        """Take one step, in a new column of the records or of a copy of them.
+
+        Raises:
+            NotImplementedError: within a transform of torch.func, or in forward mode.
+        """
+        _refuse_transforms()
         logits, value = tuple(_in_rows(x) for x in logits), value.contiguous()
         records, placeholder = self._records_to_write()
         step = self._steps + 1

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.operators.common.checks import require_alike, require_shape
+from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window
 from structattn.operators.nondeterministic_stack.cpu_steps import KernelState
@@ -30,7 +31,8 @@ def nondeterministic_stack_initial_state(
         symbols: S.
         window: as for `nondeterministic_stack`.
         implementation: "reference" is the definition in torch alone, the only one that can be traced (`torch.compile`,
-            `torch.export`) and differentiated twice; "cpu" the compiled kernel; "auto" takes the kernel if it can run.
+            `torch.export`), transformed (`torch.func`) and differentiated twice or in forward mode; "cpu" the compiled
+            kernel; "auto" takes the kernel if it can run.
 
     Raises:
         ValueError: a shape, size or window does not fit.
@@ -42,7 +44,8 @@ def nondeterministic_stack_initial_state(
         raise ValueError(f"{batch_size} sequences, {states} states, {symbols} symbols; expected at least 0, 1 and 1")
     bottom = bottom.to(torch.promote_types(bottom.dtype, torch.float32))
     window = checked_window(window)
-    if chosen_implementation("nondeterministic_stack_step", implementation, bottom.device) == "cpu":
+    choice = chosen_implementation("nondeterministic_stack_step", implementation, bottom.device)
+    if choice == "cpu" and not (implementation == "auto" and (transforms_active() or in_forward_mode())):
         return KernelState.initial(bottom, batch_size, states, symbols, window)
     return ReferenceState.initial(bottom, batch_size, states, symbols, window)
 
