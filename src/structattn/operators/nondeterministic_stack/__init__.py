@@ -155,8 +155,11 @@ def nondeterministic_stack_posteriors(
     """Return the posterior probability of each transition at each step, over complete runs weighted by ψ.
 
     Shaped like the logits. At each step they sum to 1 over all transitions; all are zero if no complete run exists. Not
-    differentiable. Arguments and errors as in `nondeterministic_stack`.
+    differentiable, except in forward mode. Arguments and errors as in `nondeterministic_stack`; `torch.export` raises
+    NotImplementedError.
     """
+    if torch.compiler.is_exporting():
+        raise NotImplementedError("nondeterministic_stack_posteriors: torch.export is not supported")
     steps = checked_lengths(lengths, push.shape[0], push.shape[1], push.device)
 
     def whole(*logits: Tensor) -> tuple[Tensor, Tensor]:

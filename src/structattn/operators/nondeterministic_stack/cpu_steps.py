@@ -151,6 +151,7 @@ class _Step(torch.autograd.Function):
         ctx.records, ctx.step, ctx.dtype = records, step, value.dtype
         ctx.shapes = [x.shape for x in logits]
         ctx.set_materialize_grads(False)
+        ctx.save_for_backward(placeholder, value, *logits)  # for double backward to know what it would differentiate
         return _reading(records, step, value, logits), placeholder
 
     @staticmethod
@@ -167,16 +168,16 @@ class _Step(torch.autograd.Function):
         )
         gradients = adjoint, value_, *logits_
         if torch.is_grad_enabled():
-            gradients = _Once.apply(*(x.requires_grad_() for x in gradients))  # type: ignore[no-untyped-call]
+            gradients = _Once.apply(len(gradients), *gradients, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
         return (None, None, *gradients)
 
 
 class _Once(torch.autograd.Function):
-    """Identity that refuses double backward."""
+    """Identity of the gradients that refuses double backward, to the inputs of the step."""
 
     @staticmethod
-    def forward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return gradients
+    def forward(ctx: Any, count: int, *gradients_and_inputs: Tensor) -> tuple[Tensor, ...]:
+        return gradients_and_inputs[:count]
 
     backward = staticmethod(refuse_double_backward("nondeterministic_stack_step", "CPU"))
 

@@ -111,7 +111,7 @@ def _recomputed(third_term: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
     Not within the transforms of ``torch.func`` and in forward mode, which checkpoints do not support.
     """
-    if not torch.compiler.is_compiling() and (transforms_active() or in_forward_mode()):
+    if not torch.compiler.is_dynamo_compiling() and (transforms_active() or in_forward_mode()):
         return third_term(*inputs)
     result: Tensor = checkpoint(third_term, *inputs, use_reentrant=False)
     return result

@@ -45,7 +45,8 @@ def nondeterministic_stack_initial_state(
     bottom = bottom.to(torch.promote_types(bottom.dtype, torch.float32))
     window = checked_window(window)
     choice = chosen_implementation("nondeterministic_stack_step", implementation, bottom.device)
-    if choice == "cpu" and not (implementation == "auto" and (transforms_active() or in_forward_mode())):
+    traced = torch.compiler.is_compiling() or transforms_active() or in_forward_mode()
+    if choice == "cpu" and not (traced and implementation == "auto"):
         return KernelState.initial(bottom, batch_size, states, symbols, window)
     return ReferenceState.initial(bottom, batch_size, states, symbols, window)
 

@@ -1,0 +1,119 @@
+"""Every operator of the catalogue under every transform: the result is correct, or refused with a sentence."""
+
+import pytest
+import torch
+from catalogue import CATALOGUE
+from transforms import TRANSFORMS, outcome
+
+from structattn import operators
+
+CASES = [
+    (operator, name, transform)
+    for operator in CATALOGUE
+    for name, sample in operator.samples.items()
+    for transform in TRANSFORMS
+    if transform.fits(sample)
+]
+ERRORS = [(operator.name, *error) for operator in CATALOGUE for error in operator.errors]
+# Which transforms of which operators run in the quick suite: those of one operator with a kernel of each kind of
+# derivative, and the two that matter most of the others.
+QUICK_OPERATORS = {"superposition_stack", "softmax_attention", "gaussian_attention"}
+QUICK_TRANSFORMS = {"vmap(grad)", "jvp", "vmap, lengths"}
+WITHOUT_TENSORS = {"gaussian_weights", "nondeterministic_stack_initial_state", "stack_rnn_initial_state"}
+
+
+def is_quick(operator, sample, transform):
+    first = sample == next(iter(operator.samples)) or transform.needs_lengths
+    small = transform.name not in {"jacrev", "hessian", "fork"} or operator.name == "superposition_stack"
+    chosen = operator.name in QUICK_OPERATORS or transform.name in QUICK_TRANSFORMS
+    return first and small and chosen and not transform.slow
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("operator", "sample", "transform"),
+    [
+        pytest.param(
+            *case, marks=[] if is_quick(*case) else pytest.mark.slow, id=f"{case[0].name}-{case[1]}-{case[2].name}"
+        )
+        for case in CASES
+    ],
+)
+def test_is_correct_or_refused(operator, sample, transform):
+    found = outcome(operator, operator.samples[sample], transform)
+    if not transform.refused_by(operator):
+        assert found == "correct"
+    elif sample == next(iter(operator.samples)):
+        assert found == "refused"  # other samples may be too simple for anything to be refused
+
+
+def test_there_are_enough_cases():
+    assert len(CASES) >= 1500
+
+
+def test_every_operator_is_in_the_catalogue():
+    public = {name for name in operators.__all__ if name.islower()}
+    listed = {operator.name.partition(",")[0] for operator in CATALOGUE}
+    assert listed == public - WITHOUT_TENSORS
+
+
+@pytest.mark.parametrize(("name", "call", "error", "message"), ERRORS, ids=[f"{e[0]}-{e[3][:30]}" for e in ERRORS])
+def test_errors(name, call, error, message):
+    with pytest.raises(error) as raised:
+        call()
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_dropped_derivative_is_noticed():
+    """The catalogue would notice an operator whose derivatives or tangents are dropped."""
+    from dataclasses import replace
+
+    stack = CATALOGUE[0]
+    dropping = replace(
+        stack,
+        call=lambda actions, values: operators.superposition_stack(actions.detach(), values),
+        definition=lambda actions, values: operators.superposition_stack(actions, values, implementation="reference"),
+    )
+    names = {"backward", "func.grad", "jvp", "vmap(grad)", "jvp(vmap)", "hessian", "dual_level"}
+    for transform in TRANSFORMS:
+        if transform.name in names:
+            with pytest.raises(AssertionError):
+                outcome(dropping, stack.samples["ordinary"], transform)
+
+
+class TestDropout:
+    """The weights that are dropped depend on the position in the batch, which a folded batch would change."""
+
+    def loss(self, query, key, value):
+        return operators.softmax_attention(query, key, value, dropout=0.5).square().sum()
+
+    def arguments(self, *batch):
+        generator = torch.Generator().manual_seed(0)
+        return [torch.randn(*batch, 2, 1, 4, 3, generator=generator) for _ in range(3)]
+
+    def test_jacobian_drops_what_the_forward_pass_dropped(self):
+        query, key, value = self.arguments()
+
+        def attend(value):
+            torch.manual_seed(1)
+            return operators.softmax_attention(query, key, value, dropout=0.5)
+
+        jacobian = torch.func.jacrev(attend)(value)
+        torch.testing.assert_close(torch.tensordot(jacobian, value, 4), attend(value))  # linear in the values
+
+    def test_same_randomness_for_every_sample(self):
+        x = self.arguments(3)
+        torch.manual_seed(1)
+        found = torch.vmap(torch.func.grad(self.loss), randomness="same")(*x)
+        for n in range(3):
+            torch.manual_seed(1)
+            torch.testing.assert_close(found[n], torch.func.grad(self.loss)(*(tensor[n] for tensor in x)))
+
+    def test_forward_mode_is_refused(self):
+        x = tuple(self.arguments())
+        with pytest.raises(
+            NotImplementedError, match=r"forward-mode derivatives \(jvp\) with dropout are not supported"
+        ):
+            torch.func.jvp(self.loss, x, x)
