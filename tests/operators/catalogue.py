@@ -97,7 +97,7 @@ def network(stack: RecurrentStack, gates: int, batch: int = 2, time: int = 3) ->
 
 def nondeterministic_steps(*tensors: Tensor, implementation: str = "auto") -> Tensor:
     *others, bottom = tensors
-    batch, time, states, symbols = others[0].shape[:4]
+    batch, _, states, symbols = others[0].shape[:4]
     state = operators.nondeterministic_stack_initial_state(
         bottom, batch, states, symbols, implementation=implementation
     )
