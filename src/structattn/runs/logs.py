@@ -27,7 +27,6 @@ class EventLog:
             raise CheckpointError(f"{path}: has {size} bytes, fewer than the {length} recorded in the checkpoint")
         self.path, self.length = path, length
         self._file: BinaryIO = open_for_appending(path, length)
-        flush_to_disk(path.parent)  # the name of the log, and what earlier processes wrote beside it
 
     def write(self, event: str, **values: Any) -> None:
         """Append an event, unbuffered. Checkpoints flush it to disk.
