@@ -1,6 +1,7 @@
 """Atomic files and folders, locks that end with their owner, and seeds as pure functions."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError, StructattnError
-from structattn.support.files import sha256_of_file, write_atomically, write_folder_atomically
+from structattn.support.files import remove_abandoned_folders, sha256_of_file, write_atomically, write_folder_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.support.seeds import derived_seed, numpy_generator
 
@@ -45,6 +46,45 @@ def test_a_finished_folder_has_its_name_and_its_files(tmp_path):
         assert not (tmp_path / "prepared").exists()
     assert (tmp_path / "prepared" / "part" / "tokens.bin").read_bytes() == b"\0\1"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from structattn.support.files import write_folder_atomically
+with write_folder_atomically(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_that_a_killed_process_left_is_removed(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED_WRITER, str(tmp_path / "prepared")], check=False)
+    (tmp_path / ".prepared.original").mkdir()  # of the user
+    assert len(list(tmp_path.iterdir())) == 2
+    with write_folder_atomically(tmp_path / "prepared"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"prepared", ".prepared.original"}
+
+
+def test_the_folder_of_a_living_process_is_not_removed(tmp_path):
+    with write_folder_atomically(tmp_path / "prepared") as first:
+        (first / "first").touch()
+        with write_folder_atomically(tmp_path / "prepared", previous=tmp_path / "old"):
+            remove_abandoned_folders(tmp_path)
+        assert (first / "first").exists()
+        shutil.rmtree(tmp_path / "prepared")
+    assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["first"]
+
+
+def test_a_failed_write_names_the_file(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as caught:
+        write_atomically(tmp_path / "scores.json", "new")
+    assert caught.value.filename == str(tmp_path / "scores.json")
 
 
 def test_digest_is_sha256(tmp_path):

@@ -8,14 +8,16 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
+from multiprocessing import forkserver
 
 import pytest
 import torch
 
 from structattn.runs.store import checkpoint_updates
-from structattn.support.errors import UsageError
+from structattn.support.errors import StructattnError, UsageError
 from structattn.sweeps import scheduler
 from structattn.sweeps import worker as work
+from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.engines.ray import RayEngine
 from structattn.sweeps.engines.slurm import SlurmEngine, run_job_until_time_limit
 from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
@@ -176,3 +178,38 @@ def test_the_time_limit_of_slurm_saves_a_checkpoint(jobs, monkeypatch):
         signal.signal(signal.SIGUSR2, before)
     assert result.outcome == "interrupted"
     assert checkpoint_updates(job.run_dir / "checkpoints")
+
+
+def test_a_killed_server_of_workers_is_started_again(jobs, monkeypatch):
+    """While the server imports its modules, before it has started a worker."""
+    server = forkserver._forkserver
+    server._stop()
+    read, kills = forkserver.read_signed, []
+
+    def kill_first(descriptor):
+        if not kills:
+            kills.append(server._forkserver_pid)
+            os.kill(server._forkserver_pid, signal.SIGKILL)
+            raise EOFError  # also if the server was so fast that it has answered
+        return read(descriptor)
+
+    monkeypatch.setattr(forkserver, "read_signed", kill_first)
+    engine = ProcessPoolEngine(1)
+    engine._context.set_forkserver_preload(["time"])
+    try:
+        job_id = engine.start(replace(jobs[0], splits=("none",)))
+        assert kills
+        assert server._forkserver_pid != kills[0]
+        assert list(engine._running) == [job_id]
+    finally:
+        engine.close()
+        server._stop()  # other tests need one that has imported torch
+
+
+def test_a_server_of_workers_that_is_always_killed_is_reported(jobs, monkeypatch):
+    def closed(_descriptor):
+        raise EOFError
+
+    monkeypatch.setattr(forkserver, "read_signed", closed)
+    with pytest.raises(StructattnError, match="the server that starts the workers was killed 5 times"):
+        ProcessPoolEngine(1).start(jobs[0])

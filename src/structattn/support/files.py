@@ -4,14 +4,19 @@ The data of a file are safe once the file is flushed, its name once its folder i
 any order: a rename may survive without the data of the file.
 """
 
+import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_INCOMPLETE = ".incomplete"
+"""The end of the names of folders that are being written."""
 
 
 def flush_to_disk(path: Path) -> None:
@@ -36,25 +41,36 @@ def create_folder(path: Path) -> None:
         flush_to_disk(path.parent)
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name a path in the errors of the operating system: those of writing, unlike those of opening, have no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new.
 
     When the function returns, the new content is on disk.
     """
     data = content.encode() if isinstance(content, str) else content
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o644)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    flush_to_disk(path.parent)
+    with _naming(path):
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        flush_to_disk(path.parent)
 
 
 @contextmanager
@@ -68,11 +84,7 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
     Yields:
         An empty temporary folder. On success it is flushed and renamed to ``path``, on failure removed.
     """
-    if not path.parent.is_dir():
-        create_folder(path.parent)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    temporary.chmod(0o755)
-    try:
+    with _incomplete_folder(path) as temporary:
         yield temporary
         for folder, _, names in os.walk(temporary):
             for name in names:
@@ -82,16 +94,75 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
             path.rename(previous)
         temporary.rename(path)
         flush_to_disk(path.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     if previous is not None and previous.exists():
         shutil.rmtree(previous)
 
 
+@contextmanager
+def _incomplete_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``, locked by this process; it is removed if it still has its name at the end.
+
+    Folders for the same ``path`` that killed processes have left are removed first.
+    """
+    if not path.parent.is_dir():
+        create_folder(path.parent)
+    remove_abandoned_folders(path.parent, path.name)
+    with ExitStack() as stack:
+        folder = _locked_folder(path, stack)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o755)
+        yield folder
+
+
+def _locked_folder(path: Path, stack: ExitStack) -> Path:
+    """Create a folder that is locked until the stack is closed; without a lock on file systems that have none."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=_INCOMPLETE))
+        try:
+            stack.enter_context(_lock(folder))
+        except (BlockingIOError, FileNotFoundError):  # another process takes it for abandoned
+            continue
+        except OSError:
+            return folder
+        if folder.exists():
+            return folder
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with the process.
+
+    Raises:
+        OSError: another process holds it, the folder does not exist, or its file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned_folders(parent: Path, name: str | None = None) -> None:
+    """Remove incomplete folders that killed processes have left; errors are ignored.
+
+    The lock of an incomplete folder is held as long as its process lives.
+
+    Args:
+        parent: where they are.
+        name: the name that they would have got when complete; None: any.
+    """
+    target = ".+" if name is None else re.escape(name)
+    pattern = re.compile(rf"\.{target}\.[a-z0-9_]{{8}}{re.escape(_INCOMPLETE)}", re.DOTALL)
+    for folder in [entry for entry in parent.iterdir() if pattern.fullmatch(entry.name)]:
+        with suppress(OSError), _lock(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_unflushed(path: Path, content: bytes | str) -> None:
     """Write a file that is safe only when it is flushed: inside `write_folder_atomically`, or in a temporary folder."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with _naming(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def open_unflushed(path: Path) -> BinaryIO:
@@ -108,10 +179,11 @@ def create_folder_unflushed(path: Path) -> None:
 def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
     """Yield a folder that is removed at the end: beside a given path, on its disk, or where the system has them."""
     if beside is not None:
-        create_folder(beside.parent)
-    parent, prefix = (None, None) if beside is None else (beside.parent, f".{beside.name}.")
-    with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as folder:
-        yield Path(folder)
+        with _incomplete_folder(beside) as folder:
+            yield folder
+        return
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
 
 
 def open_for_appending(path: Path, length: int | None = None) -> BinaryIO:

@@ -8,7 +8,7 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import create_folder, create_folder_unflushed, remove_leftover_folder, write_atomically
+from structattn.support.files import create_folder, create_folder_unflushed, remove_abandoned_folders, write_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
@@ -66,7 +66,8 @@ def run_sweep(
     create_folder(folder.path)
     create_folder_unflushed(folder.runs)  # its name is flushed with that of the index
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
-        _remove_leftovers(folder)
+        if (folder.path / "data").is_dir():
+            remove_abandoned_folders(folder.path / "data")
         _write_index(folder, trials)
         try:
             failed = _train(sweep, folder, trials, open_engine, on_status, stop.check)
@@ -132,12 +133,6 @@ def _is_done(job: Job) -> bool:
         return False
     check_same_settings(RunFolder(job.run_dir), job.trial.settings)
     return all(is_scored(job.run_dir, split) for split in job.splits)
-
-
-def _remove_leftovers(folder: SweepFolder) -> None:
-    """Remove temporary folders of workers that were killed while preparing data."""
-    for leftover in (folder.path / "data").glob(".*"):
-        remove_leftover_folder(leftover)
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:

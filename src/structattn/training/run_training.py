@@ -19,6 +19,7 @@ from structattn.runs.folder import (
     require_empty_folder,
 )
 from structattn.runs.metadata import run_card
+from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
 from structattn.support.errors import Interrupted, StructattnError
@@ -145,7 +146,10 @@ def explain_disk_full(run_dir: RunFolder) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
+        saved = checkpoint_updates(run_dir.checkpoints)
+        state = f"the checkpoint after update {max(saved)} is intact" if saved else "there is no checkpoint yet"
+        advice = "resume" if run_dir.has_run() else "run the same command again"
         raise StructattnError(
-            f"{error.filename or run_dir.path}: cannot write ({error.strerror}); the last checkpoint in "
-            f"{run_dir.checkpoints} is intact: free disk space, for instance old checkpoints of other runs, and resume"
+            f"{error.filename or run_dir.path}: cannot write ({error.strerror}); {state}: free disk space, for "
+            f"instance old checkpoints of other runs, and {advice}"
         ) from None

@@ -26,7 +26,7 @@ LINES = [
 
 
 def coded(algorithm, threshold=0, lines=LINES, size=60):
-    units = Counter(unit for line in lines for unit in line.split(" "))
+    units = Counter(unit for line in lines for unit in SentencePieceModel(b"").pretokenize(line))
     return build_subword_tokenizers(train_sentencepiece(units, size, algorithm), [units], threshold)[0]
 
 
@@ -87,8 +87,18 @@ def test_an_unknown_character_is_unknown():
     assert tokenizer.decode(tokenizer.encode("the ☃ low")) == "the <unk> low"
 
 
-def test_the_space_mark_is_read_as_a_space():
-    assert coded("bpe").decode(coded("bpe").encode("the▁low")) == "the low"
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_the_mark_of_a_space_and_its_escapes_round_trip(algorithm):
+    lines = [*LINES, "the▁low ▁ ▁▁er", "\ue000 \ue001 \ue001\ue000▁\ue000\ue001\ue001"]
+    tokenizer = coded(algorithm, lines=lines)
+    for line in [*lines, "▁▁the \ue001▁ \ue001\ue001\ue000"]:
+        ids = tokenizer.encode(line)
+        assert UNK not in ids
+        assert tokenizer.decode(ids) == line
+
+
+def test_an_unknown_mark_of_a_space_is_not_a_space():
+    assert coded("bpe").decode(coded("bpe").encode("the▁low")) == "the<unk>low"
 
 
 def test_dropout_is_rejected():

@@ -1,6 +1,7 @@
 """SentencePiece models (Kudo & Richardson 2018): a space is written ``▁`` and precedes its word."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +11,10 @@ from structattn.data.tokenization.sentencepiece_proto import disable_pieces
 from structattn.support.errors import UsageError
 
 SPACE: Final = "▁"
+_STAND_IN, _ESCAPE = "\ue000", "\ue001"  # for private use: what they mean in a text is left to its author
+_ESCAPED = {SPACE: _STAND_IN, _STAND_IN: _ESCAPE + _STAND_IN, _ESCAPE: _ESCAPE + _ESCAPE}
+_TO_ESCAPE = re.compile(f"[{''.join(_ESCAPED)}]")
+_TO_UNESCAPE = re.compile(f"{_ESCAPE}([{_STAND_IN}{_ESCAPE}])|{_STAND_IN}")
 _NO_DROPOUT = "subword dropout needs level bpe: SentencePiece's random segmentation is not reproducible"
 
 
@@ -17,7 +22,8 @@ _NO_DROPOUT = "subword dropout needs level bpe: SentencePiece's random segmentat
 class SentencePieceModel:
     """A SentencePiece model whose pieces never cross spaces; implements ``SubwordModel``.
 
-    As in SentencePiece itself, ``▁`` in the text is read as a space.
+    SentencePiece itself would take ``▁`` in a text for a space. Here U+E000 stands for it in pieces, and U+E001
+    precedes U+E000 and U+E001 that are in the text, so that every line can be decoded.
 
     Args:
         model: the bytes of the model file, a protocol buffer; loading it runs no code.
@@ -54,8 +60,9 @@ class SentencePieceModel:
         return replace(self, kept=frozenset(kept))
 
     def pretokenize(self, line: str) -> list[str]:
-        """Return the words of a line."""
-        return [word for word in line.replace(SPACE, " ").split(" ") if word]
+        """Return the words of a line, with ``▁`` escaped."""
+        escaped = _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], line)
+        return [word for word in escaped.split(" ") if word]
 
     def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
         """Segment a word into pieces.
@@ -78,4 +85,5 @@ class SentencePieceModel:
 
     def decode(self, pieces: Iterable[str]) -> str:
         """Decode pieces to a line."""
-        return " ".join(word for word in "".join(pieces).split(SPACE) if word)
+        line = " ".join(word for word in "".join(pieces).split(SPACE) if word)
+        return _TO_UNESCAPE.sub(lambda found: found[1] or SPACE, line)

@@ -5,10 +5,15 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from structattn.support.errors import StructattnError
 from structattn.sweeps.worker import Job, JobResult, run_job
+
+MAX_SERVER_STARTS = 5
+SERVER_RESTART_SECONDS = 0.2
 
 
 class ProcessPoolEngine:
@@ -29,14 +34,26 @@ class ProcessPoolEngine:
         self._running: dict[int, tuple[BaseProcess, Connection]] = {}
 
     def start(self, job: Job) -> int:
-        """Start a process for a job and return its id."""
+        """Start a process for a job and return its id.
+
+        Raises:
+            StructattnError: the server process was killed repeatedly.
+        """
         job_id = next(self._job_ids)
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_run_and_send, args=(job, sender), daemon=False)
-        process.start()
-        sender.close()
-        self._running[job_id] = process, receiver
-        return job_id
+        for _ in range(MAX_SERVER_STARTS):
+            receiver, sender = self._context.Pipe(duplex=False)
+            process = self._context.Process(target=_run_and_send, args=(job, sender), daemon=False)
+            try:
+                process.start()
+            except (EOFError, ConnectionError):  # the server was killed; the next start starts it again
+                receiver.close()
+                time.sleep(SERVER_RESTART_SECONDS)  # it may not have ended yet
+                continue
+            finally:
+                sender.close()
+            self._running[job_id] = process, receiver
+            return job_id
+        raise StructattnError(f"the server that starts the workers was killed {MAX_SERVER_STARTS} times")
 
     def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
         """Return the ids and results of jobs whose processes have ended."""
