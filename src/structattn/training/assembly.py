@@ -97,7 +97,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     with ExitStack() as files:
         events = files.enter_context(EventLog(run_dir.events, 0 if state is None else state.event_log_length))
         timing = files.enter_context(Timing(run_dir.timing))
-        flush_to_disk(run_dir.path)  # the names of the logs, and what a killed process had not flushed
+        flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
         timing.record("start", update=progress.update, threads=torch.get_num_threads())
         bar = progress_bar("training", planned_updates(plan.settings, order), "updates", progress.update)
         run = Run(training, plan.task, learner, order, events, timing, store, stop, files.enter_context(bar), progress)

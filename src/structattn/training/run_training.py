@@ -65,11 +65,18 @@ def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = 
     create_folder(folder.path)
     with explain_disk_full(folder), exclusive_lock(folder.lock, "training"), stop_on_signals() as stop:
         resuming = _can_resume(folder, settings, resume)
+        if resuming:
+            _flush_what_a_killed_process_wrote(folder)
         if resuming and (end := folder.end_event()):
-            flush_to_disk(folder.events)  # the process that wrote the event may have been killed before it did this
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
         return _train(plan or make_plan(folder, settings), resuming, stop)
+
+
+def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
+    flush_to_disk(run_dir.path)  # the settings, without which files of this process would not be taken for a run
+    if run_dir.events.exists():
+        flush_to_disk(run_dir.events)  # the end of the run
 
 
 def _plan_new_run(run_dir: RunFolder, settings: RunSettings) -> Plan:

@@ -74,7 +74,7 @@ def visible(tree):
 
 
 def record_training(
-    root, new_recorder, killed, small_settings, outcome, kill_before=None, packages=("runs/", "training/")
+    root, new_recorder, killed, small_settings, outcome, kill_before=None, packages=("runs/", "training/assembly.py")
 ):
     """Record a run that is stopped before a validation and killed between two checkpoints, or killed before a sync."""
     settings = resolve_settings(
