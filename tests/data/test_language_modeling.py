@@ -22,7 +22,7 @@ def prepare(tmp_path, train=GOOD, valid=GOOD, test=GOOD, name="folder", **option
     texts = {"train": train, "valid": valid, "test": test}
     paths = [write(tmp_path / f"{split}.txt", content) for split, content in texts.items()]
     notices = prepare_language_modeling(tmp_path / name, *paths, **options)
-    return open_prepared(tmp_path / name, verify=True), notices
+    return open_prepared(tmp_path / name), notices
 
 
 def lines(prepared, split="train"):

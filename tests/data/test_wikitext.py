@@ -19,7 +19,7 @@ def prepared(tmp_path_factory) -> PreparedFolder:
     texts = [WIKITEXT / f"{split}.txt" for split in ("train", "valid", "test")]
     assert prepare_language_modeling(folder, *texts, mode="stream") == ()
     assert time.process_time() - start < 30
-    return open_prepared(folder, verify=True)
+    return open_prepared(folder)
 
 
 def test_published_counts(prepared):

@@ -11,8 +11,10 @@ from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.comparison import compare_runs_by_bin
 from structattn.metrics.translation import corpus_scores
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
+from structattn.support.json_files import write_json
 
 REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house", "now"][:size]) for size in
               (4, 5, 6, 7, 8, 9, 4, 5, 6, 7)]  # fmt: skip
@@ -34,7 +36,7 @@ def workspace(tmp_path):
                                  "model": {"kind": "encoder_decoder"}})  # fmt: skip
     for name, change in (("base", "dog"), ("better", "nothing"), ("worse", "cat")):
         (tmp_path / name / "scores").mkdir(parents=True)
-        (tmp_path / name / "settings.yaml").write_text(settings.to_yaml())
+        RunFolder(tmp_path / name).write_settings(settings)
         lines = [line.replace(change, "bird") for line in REFERENCES]
         (tmp_path / name / "scores/test.translations.txt").write_text("".join(line + "\n" for line in lines))
     return tmp_path
@@ -42,7 +44,7 @@ def workspace(tmp_path):
 
 def attended(workspace, **content):
     (workspace / "base/analyses").mkdir()
-    (workspace / "base/analyses/test-attention.json").write_text(json.dumps({"split": "test", **content}))
+    write_json(workspace / "base/analyses/test-attention.json", "analysis", {"split": "test", **content})
 
 
 def test_runs_are_compared_with_a_base_and_results_are_written(workspace):

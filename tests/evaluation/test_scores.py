@@ -1,6 +1,5 @@
 """Cross-entropies and lower bounds of a model with known probabilities."""
 
-import json
 import math
 
 import numpy as np
@@ -122,7 +121,7 @@ def test_a_split_without_probabilities_has_no_bound(language):
 
 def test_scores_round_trip_through_json_including_infinities(language):
     scores = make_split_scores(language, "valid", np.full(30, 1e6))
-    content = json.loads(scores_to_json(scores, update=3))
+    content = scores_to_json(scores, update=3)
     assert content["perplexity"] is None
     assert content["update"] == 3
     assert content["by_length"][0].keys() == {

@@ -22,6 +22,7 @@ from structattn.inference.runs import open_run
 from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compare_systems, corpus_scores
+from structattn.runs.folder import RunFolder
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
@@ -304,10 +305,16 @@ def test_length_limits_out_of_range_are_refused(workspace, option):
     assert "Traceback" not in refused.output
 
 
+def use_bleu_tokenizer(run, name):
+    settings = run.read_settings()
+    run.write_settings(
+        settings.model_copy(update={"evaluation": settings.evaluation.changed({"bleu_tokenizer": name})})
+    )
+
+
 def test_bleu_uses_the_tokenizer_of_the_settings(workspace, tmp_path, monkeypatch):
     shutil.copytree(workspace / "run", tmp_path / "run")
-    settings = tmp_path / "run/settings.yaml"
-    settings.write_text(settings.read_text().replace("bleu_tokenizer: 13a", "bleu_tokenizer: char"))
+    use_bleu_tokenizer(RunFolder(tmp_path / "run"), "char")
     scores = evaluate(tmp_path / "run", "test")
     kept, references = lines_of(tmp_path, "run/scores/test.translations.txt"), lines_of(workspace, "test.en")
     assert scores.translation == corpus_scores(kept, references, tokenizer="char")
@@ -316,7 +323,7 @@ def test_bleu_uses_the_tokenizer_of_the_settings(workspace, tmp_path, monkeypatc
     assert "tok:char" in compare_runs(tmp_path / "run", tmp_path / "run", "test", 10)["BLEU"].signature
     longest = max(len(line.replace(" ", "")) for line in references)
     assert max(bleu_statistics(kept, references, "char").reference_words) == longest
-    settings.write_text(settings.read_text().replace("bleu_tokenizer: char", "bleu_tokenizer: ja-mecab"))
+    use_bleu_tokenizer(RunFolder(tmp_path / "run"), "ja-mecab")
     monkeypatch.setattr(sys.modules["structattn.evaluation.translation"], "pair_scores", None)  # not reached
     with pytest.raises(UsageError, match=r"evaluation.bleu_tokenizer: 'ja-mecab' is not available"):
         evaluate(tmp_path / "run", "test")

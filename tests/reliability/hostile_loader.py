@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from structattn.runs.folder import RunFolder, load_settings
+from structattn.runs.folder import RunFolder
 from structattn.runs.store import CheckpointStore
 from structattn.support.errors import CheckpointError
 from structattn.training.assembly import initial_learner, make_plan
@@ -66,7 +66,10 @@ MUTATIONS = {
 def update_manifest(folder: Path) -> None:
     """Rewrite the manifest so that it agrees with the damaged files, as an attacker would."""
     manifest = json.loads((folder / "MANIFEST.json").read_bytes())
-    manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES[:3]}
+    manifest["files"] = {
+        name: {"bytes": len(content := (folder / name).read_bytes()), "sha256": hashlib.sha256(content).hexdigest()}
+        for name in FILES[:3]
+    }
     (folder / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
@@ -85,7 +88,7 @@ def main() -> None:
     run, count, generator = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
     torch.set_num_threads(1)
     place = RunFolder(run)
-    plan = make_plan(place, load_settings(place.settings))
+    plan = make_plan(place, place.read_settings())
     learner = initial_learner(plan)
     good = next(path for path in place.checkpoints.iterdir())
     store = CheckpointStore(run / "hostile", plan.identity, 2, run / "best.json")

@@ -35,7 +35,7 @@ def digest(run):
     state = state_of(run)
     tensors = hashlib.sha256(tensors_to_bytes(state.weights) + tensors_to_bytes(state.optimizer)).hexdigest()
     rates = [group["lr"] for group in run.learner.optimizer.param_groups]
-    return tensors, state.generators, state.progress, state.event_log_length, rates
+    return tensors, state.generators, state.progress, state.event_log, rates
 
 
 def plus(output, value):

@@ -38,7 +38,7 @@ CHANGES = {
     "weights": nudged,
     "optimizer": nudged,
     "generators": other_generator,
-    "event_log_length": lambda length: length - 1,
+    "event_log": lambda prefix: replace(prefix, length=prefix.length - 1),
     "update": lambda update: update + 1,
     "epoch": lambda epoch: epoch + 1,
     "position": lambda position: position + 1,

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from structattn.runs.folder import RunFolder
+from structattn.settings.run import resolve_settings
+from structattn.support.json_files import write_json
 
 BOUND = 0.3843
 PALINDROME = ["<bos>", *"0110100110010110", "#", *"0110100110010110"]
@@ -78,7 +81,7 @@ def _softmax_record(tokens: list[str], layer: int, head: int) -> dict[str, Any]:
 
 def _write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
+    write_json(path, {"scores": "scores", "records": "record"}[path.parent.name], content)
 
 
 @pytest.fixture(scope="session")
@@ -90,9 +93,12 @@ def write_run():
         folder = parent / "runs" / name
         folder.mkdir(parents=True)
         settings = {"task": "formal_language", "data": "data/marked", "model": {"d_model": 28}, "seed": 1}
-        (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
-        _write_json(folder / "run.json", {"version": "0.1.0", "hardware": {"processor": "x", "threads": 2},
-                                          "command": ["structattn", "train"]})  # fmt: skip
+        RunFolder(folder).write_settings(resolve_settings(settings))
+        card = {"format_version": 1, "version": "0.1.0", "task": "formal_language", "seed": 1, "parameters": 33273,
+                "vocabulary_size": 6, "settings_digest": "s", "environment": {}, "result": None,
+                "data": {"path": "data/marked", "kind": "formal_language", "digest": "d"},
+                "hardware": {"processor": "x", "threads": 2}, "command": ["structattn", "train"]}  # fmt: skip
+        RunFolder(folder).write_card(card)
         lines = [json.dumps(event) + "\n" for event in _events(excess, epochs, per_epoch)]
         (folder / "events.jsonl").write_text("".join(lines))
         for split, factor in (("valid", 1.0), ("test", 1.6)):

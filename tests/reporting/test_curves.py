@@ -1,7 +1,5 @@
 """Learning curves and curves by length show the given numbers."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -89,6 +87,6 @@ def test_a_run_without_events_has_no_curve(make_run):
     assert learning_curve_plot(runs_of(folder), "x") is None
 
 
-def test_an_infinite_perplexity_is_accepted(make_run):
-    run = make_run(perplexity=math.inf)
+def test_an_overflowed_perplexity_is_accepted(make_run):
+    run = make_run(perplexity=None)
     assert length_curve_plot(runs_of(run), "valid", "x") is not None

@@ -1,10 +1,9 @@
 """Explanations of text pairs in a report: both texts, self-attention and cross-attention maps."""
 
-import json
-
 import pytest
 
 from structattn.reporting import write_report
+from structattn.support.json_files import write_json
 
 SOURCE, TARGET = ["ein", "Hut", "<eos>"], ["<bos>", "a", "hat"]
 
@@ -25,7 +24,7 @@ def report_of(make_run, tmp_path):
         for path in (run / "records").iterdir():
             path.unlink()
         for number, content in enumerate(records):
-            (run / "records" / f"{number}.json").write_text(json.dumps(content))
+            write_json(run / "records" / f"{number}.json", "record", content)
         page = write_report([run], tmp_path / "out")
         maps = {path.stem for path in page.parent.glob("figures/*.png") if "example" in path.stem}
         return page.read_text(), {stem.removeprefix("run-1-mt-") for stem in maps}

@@ -4,11 +4,13 @@ import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from structattn.reporting import write_report
 from structattn.reporting.figures.palette import INKS
+from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -110,8 +112,9 @@ def test_hostile_text_is_escaped(make_run, tmp_path):
     evil = "<script>alert(1)<"
     tokens = ["<bos>", "</svg><script>x", "$a_b$", "\x00", "日本", '"><img src=x>', "&amp;", "--><i>"]
     run = make_run(evil, tokens=tokens, model="<img src=//x>", softmax_layers=())
-    (run / "run.json").write_text('{"command": "<script>2</script>"}')
-    (run / "settings.yaml").write_text("data: </pre><script>3</script>\n")
+    files = RunFolder(run)
+    files.write_card(files.read_card() | {"command": "<script>2</script>"})
+    files.write_settings(files.read_settings().model_copy(update={"data": Path("</pre><script>3</script>")}))
     checker = checked(write_report([run], tmp_path / "out"))
     assert not {"script", "img", "i"} & set(checker.tags)
     text = "".join(checker.text)
@@ -142,7 +145,7 @@ def test_damaged_files_are_reported(make_run, tmp_path):
     run = make_run(softmax_layers=())
     path = run / "scores" / "test.json"
     path.write_text(path.read_text()[:50])
-    with pytest.raises(DataError, match=r"test\.json: not a JSON file"):
+    with pytest.raises(DataError, match=r"test\.json: not JSON"):
         write_report([run], tmp_path / "out")
 
 

@@ -1,12 +1,11 @@
 """Receptive fields compared with known dependencies."""
 
-import json
-
 import pytest
 
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.page import write_report
 from structattn.reporting.runs import read_runs
+from structattn.support.json_files import write_json
 
 TOKENS = ["<bos>", "0", "(", "1"]
 TRUTH = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
@@ -18,7 +17,7 @@ def add_field():
         field = [[1.0 if j == i else 0.25 * (j < i) for j in range(4)] for i in range(4)]
         record = {"format_version": 1, "tokens": tokens, "layer": 3, "sublayer": "receptive-field", "weights": field,
                   "mechanism": "receptive_field", "sources": tokens, **changes}  # fmt: skip
-        (folder / "records" / "test-0-layer-4-receptive-field.json").write_text(json.dumps(record))
+        write_json(folder / "records" / "test-0-layer-4-receptive-field.json", "record", record)
         return folder
 
     return add

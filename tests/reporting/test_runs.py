@@ -6,6 +6,7 @@ import pytest
 
 from structattn.reporting.runs import read_run, read_runs
 from structattn.support.errors import DataError, StructattnError
+from structattn.support.json_files import read_json, write_json
 
 
 def test_names_are_the_shortest_distinct_suffixes(make_run):
@@ -51,7 +52,7 @@ def test_a_record_that_is_not_an_object_is_rejected(make_run, content):
 
 def test_splits_are_ordered_train_valid_test(make_run):
     folder = make_run()
-    (folder / "scores" / "another.json").write_text(json.dumps({"split": "another"}))
+    write_json(folder / "scores" / "another.json", "scores", {"split": "another"})
     assert list(read_run(folder).scores) == ["valid", "test", "another"]
 
 
@@ -69,11 +70,12 @@ def test_outdated_scores_are_reported(make_run, caplog):
     folder = make_run()
     update = read_run(folder).of("validation")[-1]["update"]
     for path in (folder / "scores").iterdir():
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"update": update}))
+        write_json(path, "scores", read_json(path, "scores") | {"update": update})
     caplog.clear()
     read_run(folder)
     assert "run evaluate again" not in caplog.text
-    later = {"event": "validation", "update": update + 50, "epoch": 9, "cross_entropy": 0.1, "improved": True}
+    later = {"event": "validation", "update": update + 50, "cross_entropy": 0.1, "perplexity": 1.1, "lower_bound": None,
+             "cross_entropy_difference": None, "improved": True}  # fmt: skip
     with (folder / "events.jsonl").open("a") as file:
         file.write(json.dumps(later) + "\n")
     read_run(folder)

@@ -1,7 +1,6 @@
 """Analyses of translation runs: figures and tables show the numbers of the run folder."""
 
 import hashlib
-import json
 import re
 
 import pytest
@@ -13,6 +12,7 @@ from structattn.reporting.figures.locality import _plot as locality_plot
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.runs import read_run
 from structattn.support.errors import DataError
+from structattn.support.json_files import write_json
 
 QUINTILES = [(1, 4), (5, 5), (6, 9), (10, 12), (13, 31)]
 
@@ -60,7 +60,7 @@ def run_with(make_run):
         folder = make_run(name, softmax_layers=())
         (folder / "analyses").mkdir()
         for number, content in enumerate(analyses):
-            (folder / "analyses" / f"{number}.json").write_text(json.dumps(content))
+            write_json(folder / "analyses" / f"{number}.json", "analysis", content)
         return folder
 
     return make
@@ -175,5 +175,5 @@ def test_runs_without_analyses_have_no_such_sections(make_run, tmp_path):
 def test_a_damaged_analysis_is_named(run_with, tmp_path):
     folder = run_with("a", attention("encoder"))
     (folder / "analyses" / "0.json").write_text("{")
-    with pytest.raises(DataError, match=r"analyses/0\.json: not a JSON file"):
+    with pytest.raises(DataError, match=r"analyses/0\.json: not JSON"):
         write_report([folder], tmp_path / "out")

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
+from structattn.support.json_files import write_json
 from structattn.sweeps.comparison import check_claims, compare_with_published
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.table import TableRow, sample_statistics
@@ -168,17 +169,7 @@ def test_claims_and_published_numbers_do_not_rename_trials(tree, expectations, t
     assert [trial.name for trial in held] == [trial.name for trial in plain]
 
 
-def write_run(folder, score, accuracy):
-    (folder / "scores").mkdir(parents=True)
-    events = [
-        {"event": "validation", "update": 1, "cross_entropy": 1.0, "cross_entropy_difference": score},
-        {"event": "end", "best_update": 1},
-    ]
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (folder / "scores" / "test.json").write_text(json.dumps({"split": "test", "accuracy": accuracy}))
-
-
-def test_the_command_prints_and_writes_the_results(tree, tmp_path):
+def test_the_command_prints_and_writes_the_results(tree, tmp_path, write_log):
     tree["published"] = [
         {"source": "Table 7", "score": "test.accuracy", "statistic": "mean", "settings": SAME,
          "values": [{"cell": TF, "value": 0.5},
@@ -190,7 +181,10 @@ def test_the_command_prints_and_writes_the_results(tree, tmp_path):
     recipe.write_text(json.dumps(tree))
     trials = [trial for trial in make_trials(load_sweep(recipe), tmp_path / "out") if trial.cell == TF]
     for trial, score in zip(trials, (0.04, 0.06), strict=True):
-        write_run(tmp_path / "out/runs" / trial.name, score, 0.5 + score)
+        run = tmp_path / "out/runs" / trial.name
+        (run / "scores").mkdir(parents=True)
+        write_log(run, [1.0 + score], bound=1.0)
+        write_json(run / "scores" / "test.json", "scores", {"split": "test", "accuracy": 0.5 + score})
     kept = tmp_path / "kept.json"
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--recipe", str(recipe), "-o", str(kept)])
     assert shown.exit_code == 0, shown.output

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from structattn.settings.sweep import SweepSettings
+from structattn.support.json_files import write_json
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.figures import sweep_figures
 from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
@@ -86,7 +87,7 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
         run = f"{depth}-{model}"
         lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
         (tmp_path / run / "scores").mkdir(parents=True)
-        (tmp_path / run / "scores" / "test.json").write_text(json.dumps({"by_length": lengths}))
+        write_json(tmp_path / run / "scores" / "test.json", "scores", {"by_length": lengths})
         return TableRow({"depth": depth, "model": model}, 1.0, run, sample_statistics([1.0]), {}, {}, {})
 
     rows = [

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from structattn.evaluation.run_evaluation import evaluate
+from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
@@ -67,8 +68,10 @@ def test_scores_of_another_checkpoint_are_recomputed(tree, tmp_path):
 
 def test_a_run_with_another_default_is_rejected(tree, tmp_path):
     run_undisturbed(tree, tmp_path / "sweep")
-    settings = next((tmp_path / "sweep" / "runs").glob("*/settings.yaml"))
-    settings.write_text(settings.read_text().replace("max_grad_norm: 5.0", "max_grad_norm: 4.0"))
+    run = RunFolder(next((tmp_path / "sweep" / "runs").iterdir()))
+    settings = run.read_settings()
+    training = settings.training.model_copy(update={"max_grad_norm": 4.0})
+    run.write_settings(settings.model_copy(update={"training": training}))
     with pytest.raises(StructattnError, match=r"training\.max_grad_norm was 4\.0 and is now 5\.0"):
         run_undisturbed(tree, tmp_path / "sweep")
 

@@ -1,6 +1,5 @@
 """The results table of a sweep."""
 
-import json
 import math
 import statistics
 
@@ -9,52 +8,37 @@ import pytest
 from structattn.metrics.t_distribution import central_probability, critical_value
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
+from structattn.support.json_files import write_json
 from structattn.sweeps.table import SampleStatistics, read_trial_result, sample_statistics, table_rows
 from structattn.sweeps.trials import make_trials
 
 
-def write_run(folder, scores, bound=None, end=True):
-    folder.mkdir(parents=True)
-    events = [
-        {
-            "event": "validation",
-            "update": update,
-            "cross_entropy": score,
-            "cross_entropy_difference": None if bound is None else score - bound,
-        }
-        for update, score in enumerate(scores, start=1)
-    ]
-    if end:
-        events.append({"event": "end", "best_update": 1 + scores.index(min(scores)), "best_cross_entropy": min(scores)})
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-
-
-def test_the_score_is_that_of_the_best_validation(sweep, tmp_path):
+def test_the_score_is_that_of_the_best_validation(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
-    write_run(tmp_path / "run", [3.0, 1.5, 2.0], bound=1.0)
+    write_log(tmp_path / "run", [3.0, 1.5, 2.0], bound=1.0)
     result = read_trial_result(trial, tmp_path / "run")
     assert (result.score, result.update) == (0.5, 2)
-    write_run(tmp_path / "text", [3.0, 1.5, 2.0])
+    write_log(tmp_path / "text", [3.0, 1.5, 2.0])
     assert read_trial_result(trial, tmp_path / "text").score == 1.5
 
 
-def test_a_run_that_has_not_ended_has_no_result(sweep, tmp_path):
+def test_a_run_that_has_not_ended_has_no_result(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
     assert read_trial_result(trial, tmp_path / "nowhere") is None
-    write_run(tmp_path / "run", [3.0], end=False)
+    write_log(tmp_path / "run", [3.0], end=False)
     assert read_trial_result(trial, tmp_path / "run") is None
 
 
-def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path):
+def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_log):
     tree["restarts"] = 3
     trials = make_trials(type(sweep_of(tree)).model_validate(tree), tmp_path)
     scores = {trial.name: 1 + index * 0.1 for index, trial in enumerate(trials)}
     results = []
     for trial in trials:
-        write_run(tmp_path / trial.name, [scores[trial.name]])
+        write_log(tmp_path / trial.name, [scores[trial.name]])
         results.append(read_trial_result(trial, tmp_path / trial.name))
     (tmp_path / trials[0].name / "scores").mkdir()
-    (tmp_path / trials[0].name / "scores" / "test.json").write_text(json.dumps({"cross_entropy": 2.0, "split": "test"}))
+    write_json(tmp_path / trials[0].name / "scores" / "test.json", "scores", {"cross_entropy": 2.0, "split": "test"})
     rows = table_rows(results, tmp_path)
     assert len(rows) == 4
     of_cell = [scores[trial.name] for trial in trials if trial.cell == trials[0].cell]
@@ -69,9 +53,9 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path):
     assert row.sampled == trials[0].sampled
 
 
-def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path):
+def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
-    write_run(tmp_path / trial.name, [1.0])
+    write_log(tmp_path / trial.name, [1.0])
     plain = {"split": "test", **{name: 0.5 for name in SCORES if name.islower() and "symbols" not in name}}
     metrics = {name: {"value": 30.0, "interval": 1.0, "signature": ""} for name in METRICS}
     agreement = {"precision_of_symbols": 0.25, "recall_of_symbols": 0.75}
@@ -81,7 +65,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path):
         ("analyses/contrastive-lingeval97.json", pairs),
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
-        (tmp_path / trial.name / path).write_text(json.dumps(content))
+        write_json(tmp_path / trial.name / path, "analysis" if path.startswith("analyses") else "scores", content)
     (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
     assert row.splits["contrastive"] == {"np_agreement": 0.9}

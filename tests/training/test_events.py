@@ -3,6 +3,7 @@ import json
 import pytest
 
 from structattn.runs.logs import EventLog, last_event
+from structattn.runs.state import LogPrefix
 from structattn.support.errors import CheckpointError
 
 
@@ -14,9 +15,9 @@ def path(tmp_path):
 def test_events_after_the_checkpoint_are_truncated(path):
     with EventLog(path) as log:
         log.write("train", update=1)
-        length = log.length
+        prefix = log.prefix
         log.write("train", update=2)
-    with EventLog(path, length) as log:
+    with EventLog(path, prefix) as log:
         log.write("train", update="other")
     assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [1, "other"]
 
@@ -36,7 +37,7 @@ def test_floats_round_trip_exactly(path):
 def test_log_shorter_than_in_the_checkpoint_is_rejected(path):
     path.write_text("{}\n")
     with pytest.raises(CheckpointError, match=r"events.jsonl: has 3 bytes, fewer than the 4"):
-        EventLog(path, 4)
+        EventLog(path, LogPrefix(4))
 
 
 def test_nan_is_rejected(path):

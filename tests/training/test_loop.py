@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from structattn.support.errors import NonFiniteError
+from structattn.support.json_files import read_json
 from structattn.tasks.task import Scores
 from structattn.training.loop import train_until_done
 from structattn.training.signals import StopRequested
@@ -81,7 +82,7 @@ def test_early_stopping_counts_validations_without_strict_improvement(tiny_run, 
     scored(monkeypatch, run, [2.0, 1.0, 1.0, 1.5, 1.0])
     assert train_until_done(run) == "early_stopping"
     assert [event["improved"] for event in events(run) if event["event"] == "validation"] == [True, True] + [False] * 3
-    assert json.loads(run.store.best_path.read_text()) == {"update": 2, "score": 1.0}
+    assert read_json(run.store.best_path, "best") == {"update": 2, "score": 1.0}
 
 
 def test_best_checkpoint_is_kept_beyond_the_newest(tiny_run, monkeypatch):

@@ -1,7 +1,9 @@
 import pytest
+import torch
 
 from structattn.runs.checkpoint import Identity
 from structattn.runs.folder import RunFolder, begin_run, check_same_data, check_same_settings, settings_digest
+from structattn.runs.metadata import run_card
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError
 
@@ -31,7 +33,8 @@ def test_changed_settings_are_listed_with_both_values(folder):
 
 
 def test_changed_data_are_rejected_with_both_digests(folder, tmp_path):
-    begin_run(folder, resolve_settings(SETTINGS), {"data": {"digest": "old"}})
+    card = run_card(resolve_settings(SETTINGS), "stream", 5, Identity("s", "old"), 1, torch.device("cpu"))
+    begin_run(folder, resolve_settings(SETTINGS), card)
     check_same_data(folder, Identity("s", "old"), tmp_path)
     with pytest.raises(CheckpointError, match="digest was old and is now new"):
         check_same_data(folder, Identity("s", "new"), tmp_path)

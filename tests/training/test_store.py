@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_bytes
+from structattn.runs.state import LogPrefix
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError
+from structattn.support.json_files import read_json
 from structattn.training.loop import train_until_done
 from structattn.training.run import restore_state, state_of
 
@@ -27,10 +29,10 @@ def test_state_round_trip(trained):
     written, read = state_of(trained), trained.store.newest()
     assert same(written.weights, read.weights)
     assert same(written.optimizer, read.optimizer)
-    assert (written.generators, written.progress, written.event_log_length) == (
+    assert (written.generators, written.progress, written.event_log) == (
         read.generators,
         read.progress,
-        read.event_log_length,
+        read.event_log,
     )
 
 
@@ -107,7 +109,7 @@ def test_protected_updates_are_kept(trained):
 
 
 def test_best_checkpoint_is_recorded(trained):
-    assert json.loads(trained.store.best_path.read_text()) == {
+    assert read_json(trained.store.best_path, "best") == {
         "update": trained.progress.best_update,
         "score": trained.progress.best_score,
     }
@@ -115,8 +117,8 @@ def test_best_checkpoint_is_recorded(trained):
 
 def test_checkpoint_is_replaced_by_one_of_the_same_update(trained):
     state = state_of(trained)
-    trained.store.save(replace(state, event_log_length=7))
-    assert trained.store.newest().event_log_length == 7
+    trained.store.save(replace(state, event_log=LogPrefix(7, "x")))
+    assert trained.store.newest().event_log.length == 7
     assert sorted(path.name for path in trained.store.folder.iterdir()) == ["12", "6"]
 
 
@@ -175,5 +177,8 @@ def test_manifest_and_state_must_have_the_same_update(trained):
     folder = trained.store.folder
     manifest = json.loads((folder / "12" / "MANIFEST.json").read_text())
     (folder / "12" / "MANIFEST.json").write_text(json.dumps(manifest | {"update": 11}))
-    with pytest.raises(CheckpointError, match=r"state.json: is for update 12, but its manifest is for 11"):
+    with pytest.raises(CheckpointError, match=r"12/MANIFEST.json: is for update 11, not for that of its folder"):
         read_checkpoint(folder / "12", Identity("s", "d"))
+    (folder / "12").rename(folder / "11")
+    with pytest.raises(CheckpointError, match=r"state.json: is for update 12, but its manifest is for 11"):
+        read_checkpoint(folder / "11", Identity("s", "d"))

@@ -13,6 +13,7 @@ import torch
 from structattn.data.folders import write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.checkpoint import Identity, read_checkpoint
+from structattn.runs.folder import RunFolder
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
@@ -303,9 +304,9 @@ def test_changed_source_file_is_rejected_with_both_digests(unfinished, tmp_path)
 
 def test_different_number_of_threads_is_logged(unfinished, caplog):
     settings, run = unfinished
-    card = json.loads((run / "run.json").read_text())
+    card = RunFolder(run).read_card()
     card["hardware"]["threads"] = 64
-    (run / "run.json").write_text(json.dumps(card))
+    RunFolder(run).write_card(card)
     train(settings, run, resume=True)
     assert "started with 64 threads and resumes with 1" in caplog.text
 

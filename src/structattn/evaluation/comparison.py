@@ -1,6 +1,5 @@
 """Compare two evaluated translation runs: paired bootstrap on the whole split and by bins of sentences."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +12,10 @@ from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences
 from structattn.evaluation.run_files import analysis_path, hypotheses_path, write_analysis
 from structattn.metrics.translation import PairedDifference, compare_systems
 from structattn.runs.folder import RunFolder
-from structattn.settings.run import load_settings
 from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.support.files import sha256_of_file
+from structattn.support.json_files import read_json
+from structattn.support.reading import read_bytes
 
 
 class _Lines(NamedTuple):
@@ -93,7 +93,7 @@ def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
     references = [_prepared(folder, data).texts(split, "target") for folder in (first, second)]
     if sources[0] != sources[1] or references[0] != references[1]:
         raise UsageError(f"{first} and {second} have different lines in {split!r}; expected runs on the same data")
-    tokenizer = load_settings(RunFolder(first).settings).evaluation.bleu_tokenizer
+    tokenizer = RunFolder(first).read_settings().evaluation.bleu_tokenizer
     count = len(references[0])
     return _Lines(_translations(first, split, count), _translations(second, split, count), references[0], tokenizer)
 
@@ -104,7 +104,7 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
     if not path.exists():
         return {}
     try:
-        kept = json.loads(path.read_bytes())["off_diagonality"]
+        kept = read_json(path, "analysis")["off_diagonality"]
         found = {f"off-diagonality, {kind}": np.array(values, np.float64) for kind, values in kept.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(path, f"expected the off-diagonality of each sentence: {error!r}") from None
@@ -119,7 +119,7 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
     if not RunFolder(folder).has_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
-    return open_prepared(data or load_settings(RunFolder(folder).settings).data)
+    return open_prepared(data or RunFolder(folder).read_settings().data)
 
 
 def _translations(folder: Path, split: str, count: int) -> list[str]:
@@ -127,7 +127,7 @@ def _translations(folder: Path, split: str, count: int) -> list[str]:
     if not path.exists():
         raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
     try:
-        lines = path.read_bytes().decode().split("\n")[:-1]  # a CR is an ordinary character
+        lines = read_bytes(path).decode().split("\n")[:-1]  # a CR is an ordinary character
     except UnicodeDecodeError as error:
         raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
     if len(lines) != count:

@@ -1,6 +1,5 @@
 """Evaluate a trained run on a split and write the scores to its run folder."""
 
-import json
 import math
 from dataclasses import replace
 from os import PathLike
@@ -23,10 +22,10 @@ from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import update_of
-from structattn.settings.run import load_settings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import create_folder
+from structattn.support.json_files import read_json, write_json
 from structattn.training.position_limits import require_positions_fit
 
 BATCH_TOKENS = 8192
@@ -91,10 +90,10 @@ def is_scored(run_dir: Path, split: str) -> bool:
     if not path.exists():
         return False
     try:
-        wanted = checkpoints_of(run_dir, load_settings(RunFolder(run_dir).settings).evaluation.checkpoint)
+        wanted = checkpoints_of(run_dir, RunFolder(run_dir).read_settings().evaluation.checkpoint)
     except CheckpointError:
         return True
-    return bool(json.loads(path.read_bytes()).get("checkpoints") == [update_of(each) for each in wanted])
+    return bool(read_json(path, "scores").get("checkpoints") == [update_of(each) for each in wanted])
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
@@ -124,5 +123,5 @@ def evaluate_run(
     )
     target = run.run_dir / "scores"
     create_folder(target)
-    write_atomically(target / f"{split}.json", content)
+    write_json(target / f"{split}.json", "scores", content)
     return scores

@@ -1,11 +1,11 @@
 """Files that evaluation writes into a run folder: translations, and analyses as JSON for reports."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import create_folder
+from structattn.support.json_files import write_json
 
 FORMAT_VERSION = 1
 
@@ -24,6 +24,5 @@ def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, An
     """Write ``analyses/NAME.json`` into a run folder atomically; ``kind`` names the type of its content."""
     path = analysis_path(run_dir, name)
     create_folder(path.parent)
-    found = {"format_version": FORMAT_VERSION, "kind": kind, **content}
-    write_atomically(path, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(path, "analysis", {"format_version": FORMAT_VERSION, "kind": kind, **content})
     return path

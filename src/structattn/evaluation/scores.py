@@ -1,6 +1,5 @@
 """The scores of one split, and their JSON form in a run folder."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -132,6 +131,7 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def scores_to_json(scores: SplitScores, **rest: Any) -> str:
-    """Return the scores and ``rest`` as one JSON object."""
-    return json.dumps(_finite({**asdict(scores), **rest}), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def scores_to_json(scores: SplitScores, **rest: Any) -> dict[str, Any]:
+    """Return the scores and ``rest`` as one object that JSON can hold."""
+    found: dict[str, Any] = _finite({**asdict(scores), **rest})
+    return found

@@ -1,17 +1,18 @@
 """Checkpoints of a run by name (``best``, ``last``, ``best-5``, ``last-5``), and the average of their weights."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from structattn.runs.checkpoint import MODEL_NAME, Manifest, read_manifest, read_tensors
+from structattn.runs.checkpoint import MODEL_NAME, Identity, Manifest, check_identity, read_manifest, read_tensors
+from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
 from structattn.runs.ranking import best_updates
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError, UsageError
+from structattn.support.json_files import read_json
 
 _NAME = re.compile(r"(best|last)(?:-([1-9][0-9]{0,3}))?")
 
@@ -51,7 +52,7 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
     Cost: the memory of three models, for any number of checkpoints.
 
     Raises:
-        CheckpointError: a checkpoint is damaged, or was trained on other data than the first.
+        CheckpointError: a checkpoint is damaged, or was trained with other settings or data than the first.
     """
     manifest = read_manifest(folders[0])
     first = read_tensors(folders[0], MODEL_NAME, manifest)
@@ -60,20 +61,24 @@ def mean_weights(folders: Sequence[Path]) -> tuple[dict[str, Tensor], Manifest]:
     sums = {name: tensor.double() for name, tensor in first.items() if tensor.is_floating_point()}
     for folder in folders[1:]:
         other = read_manifest(folder)
-        if other.data_digest != manifest.data_digest:
-            raise CheckpointError(
-                f"{folder}: was trained on data with digest {other.data_digest}; expected {manifest.data_digest}"
-            )
+        check_identity(folder, other, Identity(manifest.settings_digest, manifest.data_digest))
         weights = read_tensors(folder, MODEL_NAME, other)
         for name, total in sums.items():
-            total.add_(weights[name])
+            total.add_(_tensor_like(first[name], name, weights, folder))
     mean = {name: (total / len(folders)).to(first[name].dtype) for name, total in sums.items()}
     return {**first, **mean}, manifest
 
 
+def _tensor_like(expected: Tensor, name: str, weights: dict[str, Tensor], folder: Path) -> Tensor:
+    found = weights.get(name)
+    if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        raise CheckpointError(f"{folder / MODEL_NAME}: {name!r} differs in shape or dtype from other checkpoints")
+    return found
+
+
 def _best_updates(run: RunFolder, count: int) -> list[int]:
     kept = checkpoint_updates(run.checkpoints)
-    best = best_updates(run.events, count, max(kept, default=0))
+    best = best_updates(verified_events(run, ["validation"]), count, max(kept, default=0))
     missing = sorted({*best} - {*kept})
     if missing:
         raise CheckpointError(
@@ -84,14 +89,9 @@ def _best_updates(run: RunFolder, count: int) -> list[int]:
 
 
 def _best_update(path: Path) -> int:
-    try:
-        update = json.loads(path.read_bytes())["update"]
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} is missing: the run has not been validated yet; use the last checkpoint"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: does not name a checkpoint: {error!r}") from None
-    if not isinstance(update, int):
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing: the run has not been validated yet; use the last checkpoint")
+    update = read_json(path, "best").get("update")
+    if type(update) is not int or update < 0:
         raise CheckpointError(f"{path}: update is {update!r}; expected an integer")
     return update

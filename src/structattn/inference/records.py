@@ -1,10 +1,9 @@
 """Explanation records: the weights of one layer or head for one example, as JSON that reports show without a model."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from structattn.attention.explanation import Explanation
 from structattn.settings.mechanisms import MECHANISMS
-from structattn.support.files import write_atomically
+from structattn.support.json_files import write_json
 
 FORMAT_VERSION = 1
 BOTTOM = "(bottom)"
@@ -55,8 +54,8 @@ class Record:
     truth: Float[np.ndarray, "time source"] | None = None
     side: Side | None = None
 
-    def to_json(self, split: str, example: int) -> str:
-        """Return the record as one JSON object, together with the split and the index of the example."""
+    def to_json(self, split: str, example: int) -> dict[str, Any]:
+        """Return the record as an object that JSON can hold, together with the split and the index of the example."""
         content = {
             "format_version": FORMAT_VERSION,
             "split": split,
@@ -74,8 +73,7 @@ class Record:
             "best_run": None if self.best_run is None else self.best_run.tolist(),
             "truth": None if self.truth is None else _rounded(self.truth),
         }
-        present = {key: value for key, value in content.items() if value is not None}
-        return json.dumps(present, ensure_ascii=False, allow_nan=False) + "\n"
+        return {key: value for key, value in content.items() if value is not None}
 
 
 def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> object:
@@ -127,5 +125,5 @@ def write_record(folder: Path, record: Record, split: str, example: int) -> Path
     sublayer = "" if record.sublayer == "attention" else f"-{record.sublayer}"
     head = "" if record.head is None else f"-head-{record.head + 1}"
     path = folder / f"{split}-{example}{side}-layer-{record.layer + 1}{sublayer}{head}.json"
-    write_atomically(path, record.to_json(split, example))
+    write_json(path, "record", record.to_json(split, example), indent=None)
     return path

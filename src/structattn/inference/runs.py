@@ -14,14 +14,14 @@ from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.inference.explanations import TrainedModel, explain_texts
 from structattn.inference.records import Record
 from structattn.models import EncoderDecoder
-from structattn.runs.checkpoint import MODEL_NAME
-from structattn.runs.folder import RunFolder
+from structattn.runs.checkpoint import MODEL_NAME, Manifest
+from structattn.runs.folder import RunFolder, settings_digest
 from structattn.runs.store import update_of
-from structattn.settings.run import RunSettings, load_settings
+from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
 from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
-from structattn.training.learner import MismatchError, load_weights
+from structattn.training.learner import MismatchError, load_weights, require_finite
 
 _logger = logging.getLogger("structattn")
 
@@ -73,7 +73,7 @@ class TrainedRun:
 def open_run(
     run_dir: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
 ) -> TrainedRun:
-    """Load a trained run. The digests of the weights and of the data are verified.
+    """Load a trained run. The digests of settings, weights and data are verified.
 
     The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
     by rounding; a message says so.
@@ -87,24 +87,23 @@ def open_run(
 
     Raises:
         StructattnError: the folder is not a run folder.
-        CheckpointError: the checkpoint is missing or damaged, or belongs to other data or another model.
+        SettingsError: the settings have changed since the run was started.
+        CheckpointError: the checkpoint is missing or damaged, belongs to other data or another model, or has a weight
+            that is NaN or infinite.
         DataError: the prepared folder is missing or damaged.
     """
     folder = RunFolder(run_dir)
     if not folder.has_run():
         raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
-    settings = load_settings(folder.settings)
+    settings = folder.read_settings()
     paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
     weights, manifest = mean_weights(paths)
     prepared = open_prepared(data or settings.data)
-    if manifest.data_digest != prepared.digest:
-        raise CheckpointError(
-            f"{paths[0]}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
-            f"{prepared.digest}"
-        )
+    _check_identity(paths[0], manifest, folder, settings, prepared)
     model = build_model_for(settings.model, prepared)
     try:
         load_weights(model, weights)
+        require_finite(weights)
     except MismatchError as error:
         raise CheckpointError(
             f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
@@ -114,6 +113,26 @@ def open_run(
     updates = tuple(map(update_of, paths))
     trained = cast(TrainedModel, model.to(device or default_device()).eval())
     return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
+
+
+def _check_identity(
+    checkpoint: Path, manifest: Manifest, run: RunFolder, settings: RunSettings, prepared: PreparedFolder
+) -> None:
+    """Check that a checkpoint belongs to settings and data.
+
+    Raises:
+        CheckpointError: it does not; the message has both digests.
+    """
+    if manifest.data_digest != prepared.digest:
+        raise CheckpointError(
+            f"{checkpoint}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
+            f"{prepared.digest}"
+        )
+    if manifest.settings_digest != (found := settings_digest(settings)):
+        raise CheckpointError(
+            f"{checkpoint}: was trained with settings of digest {manifest.settings_digest}; that of {run.settings} is "
+            f"{found}"
+        )
 
 
 def translation_model(run: TrainedRun) -> EncoderDecoder:

@@ -63,8 +63,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     digests = {str(score["prepared_digest"]) for score in run.scores.values() if score.get("prepared_digest")}
     facts += [("prepared data", digest) for digest in sorted(digests)]
     facts += flattened({key: value for key, value in run.card.items() if key != "settings"})
-    for end in run.of("end")[-1:]:
-        facts.append(("ended", str(end.get("reason", ""))))
     return facts
 
 

@@ -1,14 +1,17 @@
 """Read run folders for a report: settings, run card, events, scores, records and analyses."""
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structattn.support.errors import DataError, StructattnError
-from structattn.support.yaml import parse_yaml
+from structattn.reporting.shapes import RecordShape, ScoreShape, analysis_shape
+from structattn.runs.events import verified_events
+from structattn.runs.folder import RunFolder
+from structattn.support.errors import StructattnError
+from structattn.support.json_files import read_json
+from structattn.support.shapes import Shape, check_shape
 
 SPLITS = ("train", "valid", "test")
 
@@ -60,54 +63,14 @@ class Run:
         return [line for line in self.events if line.get("event") == event]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataError(path, f"not a JSON file: {error}") from None
-    if not isinstance(content, dict):
-        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
-    return content
-
-
-def _read_events(path: Path) -> list[dict[str, Any]]:
-    """Read events; an incomplete last line, as left by a killed process, is skipped."""
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")[:-1]
-    events = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise DataError(path, f"not JSON: {error}", line=number) from None
-        if not isinstance(event, dict):
-            raise DataError(path, f"holds {type(event).__name__}; expected a JSON object", line=number)
-        events.append(event)
-    return events
-
-
 def _split_order(name: str) -> tuple[int, str]:
     return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
 
 
-def _read_all(folder: Path) -> dict[str, dict[str, Any]]:
+def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type[Shape]]) -> dict[str, dict[str, Any]]:
     paths = sorted(folder.glob("*.json"), key=lambda path: _split_order(path.stem))
-    return {path.stem: _read_json(path) for path in paths if not path.name.startswith(".")}
-
-
-def _read_settings(folder: Path) -> tuple[str, dict[str, Any]]:
-    path = folder / "settings.yaml"
-    try:
-        text = path.read_text(encoding="utf-8")
-        settings = parse_yaml(text)
-    except OSError:
-        raise StructattnError(f"{folder} is not a run folder: it has no readable settings.yaml") from None
-    except ValueError as error:
-        raise DataError(path, f"not YAML: {error}") from None
-    if not isinstance(settings, dict):
-        raise DataError(path, f"holds {type(settings).__name__}; expected a mapping")
-    return text, settings
+    read = ((path, read_json(path, kind)) for path in paths if not path.name.startswith("."))
+    return {path.stem: check_shape(shape_of(content), content, path) for path, content in read}
 
 
 def read_run(folder: Path, name: str | None = None) -> Run:
@@ -115,20 +78,21 @@ def read_run(folder: Path, name: str | None = None) -> Run:
 
     Raises:
         StructattnError: the folder is not a run folder.
-        DataError: a file in it is damaged; the message names it.
+        DataError, SettingsError, CheckpointError: a file in it is damaged; the message names it.
     """
-    text, settings = _read_settings(folder)
-    card = folder / "run.json"
+    files = RunFolder(folder)
+    if not files.has_run():
+        raise StructattnError(f"{folder} is not a run folder: it has no {files.settings.name}")
     run = Run(
         name=name or folder.resolve().name,
         folder=folder,
-        settings=settings,
-        settings_text=text,
-        card=_read_json(card) if card.exists() else {},
-        events=_read_events(folder / "events.jsonl"),
-        scores=_read_all(folder / "scores"),
-        records=_read_all(folder / "records"),
-        analyses=_read_all(folder / "analyses"),
+        settings=files.read_settings().model_dump(mode="json"),
+        settings_text=files.read_settings_text().decode(),
+        card=files.read_card() if files.card.exists() else {},
+        events=verified_events(files),
+        scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
+        records=_read_all(folder / "records", "record", lambda _: RecordShape),
+        analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
     )
     _warn_of_old_scores(run)
     return run

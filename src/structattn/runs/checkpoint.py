@@ -16,9 +16,12 @@ from torch import Tensor
 from structattn.runs.state import Count, StateFile, TrainingState, state_from_json, state_to_json
 from structattn.support.errors import CheckpointError
 from structattn.support.files import write_unflushed
+from structattn.support.reading import read_bytes
+from structattn.support.shapes import first_problem
 
 MODEL_NAME, OPTIMIZER_NAME, STATE_NAME = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_NAME = "MANIFEST.json"
+MAX_MANIFEST_BYTES = 1 << 20
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -39,8 +42,18 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class StoredFile:
+    """Number of bytes and SHA-256 of a file."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """Contents of `MANIFEST.json`; ``files`` maps the name of each other file to its SHA-256."""
+    """Contents of `MANIFEST.json`; ``files`` maps the name of each other file to its size and SHA-256."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -48,7 +61,7 @@ class Manifest:
     update: Count
     settings_digest: str
     data_digest: str
-    files: dict[str, str]
+    files: dict[str, StoredFile]
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -63,8 +76,8 @@ def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> 
     }
     for name, content in contents.items():
         write_unflushed(folder / name, content)
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    manifest = Manifest(1, state.progress.update, identity.settings, identity.data, digests)
+    files = {name: StoredFile(len(content), hashlib.sha256(content).hexdigest()) for name, content in contents.items()}
+    manifest = Manifest(1, state.progress.update, identity.settings, identity.data, files)
     write_unflushed(folder / MANIFEST_NAME, _MANIFEST.dump_json(manifest, indent=2) + b"\n")
 
 
@@ -76,14 +89,20 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
+    Args:
+        folder: of the checkpoint, called UPDATE or .UPDATE.oldN.
+
     Raises:
-        DamagedCheckpointError: it is missing or invalid.
+        DamagedCheckpointError: it is missing or invalid, or that of another update.
     """
     path = folder / MANIFEST_NAME
     try:
-        return _MANIFEST.validate_json(_bytes_of(path))
+        manifest: Manifest = _MANIFEST.validate_json(_bytes_of(path, MAX_MANIFEST_BYTES))
     except ValidationError as error:
-        raise DamagedCheckpointError(f"{path}: {_first_problem(error)}") from None
+        raise DamagedCheckpointError(f"{path}: {first_problem(error)}") from None
+    if int(folder.name.strip(".").partition(".")[0]) != manifest.update:
+        raise DamagedCheckpointError(f"{path}: is for update {manifest.update}, not for that of its folder")
+    return manifest
 
 
 def read_checkpoint(folder: Path, identity: Identity) -> TrainingState:
@@ -105,7 +124,7 @@ def read_checkpoint(folder: Path, identity: Identity) -> TrainingState:
         optimizer=read_tensors(folder, OPTIMIZER_NAME, manifest),
         generators=file.generators,
         progress=file.progress,
-        event_log_length=file.event_log_length,
+        event_log=file.event_log,
     )
 
 
@@ -135,7 +154,7 @@ def read_state_file(folder: Path, manifest: Manifest) -> StateFile:
     try:
         return state_from_json(content)
     except ValidationError as error:
-        raise DamagedCheckpointError(f"{folder / STATE_NAME}: {_first_problem(error)}") from None
+        raise DamagedCheckpointError(f"{folder / STATE_NAME}: {first_problem(error)}") from None
 
 
 def read_tensors(folder: Path, name: str, manifest: Manifest) -> dict[str, Tensor]:
@@ -155,21 +174,18 @@ def read_tensors(folder: Path, name: str, manifest: Manifest) -> dict[str, Tenso
 
 def _verified(folder: Path, name: str, manifest: Manifest) -> bytes:
     # verify the bytes in memory that are parsed afterwards: the file could change between two reads
-    content = _bytes_of(folder / name)
-    found, expected = hashlib.sha256(content).hexdigest(), manifest.files.get(name)
-    if found != expected:
-        raise DamagedCheckpointError(f"{folder / name}: SHA-256 is {found}, but its manifest has {expected}")
+    stored = manifest.files.get(name)
+    if stored is None:
+        raise DamagedCheckpointError(f"{folder / MANIFEST_NAME}: does not list {name}")
+    content = _bytes_of(folder / name, stored.bytes)
+    found = hashlib.sha256(content).hexdigest()
+    if found != stored.sha256:
+        raise DamagedCheckpointError(f"{folder / name}: SHA-256 is {found}, but its manifest has {stored.sha256}")
     return content
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(path: Path, limit: int) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path, limit)
     except OSError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the file"
-    return f"{field}: {first['msg']}"

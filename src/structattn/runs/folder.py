@@ -8,10 +8,16 @@ from typing import Any
 
 from structattn.runs.checkpoint import Identity
 from structattn.runs.logs import last_event
+from structattn.runs.metadata import check_card
+from structattn.runs.state import LogPrefix
 from structattn.settings.evaluation import EvaluationSettings
-from structattn.settings.run import RunSettings, load_settings
-from structattn.support.errors import CheckpointError, StructattnError
+from structattn.settings.run import RunSettings, parse_mapping, resolve_settings
+from structattn.support.errors import CheckpointError, SettingsError, StructattnError
 from structattn.support.files import write_atomically
+from structattn.support.json_files import read_json, write_json
+from structattn.support.reading import read_bytes
+
+_SETTINGS_DIGEST = b"# sha256: "
 
 
 @dataclass(frozen=True)
@@ -64,27 +70,71 @@ class RunFolder:
         return self.settings.exists()
 
     def end_event(self) -> dict[str, Any] | None:
-        """Return the end event if the run is finished, otherwise None."""
+        """Return the end event if the run is finished, otherwise None.
+
+        Raises:
+            CheckpointError: it differs from the result in the run card.
+            DataError: the run card cannot be read.
+        """
         event = last_event(self.events)
-        return event if event and event.get("event") == "end" else None
+        if not event or event.pop("event", None) != "end":
+            return None
+        result = self.read_card()["result"] or {}
+        if event != {name: value for name, value in result.items() if name not in ("seconds", "event_log")}:
+            raise CheckpointError(f"{self.events}: its end event differs from the result in {self.card}")
+        return event
+
+    def finished_log(self) -> LogPrefix | None:
+        """Return length and digest of the event log before its end event; None while the run is not finished.
+
+        Raises:
+            DataError: the run card cannot be read.
+        """
+        result = self.read_card()["result"]
+        return None if result is None else LogPrefix(**result["event_log"])
 
     def read_card(self) -> dict[str, Any]:
         """Read the run card.
 
         Raises:
-            StructattnError: it is missing or not a JSON object.
+            DataError: it is missing or damaged.
         """
-        try:
-            card = json.loads(self.card.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise StructattnError(f"{self.card}: cannot be read: {error}") from None
-        if not isinstance(card, dict):
-            raise StructattnError(f"{self.card}: expected a JSON object, found {type(card).__name__}")
-        return card
+        return check_card(read_json(self.card, "run"), self.card)
 
     def write_card(self, card: dict[str, Any]) -> None:
         """Write or replace the run card."""
-        write_atomically(self.card, json.dumps(card, indent=2) + "\n")
+        write_json(self.card, "run", card)
+
+    def read_settings_text(self) -> bytes:
+        """Read the settings as YAML and verify their digest, the last line of the file.
+
+        Raises:
+            SettingsError: the file cannot be read or has changed.
+        """
+        try:
+            content = read_bytes(self.settings)
+        except OSError as error:
+            raise SettingsError(f"{self.settings}: cannot be read: {error.strerror or error}") from None
+        text, _, stated = content.rpartition(_SETTINGS_DIGEST)
+        found = hashlib.sha256(text).hexdigest()
+        if stated.decode(errors="replace") != f"{found}\n":
+            reason = "its SHA-256 does not agree with its last line; change the settings of a run in a copy"
+            raise SettingsError(f"{self.settings}: changed since it was written: {reason}")
+        return text
+
+    def read_settings(self) -> RunSettings:
+        """Read the settings and verify their digest.
+
+        Raises:
+            SettingsError: the file cannot be read, has changed or is invalid.
+        """
+        source = str(self.settings)
+        return resolve_settings(parse_mapping(self.read_settings_text(), source), source=source)
+
+    def write_settings(self, settings: RunSettings) -> None:
+        """Write or replace the settings, followed by their digest in a comment."""
+        text = settings.to_yaml().encode()
+        write_atomically(self.settings, text + _SETTINGS_DIGEST + f"{hashlib.sha256(text).hexdigest()}\n".encode())
 
 
 def settings_digest(settings: RunSettings) -> str:
@@ -124,13 +174,13 @@ def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -
     """
     require_empty_folder(run_dir)
     run_dir.write_card(card)
-    write_atomically(run_dir.settings, settings.to_yaml())
+    run_dir.write_settings(settings)
 
 
 def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:
     """Update the stored settings of a resumed run if its data path has changed."""
-    if load_settings(run_dir.settings).data != settings.data:
-        write_atomically(run_dir.settings, settings.to_yaml())
+    if run_dir.read_settings().data != settings.data:
+        run_dir.write_settings(settings)
 
 
 def check_same_settings(run_dir: RunFolder, settings: RunSettings) -> None:
@@ -140,7 +190,7 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings) -> None:
         SettingsError: the stored settings cannot be read.
         CheckpointError: they differ; the message lists each field with both values.
     """
-    stored = _flat(load_settings(run_dir.settings).model_dump(mode="json"))
+    stored = _flat(run_dir.read_settings().model_dump(mode="json"))
     given = _flat(settings.model_dump(mode="json"))
     changes = [
         f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
@@ -157,7 +207,7 @@ def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:
     Raises:
         CheckpointError: the digest of the prepared folder differs; the message has both.
     """
-    digest = run_dir.read_card().get("data", {}).get("digest")
+    digest = run_dir.read_card()["data"]["digest"]
     if digest != identity.data:
         raise CheckpointError(
             f"{path}: changed since the run {run_dir.path} started: digest was {digest} and is now {identity.data}"

@@ -1,13 +1,45 @@
 """Logs of a run: the event log, byte-identical after a resume, and the timing log, which no result depends on."""
 
+import hashlib
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Self
 
-from structattn.support.errors import CheckpointError
+from structattn.runs.state import Count, LogPrefix
+from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import flush_to_disk, open_for_appending
+from structattn.support.reading import chunks, open_regular, parse_json, read_bytes
+from structattn.support.shapes import Shape, check_shape
+
+MAX_LOG_BYTES = 1 << 32
+
+NO_EVENTS = LogPrefix()
+
+
+class _Train(Shape):
+    update: Count
+    epoch: Count
+    loss: float
+    tokens: Count
+    learning_rate: float
+
+
+class _Validation(Shape):
+    update: Count
+    cross_entropy: float
+    perplexity: float
+    lower_bound: float | None
+    cross_entropy_difference: float | None
+    accuracy: float | None = None
+    bleu: float | None = None
+    improved: bool
+
+
+_SHAPES: Mapping[str, type[Shape]] = MappingProxyType({"train": _Train, "validation": _Validation})
 
 
 class EventLog:
@@ -15,18 +47,22 @@ class EventLog:
 
     Args:
         path: the log file, JSON lines.
-        length: number of bytes to keep, 0 for a new run; the rest of the file is truncated.
+        prefix: what to keep, nothing for a new run; the rest of the file is truncated.
 
     Raises:
-        CheckpointError: the file is shorter than ``length``.
+        CheckpointError: the file is shorter than the prefix, or has another beginning, or is not a regular file.
     """
 
-    def __init__(self, path: Path, length: int = 0) -> None:
-        size = path.stat().st_size if path.exists() else 0
-        if size < length:
-            raise CheckpointError(f"{path}: has {size} bytes, fewer than the {length} recorded in the checkpoint")
-        self.path, self.length = path, length
-        self._file: BinaryIO = open_for_appending(path, length)
+    def __init__(self, path: Path, prefix: LogPrefix = NO_EVENTS) -> None:
+        require_own_file(path)
+        self._digest = digest_of_prefix(path, prefix)
+        self.path, self.length = path, prefix.length
+        self._file: BinaryIO = open_for_appending(path, prefix.length)
+
+    @property
+    def prefix(self) -> LogPrefix:
+        """The log as it is now."""
+        return LogPrefix(self.length, self._digest.hexdigest())
 
     def write(self, event: str, **values: Any) -> None:
         """Append an event, unbuffered. Checkpoints flush it to disk.
@@ -39,6 +75,7 @@ class EventLog:
         while rest:  # a full disk may accept a part; the next write then raises
             rest = rest[self._file.write(rest) :]
         self.length += len(line)
+        self._digest.update(line)
 
     def flush_to_disk(self) -> None:
         """Flush all events to disk."""
@@ -51,40 +88,95 @@ class EventLog:
         self._file.close()
 
 
+def require_own_file(path: Path) -> None:
+    """Check that a log is a regular file of its run, or missing: it is truncated, and a link may lead anywhere.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise CheckpointError(f"{path}: is not a regular file")
+
+
+def digest_of_prefix(path: Path, prefix: LogPrefix) -> "hashlib._Hash":
+    """Return the digest of the beginning of a log, to be continued, after a comparison with what was recorded.
+
+    Raises:
+        CheckpointError: the file cannot be read, is shorter, or has another beginning.
+    """
+    digest = hashlib.sha256()
+    if not prefix.length:
+        return digest
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < prefix.length:
+                raise CheckpointError(f"{path}: has {size} bytes, fewer than the {prefix.length} that were recorded")
+            for chunk in chunks(file, prefix.length):
+                digest.update(chunk)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if digest.hexdigest() != prefix.sha256:
+        raise CheckpointError(
+            f"{path}: its first {prefix.length} bytes have changed: their SHA-256 was {prefix.sha256} and is "
+            f"{digest.hexdigest()}"
+        )
+    return digest
+
+
 def last_event(path: Path) -> dict[str, Any] | None:
-    """Return the last event of a log, None if the log is missing, empty or ends in an invalid line."""
+    """Return the last event of a log, None if the log is missing, empty or ends in an invalid line.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+    """
     if not path.exists():
         return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 65536))
-        tail = file.read()
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+            tail = file.read(65536)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not tail.endswith(b"\n"):
         return None
     try:
-        event = json.loads(tail[:-1].rpartition(b"\n")[2])
-    except (ValueError, RecursionError):
+        event = parse_json(tail[:-1].rpartition(b"\n")[2])
+    except ValueError:
         return None
     return event if isinstance(event, dict) else None
 
 
-def events_of(path: Path, kinds: Sequence[str] = ()) -> list[dict[str, Any]]:
+def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) -> list[dict[str, Any]]:
     """Return the events of a log, without an incomplete last line. A missing log has no events.
 
     Args:
         path: the log file.
         kinds: kinds of events to return; empty: all. Lines of other kinds are not parsed, which saves time.
+        length: number of bytes to read; None: all.
 
     Raises:
-        CheckpointError: a line is not JSON.
+        DataError: the file cannot be read, or a line is not an event; the message has its number.
     """
     if not path.exists():
         return []
-    beginnings = tuple(json.dumps({"event": kind})[:-1].encode() for kind in kinds)
-    lines = path.read_bytes().split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in lines if not kinds or line.startswith(beginnings)]
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: a line is not JSON: {error}") from None
+        content = read_bytes(path, MAX_LOG_BYTES)[:length]
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    beginnings = tuple(json.dumps({"event": kind})[:-1].encode() for kind in kinds)
+    lines = enumerate(content.split(b"\n")[:-1], start=1)
+    return [_parse_event(path, number, line) for number, line in lines if not kinds or line.startswith(beginnings)]
+
+
+def _parse_event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        event = parse_json(line)
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}", number) from None
+    if not isinstance(event, dict):
+        raise DataError(path, f"holds {type(event).__name__}; expected a JSON object", number)
+    return check_shape(_SHAPES.get(str(event.get("event")), Shape), event, path, number)
 
 
 SECONDS_BETWEEN_RATES = 10.0
@@ -98,6 +190,7 @@ class Timing:
     """
 
     def __init__(self, path: Path) -> None:
+        require_own_file(path)
         self._earlier = _seconds_of_last_line(path)
         self._file = open_for_appending(path)
         self._start = self._last_checkpoint = self._last_rate = time.monotonic()
@@ -143,13 +236,15 @@ def _seconds_of_last_line(path: Path) -> float:
     """Return the logged training time of earlier starts; terminate an incomplete last line first."""
     if not path.exists():
         return 0.0
-    lines = path.read_bytes().split(b"\n")
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+        lines = file.read(65536).split(b"\n")
     if lines[-1]:
         with open_for_appending(path) as file:
             file.write(b"\n")
     for line in reversed(lines):
         try:
-            return float(json.loads(line)["seconds"])
+            return max(0.0, float(parse_json(line)["seconds"]))
         except (ValueError, KeyError, TypeError):
             continue
     return 0.0

@@ -3,17 +3,67 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from structattn.runs.checkpoint import Identity
+from structattn.runs.state import Count
 from structattn.settings.run import RunSettings
 from structattn.support.processor import processor_name
+from structattn.support.shapes import Shape, check_shape
 from structattn.support.version import __version__
 
 FORMAT_VERSION = 1
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
+
+
+class _Data(Shape):
+    path: str
+    kind: str
+    digest: str
+
+
+class _Hardware(Shape):
+    threads: int
+
+
+class _EventLog(Shape):
+    length: Count
+    sha256: str
+
+
+class _Result(Shape):
+    event_log: _EventLog
+    reason: str
+    update: Count
+    epoch: Count
+    best_update: Count | None
+    best_cross_entropy: float | None
+
+
+class _Card(Shape):
+    format_version: Literal[1]
+    version: str
+    task: str
+    seed: int
+    parameters: int
+    vocabulary_size: int
+    settings_digest: str
+    data: _Data
+    environment: dict[str, Any]
+    hardware: _Hardware
+    result: _Result | None
+
+
+def check_card(card: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a run card unchanged if it has the fields of one.
+
+    Raises:
+        DataError: a field is missing or invalid; the message names the first one.
+    """
+    return check_shape(_Card, card, path)
 
 
 def run_card(

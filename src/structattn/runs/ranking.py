@@ -1,8 +1,7 @@
 """Rank the checkpoints of a run by the validation scores in its event log."""
 
-from pathlib import Path
-
-from structattn.runs.logs import events_of
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def selection_score(cross_entropy: float, bleu: float | None) -> float:
@@ -10,20 +9,14 @@ def selection_score(cross_entropy: float, bleu: float | None) -> float:
     return cross_entropy if bleu is None else -bleu
 
 
-def best_updates(events: Path, count: int, newest: int | None = None) -> list[int]:
+def best_updates(validations: Sequence[Mapping[str, Any]], count: int, newest: int | None = None) -> list[int]:
     """Return the updates with the best validation scores, best first; ties go to the earlier update.
 
     Args:
-        events: the event log.
+        validations: the validation events of a run.
         count: maximum number of updates to return.
         newest: ignore updates after this one; None: no limit.
-
-    Raises:
-        CheckpointError: a line of the log is not JSON.
     """
-    scores = {
-        event["update"]: selection_score(event["cross_entropy"], event.get("bleu"))
-        for event in events_of(events, ["validation"])
-    }
+    scores = {event["update"]: selection_score(event["cross_entropy"], event.get("bleu")) for event in validations}
     candidates = [update for update in scores if newest is None or update <= newest]
     return sorted(candidates, key=lambda update: (scores[update], update))[:count]

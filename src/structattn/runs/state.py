@@ -1,5 +1,6 @@
 """The training state: everything that influences the next update of a run."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -7,7 +8,12 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
-Count = Annotated[int, Field(ge=0)]
+from structattn.support.reading import MAX_INTEGER
+
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+
+EMPTY_SHA256 = hashlib.sha256().hexdigest()
+"""The SHA-256 of no bytes."""
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -57,6 +63,21 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class LogPrefix:
+    """The part of the event log that was written before a checkpoint.
+
+    Args:
+        length: number of bytes.
+        sha256: their hexadecimal SHA-256.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    length: Count = 0
+    sha256: str = EMPTY_SHA256
+
+
+@dataclass(frozen=True)
 class TrainingState:
     """State of a run between two updates. Gradients are not part of it: they do not outlive an update.
 
@@ -65,14 +86,14 @@ class TrainingState:
         optimizer: optimizer tensors by ``parameter/quantity``.
         generators: base64-encoded states of torch's random generators by device.
         progress: counters, best score and schedule state.
-        event_log_length: length of the event log in bytes at this state.
+        event_log: the event log at this state.
     """
 
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     generators: Mapping[str, str]
     progress: Progress
-    event_log_length: int
+    event_log: LogPrefix
 
 
 @dataclass(frozen=True)
@@ -84,7 +105,7 @@ class StateFile:
     format_version: Literal[1]
     progress: Progress
     generators: dict[str, str]
-    event_log_length: Count
+    event_log: LogPrefix
 
 
 _STATE_FILE = TypeAdapter(StateFile)
@@ -92,7 +113,7 @@ _STATE_FILE = TypeAdapter(StateFile)
 
 def state_to_json(state: TrainingState) -> bytes:
     """Serialize everything but the tensors for `state.json`."""
-    file = StateFile(1, state.progress, dict(state.generators), state.event_log_length)
+    file = StateFile(1, state.progress, dict(state.generators), state.event_log)
     return _STATE_FILE.dump_json(file, indent=2) + b"\n"
 
 

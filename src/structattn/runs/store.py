@@ -1,6 +1,5 @@
 """Checkpoints of a run: written atomically, the newest and the best are kept."""
 
-import json
 import logging
 import re
 from collections.abc import Callable, Collection
@@ -26,6 +25,8 @@ from structattn.support.files import (
     write_folder_atomically,
     write_unflushed,
 )
+from structattn.support.json_files import json_with_digest
+from structattn.support.reading import read_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +98,9 @@ class CheckpointStore:
         if progress.best_update is None:
             remove_file_unflushed(self.best_path)
             return
-        content = json.dumps({"update": progress.best_update, "score": progress.best_score}) + "\n"
-        if not self.best_path.exists() or self.best_path.read_text(encoding="utf-8") != content:
+        best = {"update": progress.best_update, "score": progress.best_score}
+        content = json_with_digest("best", self.best_path.name, best)
+        if not self.best_path.exists() or _content_of(self.best_path) != content.encode():
             write_atomically(self.best_path, content)
 
     def clean(self) -> None:
@@ -128,6 +130,13 @@ class CheckpointStore:
         names = {path.name for path in kept} | {_best_update_of(path) for path in kept}
         names |= {str(update) for update in self.protected_updates()}
         remove_folders([path for path in checkpoints if path.name not in names])
+
+
+def _content_of(path: Path) -> bytes | None:
+    try:
+        return read_bytes(path)
+    except OSError:  # it is replaced
+        return None
 
 
 def checkpoint_updates(folder: Path) -> list[int]:

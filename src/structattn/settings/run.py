@@ -14,6 +14,7 @@ from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.support.reading import read_bytes
 from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
 
 MAX_PATH_PARTS = 32
@@ -180,15 +181,24 @@ def read_mapping(path: Path) -> dict[str, Any]:
         SettingsError: the file cannot be read, is not YAML, or contains something else.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_CHARACTERS + 1)  # bounded even if the file has no end
-        tree = parse_yaml(content.decode())
+        content = read_bytes(path, 4 * MAX_CHARACTERS)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}") from None
+    return parse_mapping(content, str(path))
+
+
+def parse_mapping(content: bytes, source: str) -> dict[str, Any]:
+    """Parse the content of a YAML file that contains a mapping.
+
+    Raises:
+        SettingsError: it is not YAML, or contains something else; the message begins with ``source``.
+    """
+    try:
+        tree = parse_yaml(content.decode())
     except ValueError as error:
-        raise SettingsError(f"{path}: not YAML: {error}") from None
+        raise SettingsError(f"{source}: not YAML: {error}") from None
     if not isinstance(tree, dict):
-        raise SettingsError(f"{path}: expected a mapping of settings, found {type(tree).__name__}")
+        raise SettingsError(f"{source}: expected a mapping of settings, found {type(tree).__name__}")
     return tree
 
 

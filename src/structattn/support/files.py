@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from structattn.support.reading import open_regular
+
 _INCOMPLETE = ".incomplete"
 """The end of the names of folders that are being written."""
 
@@ -229,7 +231,11 @@ def remove_leftover_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def sha256_of_file(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
+def sha256_of_file(path: Path, limit: int | None = None) -> str:
+    """Return the hexadecimal SHA-256 of a regular file.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or has more than ``limit`` bytes.
+    """
+    with open_regular(path, limit) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,9 +18,12 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
         purpose: what the lock is held for, in the error message.
 
     Raises:
-        LockedError: another running process holds it; the message has its process id.
+        LockedError: another running process holds it; the message has its process id. Or the file is not a regular
+            file: its content is replaced, and a link may lead anywhere.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise LockedError(f"{path}: is not a regular file")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,5 @@
 """Distribution the figures that a sweep's settings ask for."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.runs import read_run
 from structattn.settings.published import LENGTH, Curves, Dependencies
 from structattn.settings.sweep import SweepSettings, matches
+from structattn.support.json_files import read_json
 from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.table import TableRow
 
@@ -79,7 +79,7 @@ def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
     """The score at each string length; empty if the run has no scores by length."""
     split, score = figure.score.split(".")
     path = run / "scores" / f"{split}.json"
-    found: Sequence[Mapping[str, float | None]] = json.loads(path.read_bytes())["by_length"] if path.exists() else []
+    found: Sequence[Mapping[str, float | None]] = read_json(path, "scores")["by_length"] if path.exists() else []
     numbers = {row["length"]: row.get(score) for row in found}
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
 

@@ -1,6 +1,5 @@
 """The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -9,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from structattn.metrics.t_distribution import critical_value
-from structattn.runs.logs import events_of, last_event
+from structattn.runs.events import verified_events
+from structattn.runs.folder import RunFolder
 from structattn.settings.published import CONTRASTIVE, SCORES
+from structattn.support.json_files import read_json
 from structattn.sweeps.trials import Cell, Trial
 
 
@@ -83,12 +84,12 @@ def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
 
 def read_trial_result(trial: Trial, folder: Path) -> TrialResult | None:
     """Read the result of a trial from its run folder; None if it has not ended."""
-    path = folder / "events.jsonl"
-    end = last_event(path)
-    if end is None or end["event"] != "end":
+    run = RunFolder(folder)
+    end = run.end_event()
+    if end is None:
         return None
     best_update = end["best_update"]
-    for event in reversed(events_of(path, ["validation"])):
+    for event in reversed(verified_events(run, ["validation"])):
         if event["update"] == best_update:
             difference = event["cross_entropy_difference"]
             return TrialResult(trial, event["cross_entropy"] if difference is None else difference, best_update)
@@ -128,7 +129,7 @@ def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], runs: Path) ->
 def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     found = {}
     for path in sorted((folder / "scores").glob("*.json")):
-        scores = json.loads(path.read_bytes())
+        scores = read_json(path, "scores")
         plain = scores | (scores.get("dependencies") or {})
         found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
@@ -140,7 +141,7 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
 
 def _contrastive_accuracies(folder: Path) -> dict[str, float]:
     """Accuracy by type of error over all suites that the run was evaluated on."""
-    sets = [json.loads(path.read_bytes())["types"] for path in sorted((folder / "analyses").glob("contrastive-*.json"))]
+    sets = [read_json(path, "analysis")["types"] for path in sorted((folder / "analyses").glob("contrastive-*.json"))]
     return {kind: proportion["value"] for types in sets for kind, proportion in types.items()}
 
 
@@ -159,9 +160,7 @@ def sacrebleu_signatures(runs: Iterable[Path]) -> list[str]:
     found = set()
     for folder in runs:
         for path in (folder / "scores").glob("*.json"):
-            found |= {
-                metric["signature"] for metric in (json.loads(path.read_bytes()).get("translation") or {}).values()
-            }
+            found |= {metric["signature"] for metric in (read_json(path, "scores").get("translation") or {}).values()}
     return sorted(found)
 
 

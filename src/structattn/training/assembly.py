@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity
 from structattn.runs.folder import RunFolder, settings_digest
-from structattn.runs.logs import EventLog, Timing
+from structattn.runs.logs import NO_EVENTS, EventLog, Timing, events_of
 from structattn.runs.ranking import best_updates
 from structattn.runs.store import CheckpointStore
 from structattn.settings.run import RunSettings
@@ -59,7 +58,7 @@ def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
     """
     require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
-    prepared = open_prepared(settings.data, verify=True)
+    prepared = open_prepared(settings.data)
     verify_sources(prepared)
     require_positions_fit(settings, prepared)
     task = TASKS[settings.task].build(prepared, settings)
@@ -83,8 +82,13 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         CheckpointError: the checkpoints are missing, damaged, or do not fit the model.
     """
     training, run_dir = plan.settings.training, plan.run_dir
-    best = partial(best_updates, run_dir.events, plan.settings.evaluation.best_checkpoints)
-    store = CheckpointStore(run_dir.checkpoints, plan.identity, training.keep_checkpoints, run_dir.best, best)
+    store = CheckpointStore(
+        run_dir.checkpoints,
+        plan.identity,
+        training.keep_checkpoints,
+        run_dir.best,
+        lambda: best_updates(events_of(run_dir.events, ["validation"]), plan.settings.evaluation.best_checkpoints),
+    )
     store.clean()
     state = store.newest()
     if state is None and run_dir.best.exists():
@@ -95,7 +99,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     store.write_best(progress)
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
     with ExitStack() as files:
-        events = files.enter_context(EventLog(run_dir.events, 0 if state is None else state.event_log_length))
+        events = files.enter_context(EventLog(run_dir.events, NO_EVENTS if state is None else state.event_log))
         timing = files.enter_context(Timing(run_dir.timing))
         flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
         timing.record("start", update=progress.update, threads=torch.get_num_threads())

@@ -96,6 +96,17 @@ def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
             tensor.copy_(saved[name])
 
 
+def require_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Check that no weight is NaN or infinite.
+
+    Raises:
+        MismatchError: one is; the message names its tensor.
+    """
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise MismatchError(f"{name!r} has a weight that is NaN or infinite")
+
+
 def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
     """Compare shape and dtype.
 

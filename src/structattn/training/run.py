@@ -65,7 +65,7 @@ def state_of(run: Run) -> TrainingState:
         optimizer=optimizer_tensors_of(run.learner),
         generators=generators_to_text(generator_states(run.learner.device)),
         progress=run.progress,
-        event_log_length=run.events.length,
+        event_log=run.events.prefix,
     )
 
 

@@ -4,6 +4,7 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -133,7 +134,8 @@ def _train_until_done(run: Run, run_dir: RunFolder, resumed_from: int | None) ->
             f"{run_dir.path}: {request} after update {run.progress.update}; a checkpoint was saved, resume to continue"
         ) from None
     summary = summary_of(reason, run.progress, resumed_from, run.settings.select_by)
-    result = summary.end_values() | {"seconds": round(run.timing.seconds, 1)}
+    seconds = round(run.timing.seconds, 1)
+    result = summary.end_values() | {"seconds": seconds, "event_log": asdict(run.events.prefix)}
     run_dir.write_card(run_dir.read_card() | {"result": result})
     run.timing.record("end", update=run.progress.update)
     run.events.write("end", **summary.end_values())  # written last: it marks the run as finished

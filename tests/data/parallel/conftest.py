@@ -30,7 +30,7 @@ def prepare(folder, table=GOOD, tokenizer=WORDS, held_out=GOOD, filters=NO_FILTE
     """A table as training text, and another to validate with; the opened folder and the notices."""
     splits = {"train": two_files(folder, table), "valid": two_files(folder, held_out, "valid")}
     notices = prepare_parallel(folder / output, splits, tokenizer=tokenizer, filters=filters, **options)
-    return open_prepared(folder / output, verify=True), notices
+    return open_prepared(folder / output), notices
 
 
 def lines(prepared, split="train"):

@@ -70,7 +70,7 @@ def prepare(reader, paths, tmp_path, monkeypatch, **options):
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(paths[0].read_bytes())))
         paths = ["-"]
     notices = prepare_parallel(tmp_path / "folder", {"train": paths}, tokenizer=CHARACTERS, **options)
-    return open_prepared(tmp_path / "folder", verify=True), notices
+    return open_prepared(tmp_path / "folder"), notices
 
 
 def kept(prepared):

@@ -50,7 +50,7 @@ def test_a_tsv_gives_the_same_as_two_files(parallel, tmp_path):
     first, _ = parallel.prepare(tmp_path)
     table = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
     prepare_parallel(tmp_path / "other", {"train": [table], "valid": [table]}, tokenizer=parallel.WORDS)
-    second = open_prepared(tmp_path / "other", verify=True)
+    second = open_prepared(tmp_path / "other")
     assert parallel.lines(first) == parallel.lines(second)
     assert first.header.tokenizer == second.header.tokenizer
 
@@ -59,7 +59,7 @@ def test_standard_input_is_a_tsv(parallel, tmp_path, monkeypatch):
     valid = parallel.write(tmp_path / "table.tsv", parallel.GOOD)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(parallel.GOOD.encode())))
     prepare_parallel(tmp_path / "folder", {"train": ["-"], "valid": [valid]}, tokenizer=parallel.WORDS)
-    prepared = open_prepared(tmp_path / "folder", verify=True)
+    prepared = open_prepared(tmp_path / "folder")
     assert len(prepared.pairs("train")) == 6
     assert [source.path for source in prepared.header.sources] == ["-", "../table.tsv"]
     assert verify_sources(prepared) == ()
@@ -345,7 +345,7 @@ def test_held_out_pairs_share_no_source_line_with_the_training_pairs(parallel, t
     options = {"tokenizer": TokenizerSettings("character"), "normalization": Normalization(lowercase=True)}
     shares = {"valid": 0.1, "test": 0.25}
     prepare_parallel(tmp_path / "folder", {"train": files}, hold_out=shares, **options)
-    prepared = open_prepared(tmp_path / "folder", verify=True)
+    prepared = open_prepared(tmp_path / "folder")
     found = {name: parallel.lines(prepared, name) for name in ("train", "valid", "test")}
     everything = sorted(line for lines in found.values() for line, _, _ in lines)
     assert everything == list(range(1, 1801)), "each pair is in one split"
@@ -373,7 +373,7 @@ def test_pairs_are_held_out_from_standard_input_and_samples(parallel, tmp_path, 
     prepare_parallel(
         tmp_path / "folder", {"train": ["-"]}, tokenizer=parallel.WORDS, filters=filters, hold_out={"valid": 0.2}
     )
-    prepared = open_prepared(tmp_path / "folder", verify=True)
+    prepared = open_prepared(tmp_path / "folder")
     assert len(prepared.pairs("train")) == 50
     train, valid = ({line for line, _, _ in parallel.lines(prepared, name)} for name in ("train", "valid"))
     assert not train & valid

@@ -118,6 +118,6 @@ def test_a_folder_without_characters_opens_without_rare_words(parallel, tmp_path
     for name in ("characters_digest", "source_characters_digest"):
         del header["tokenizer"][name]
     (folder / "header.json").write_text(json.dumps(header))
-    prepared = open_prepared(folder, verify=True)
+    prepared = open_prepared(folder)
     assert prepared.pairs("train").rare is None
     assert make_pair_batch(prepared.pairs("train"), [0]).unknown_source_words is None

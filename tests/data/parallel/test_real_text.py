@@ -52,7 +52,7 @@ def test_europarl_round_trip(tmp_path):
     splits = {name: [EUROPARL / f"{name}.{side}" for side in ("de", "en")] for name in ("train", "valid")}
     tokenizer, filters = TokenizerSettings("bpe", size=4000), Filters(150, 4.0, full_stops=True)
     prepare_parallel(tmp_path / "folder", splits, tokenizer=tokenizer, filters=filters)
-    prepared = open_prepared(tmp_path / "folder", verify=True)
+    prepared = open_prepared(tmp_path / "folder")
     assert len(prepared.pairs("train")) == 8_936 - prepared.header.extra["dropped"]["train"].get("full_stop", 0)
     for name, side in (("source", prepared.sides.source), ("target", prepared.sides.target)):
         sequences = getattr(prepared.pairs("valid"), name)

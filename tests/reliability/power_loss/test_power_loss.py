@@ -173,19 +173,19 @@ def record_preparation(root, new_recorder, texts):
         for folder in (strings, pairs):
             prepare(folder)
             recorder.promise((folder.name, folder))
-    expected = {folder: open_prepared(folder, verify=True).digest for folder in (strings, pairs)}
+    expected = {folder: open_prepared(folder).digest for folder in (strings, pairs)}
 
     def check(state):
         for folder, digest in expected.items():
             if kept_promises(state, folder.name) or folder.exists():
-                assert open_prepared(folder, verify=True).digest == digest
+                assert open_prepared(folder).digest == digest
 
     def recover(state):
         check(state)
         for folder, digest in expected.items():
             if not folder.exists():
                 prepare(folder)
-            assert open_prepared(folder, verify=True).digest == digest
+            assert open_prepared(folder).digest == digest
 
     return Program(("data/",), recorder.recording, check, recover)
 
@@ -311,14 +311,14 @@ def record_sweep(root, new_recorder, prepared_folder):
         for job in kept_promises(state, "trial"):
             assert read_trial_result(job.trial, job.run_dir) is not None
             assert all(is_scored(job.run_dir, split) for split in job.splits)
-            open_prepared(job.trial.settings.data, verify=True)
+            open_prepared(job.trial.settings.data)
         promised = [path for paths in kept_promises(state, "tables") for path in paths]
         for path, content in tables.items():
             if path.exists() or path in promised:
                 assert path.read_bytes() == content
         for path in (folder.path / "data").glob("*"):
             if path.suffix != ".lock" and not path.name.startswith("."):
-                open_prepared(path, verify=True)
+                open_prepared(path)
 
     def recover(state):
         check(state)

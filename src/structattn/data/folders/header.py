@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structattn.support.errors import DataError
+from structattn.support.reading import MAX_INTEGER, parse_json, read_bytes
 
 FORMAT_VERSION: Final = 1
 HEADER_NAME, VOCABULARY_NAME = "header.json", "vocabulary.txt"
@@ -34,6 +35,7 @@ RARE = StoredArray("rare.bin", np.dtype("<i4"))
 Kind = Literal["formal_language", "sentences", "stream", "transduction", "parallel"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # a folder name; excludes paths and the names of other files in the folder
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]  # inside
 SplitName = Annotated[str, Field(pattern=SPLIT_NAME)]
 
 
@@ -52,8 +54,8 @@ class Source(_HeaderModel):
 class Counts(_HeaderModel):
     """The size of a split; ``tokens`` excludes ``<bos>`` and ``<eos>``."""
 
-    sequences: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    sequences: int = Field(ge=0, le=MAX_INTEGER)
+    tokens: int = Field(ge=0, le=MAX_INTEGER)
 
 
 class Header(_HeaderModel):
@@ -62,10 +64,10 @@ class Header(_HeaderModel):
     format_version: Literal[1] = FORMAT_VERSION
     kind: Kind
     tokenizer: dict[str, Any] = Field(description="level, options and digest")
-    vocabulary_size: int = Field(ge=3)
+    vocabulary_size: int = Field(ge=3, le=MAX_INTEGER)
     sources: list[Source]
     splits: dict[SplitName, Counts]
-    files: dict[str, Digest] = Field(description="the SHA-256 of every file except the header")
+    files: dict[FileName, Digest] = Field(description="the SHA-256 of every file except the header")
     extra: dict[str, Any]
 
     def to_json(self) -> bytes:
@@ -84,7 +86,7 @@ def read_header(folder: Path) -> tuple[Header, str]:
     """
     path = folder / HEADER_NAME
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise DataError(folder, f"not a prepared folder: it has no {HEADER_NAME}") from None
     except OSError as error:
@@ -100,8 +102,8 @@ def read_header(folder: Path) -> tuple[Header, str]:
 
 def _check_format_version(path: Path, content: bytes) -> None:
     try:
-        tree = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        tree = parse_json(content)
+    except ValueError as error:
         raise DataError(path, f"not JSON: {error}") from None
     version = tree.get("format_version") if isinstance(tree, Mapping) else None
     if version != FORMAT_VERSION:

@@ -42,7 +42,8 @@ from structattn.data.folders.writing import STANDARD_INPUT
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file
+from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
+from structattn.support.verified_digests import cached_sha256
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class PreparedFolder:
         """
         path, expected = self.path / name / f"{side}.txt", self._counts(name).sequences
         try:
-            *lines, _ = path.read_bytes().decode().split("\n")
+            *lines, _ = read_bytes(path, MAX_TEXT_BYTES).decode().split("\n")
         except OSError as error:
             raise DataError(path, f"cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
@@ -166,14 +167,13 @@ def _source_tokens(prepared: PreparedFolder, name: str) -> int:
     return count
 
 
-def open_prepared(folder: Path, *, verify: bool = False) -> PreparedFolder:
-    """Open a prepared folder.
-
-    Reads and checks the header and the vocabulary, and the sizes of the other files. Opening a folder runs no code.
+def open_prepared(folder: Path) -> PreparedFolder:
+    """Open a prepared folder and verify the digests of all its files. Opening a folder runs no code.
 
     Args:
         folder: the prepared folder.
-        verify: also read the other files and compare their digests.
+
+    Cost: reads all files, at about 1 GB/s; large files that have not changed since the last time are not read again.
 
     Raises:
         DataError: the folder is missing or damaged, or has another format version.
@@ -183,8 +183,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> PreparedFolder:
     prepared = _open_parallel(folder, header, digest) if header.kind == "parallel" else _open(folder, header, digest)
     for name in prepared.splits:
         prepared.split(name) if prepared.parallel_sides is None else prepared.pairs(name)
-    if verify:
-        verify_prepared(prepared)
+    verify_prepared(prepared)
     return prepared
 
 
@@ -217,8 +216,6 @@ def _check_vocabulary(folder: Path, header: Header, vocabulary: Vocabulary) -> N
 def verify_prepared(prepared: PreparedFolder) -> None:
     """Compare the digest of every file with the header.
 
-    Cost: reads all files, at about 1 GB/s.
-
     Raises:
         DataError: a file is missing or has changed; the message gives both digests.
     """
@@ -249,7 +246,7 @@ def verify_sources(prepared: PreparedFolder) -> tuple[str, ...]:
 
 def _compare_digest(path: Path, expected: str, since: str) -> None:
     try:
-        found = sha256_of_file(path)
+        found = cached_sha256(path, expected, None if path.suffix == ".bin" else MAX_TEXT_BYTES)  # arrays have a size
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     if found != expected:

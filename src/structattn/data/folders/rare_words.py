@@ -6,6 +6,7 @@ SPLIT/rare.bin          int32: for each <unk> of the target, in order, the line 
 SPLIT/source/rare.bin   the same for the source
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,8 @@ from structattn.data.folders.sequences import Sequences, map_array
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file, write_unflushed
+from structattn.support.files import write_unflushed
+from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
 from structattn.support.special_tokens import UNK
 
 
@@ -117,12 +119,16 @@ def load_rare_words(
 def _load_words(folder: Path, header: Header, name: str) -> tuple[str, ...]:
     path, expected = folder / name, header.files.get(name)
     try:
-        found = sha256_of_file(path)
-        if found != expected:
-            raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {found}")
-        return tuple(path.read_bytes().decode().split("\n")[:-1])
+        content = read_bytes(path, MAX_TEXT_BYTES)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise DataError(path, f"changed since it was written: its SHA-256 was {expected} and is {found}")
+    try:
+        return tuple(content.decode().split("\n")[:-1])
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"damaged: {error}") from None
 
 
 def _unknown_count(folder: Path, header: Header, split: str, side: SideName) -> int:

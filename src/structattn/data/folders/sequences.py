@@ -1,5 +1,6 @@
 """Memory-mapped sequences of a prepared folder."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from structattn.data.folders.header import OFFSETS, TOKENS, StoredArray
 from structattn.support.errors import DataError
+from structattn.support.reading import open_regular
 from structattn.support.special_tokens import EOS
 
 
@@ -77,12 +79,13 @@ def map_array(folder: Path, array: StoredArray, count: int) -> NDArray[Any]:
     """
     path, expected = folder / array.name, count * array.dtype.itemsize
     try:
-        size = path.stat().st_size
-        if size != expected:
-            raise DataError(path, f"has {size} bytes; expected {expected} from its header")
-        if count == 0:
-            return np.empty(0, array.dtype)  # an empty file cannot be mapped
-        return np.asarray(np.memmap(path, array.dtype, mode="r"))
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != expected:
+                raise DataError(path, f"has {size} bytes; expected {expected} from its header")
+            if count == 0:
+                return np.empty(0, array.dtype)  # an empty file cannot be mapped
+            return np.asarray(np.memmap(file, array.dtype, mode="r"))
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 

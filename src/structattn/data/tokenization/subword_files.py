@@ -10,6 +10,7 @@ from structattn.data.tokenization.sentencepiece_model import SentencePieceModel
 from structattn.data.tokenization.subword_tokenizer import SubwordModel
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
+from structattn.support.reading import parse_json, read_bytes
 
 BPE_NAME, SENTENCEPIECE_NAME = "subwords.json", "subwords.model"
 
@@ -47,11 +48,11 @@ def load_subword_model(level: str, folder: Path, prefix: str) -> SubwordModel:
     """
     path = folder / (prefix + (BPE_NAME if level == "bpe" else SENTENCEPIECE_NAME))
     try:
-        content = path.read_bytes()
-        return _parse_merges(json.loads(content)) if level == "bpe" else SentencePieceModel(content)
+        content = read_bytes(path)
+        return _parse_merges(parse_json(content)) if level == "bpe" else SentencePieceModel(content)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise DataError(path, f"not a list of merges: {error!r}") from None
 
 

@@ -12,6 +12,7 @@ from typing import SupportsInt
 
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
+from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 CONTROL_SYMBOLS = ("<pad>", "<bos>", "<eos>")
@@ -110,7 +111,7 @@ class Vocabulary:
             DataError: the file cannot be read, or is not a vocabulary.
         """
         try:
-            return cls.from_text(path.read_bytes().decode())
+            return cls.from_text(read_bytes(path).decode())
         except OSError as error:
             raise DataError(path, f"cannot be read: {error.strerror or error}") from None
         except ValueError as error:

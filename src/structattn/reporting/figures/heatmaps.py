@@ -53,10 +53,9 @@ def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
     axes.set_yticks(range(len(names)), names[::-1], fontsize=8.5)
     axes.tick_params(axis="both", length=0)
     axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
-    best = record.get("best_run")
+    best = [(t, len(names) - 1 - row[0]) for t, row in enumerate(record.get("best_run") or ()) if row[0] >= 0]
     if best:
-        steps, choices = zip(*[(t, len(names) - 1 - row[0]) for t, row in enumerate(best) if row[0] >= 0], strict=True)
-        axes.plot(steps, choices, ".", color=INK, markersize=2.5)
+        axes.plot([t for t, _ in best], [choice for _, choice in best], ".", color=INK, markersize=2.5)
 
 
 def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:

@@ -1,0 +1,167 @@
+"""Fields of the files that a report shows, with bounds within which tables and figures can be drawn."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from structattn.support.shapes import Shape
+
+Number = Annotated[float, Field(ge=-1e12, le=1e12)]
+Length = Annotated[int, Field(ge=0, le=1_000_000)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Index = Annotated[int, Field(ge=0, le=10_000)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
+Matrix = list[list[Number]]
+
+
+class _LengthScore(Shape):
+    length: Length
+    num_sequences: Count = 0
+    cross_entropy: Number | None = None
+    lower_bound: Number | None = None
+    cross_entropy_difference: Number | None = None
+    accuracy: Number | None = None
+
+
+class _Metric(Shape):
+    value: Number
+    interval: Number | None = None
+
+
+class _Baseline(Shape):
+    cross_entropy: Number | None = None
+    perplexity: Number | None = None
+    weights: list[Number] | None = None
+
+
+class _Data(Shape):
+    name: str | None = None
+    language: str | None = None
+    variant: str | None = None
+    train_lengths: Annotated[list[Length], Field(min_length=2, max_length=2)] | None = None
+    train_number_of_lengths: Length | None = None
+
+
+class ScoreShape(Shape):
+    """Scores of a split."""
+
+    update: Count | None = None
+    cross_entropy: Number | None = None
+    perplexity: float | None = None
+    lower_bound: Number | None = None
+    cross_entropy_difference: Number | None = None
+    accuracy: Number | None = None
+    accuracy_greedy: Number | None = None
+    by_length: list[_LengthScore] | None = None
+    translation: dict[str, _Metric] | None = None
+    baselines: dict[str, _Baseline] | None = None
+    parameters: Count | None = None
+    data: _Data | None = None
+
+
+class RecordShape(Shape):
+    """Weights of one head, or of a layer, for one example."""
+
+    tokens: Texts
+    sources: Texts
+    weights: Matrix
+    layer: Index
+    head: Index = 0
+    mechanism: str
+    sublayer: str = "attention"
+    side: Literal["encoder", "decoder"] | None = None
+    actions: Matrix | None = None
+    action_names: Annotated[list[str], Field(min_length=3, max_length=3)] | None = None
+    best_run: list[Annotated[list[int], Field(min_length=1, max_length=3)]] | None = None
+    truth: Matrix | None = None
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        time, sources = len(self.tokens), len(self.sources)
+        if self.actions and self.action_names is None:
+            raise ValueError("there are actions without action_names")
+        expected = {"weights": (time, sources), "actions": (time, 3), "truth": (time, sources)}
+        for name, (rows, columns) in expected.items():
+            matrix: Matrix | None = getattr(self, name)
+            if matrix is not None and (len(matrix) != rows or any(len(row) != columns for row in matrix)):
+                raise ValueError(f"{name} is not a matrix of {rows} x {columns} numbers")
+        fields = ("receptive-field", "source-receptive-field")
+        if self.mechanism == "receptive_field" and self.side and self.sublayer not in fields:
+            raise ValueError(f"sublayer is {self.sublayer!r}; expected one of {fields}")
+        if self.best_run is not None and len(self.best_run) != time:
+            raise ValueError(f"best_run has {len(self.best_run)} steps; expected {time}")
+        return self
+
+
+class _Head(Shape):
+    kind: Literal["encoder", "decoder", "cross"]
+    layer: Index
+    head: Index
+    mechanism: str
+    mean: Number
+    absolute: Number
+
+
+class _Attention(Shape):
+    split: str
+    heads: list[_Head]
+
+
+class _Proportion(Shape):
+    trials: Count
+    value: Number
+    lower: Number
+    upper: Number
+
+
+class _Contrastive(Shape):
+    name: str
+    per_token: bool
+    types: Annotated[dict[str, _Proportion], Field(min_length=1)]
+    distances: dict[str, dict[str, _Proportion]]
+
+
+class _Difference(Shape):
+    first: Number
+    second: Number
+    first_interval: Number
+    second_interval: Number
+    p: Number
+    signature: str
+
+
+class _Bin(Shape):
+    attribute: str
+    binning: str
+    low: Number
+    high: Number
+    sentences: Count
+    base: Number
+    difference: Number
+    lower: Number
+    upper: Number
+
+
+class _Translations(Shape):
+    base: str
+    run: str
+
+
+class _Comparison(Shape):
+    split: str
+    base: str
+    translations: _Translations | None = None
+    whole: dict[str, _Difference]
+    bins: Annotated[list[_Bin], Field(min_length=1)]
+
+
+ANALYSIS_SHAPES: dict[str, type[Shape]] = {
+    "attention": _Attention,
+    "contrastive": _Contrastive,
+    "comparison": _Comparison,
+}
+
+
+def analysis_shape(content: dict[str, Any]) -> type[Shape]:
+    """Return the shape of an analysis; one of an unknown kind is not shown."""
+    return ANALYSIS_SHAPES.get(str(content.get("kind")), Shape)

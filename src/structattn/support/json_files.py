@@ -1,0 +1,64 @@
+"""JSON files that contain a digest of their content, so that a damaged or exchanged file is recognized."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from structattn.support.errors import DataError
+from structattn.support.files import write_atomically
+from structattn.support.reading import parse_json, read_bytes
+
+DIGEST: Final = "sha256"
+"""The key of the digest, the last of the object."""
+
+
+def content_digest(kind: str, name: str, content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's kind, name and content; layout does not count, the order of keys does."""
+    return hashlib.sha256(f"{kind}/{name}\n{json.dumps(content, allow_nan=False)}".encode()).hexdigest()
+
+
+def json_with_digest(kind: str, name: str, content: Mapping[str, Any], indent: int | None = 1) -> str:
+    """Return the text of a file: one JSON object, its digest last.
+
+    Args:
+        kind: of the content, so that files of different kinds cannot be exchanged.
+        name: of the file.
+        content: what JSON can hold.
+        indent: spaces for each level; None: one line.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
+    whole = {**content, DIGEST: content_digest(kind, name, content)}
+    return json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, kind: str, content: Mapping[str, Any], indent: int | None = 1) -> None:
+    """Write an object with its digest to a file, atomically; see ``json_with_digest``.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
+    write_atomically(path, json_with_digest(kind, path.name, content, indent))
+
+
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """Read an object that ``write_json`` wrote, without its digest.
+
+    Raises:
+        DataError: the file cannot be read, is not a JSON object, or does not have the digest that it states.
+    """
+    try:
+        content = parse_json(read_bytes(path))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
+    stated, found = content.pop(DIGEST, None), content_digest(kind, path.name, content)
+    if stated != found:
+        raise DataError(path, f"changed since it was written: its content has the SHA-256 {found}, not {stated!s:.64}")
+    return content
