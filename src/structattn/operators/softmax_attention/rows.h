@@ -13,14 +13,16 @@ struct Format;
 template <>
 struct Format<float> {
     typedef float Lanes __attribute__((vector_size(32)));
-    typedef int32_t Bits __attribute__((vector_size(32)));
+    typedef int32_t Mask __attribute__((vector_size(32)));
+    typedef uint32_t Bits __attribute__((vector_size(32)));  // unsigned: those of NaN overflow
     static constexpr int mantissa = 23, terms = 7;
     static constexpr float lowest = -87, round = 0x1.8p23f, ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
 };
 template <>
 struct Format<double> {
     typedef double Lanes __attribute__((vector_size(32)));
-    typedef int64_t Bits __attribute__((vector_size(32)));
+    typedef int64_t Mask __attribute__((vector_size(32)));
+    typedef uint64_t Bits __attribute__((vector_size(32)));
     static constexpr int mantissa = 52, terms = 13;
     static constexpr double lowest = -708, round = 0x1.8p52, ln2_high = 0x1.62e42fefa0000p-1,
                             ln2_low = 0x1.cf79abc9e3b3ap-40;
@@ -64,7 +66,7 @@ template <class Number>
 inline Lanes<Number> exp_of_negative(Lanes<Number> x) {
     using F = Format<Number>;
     const Lanes<Number> zero{}, lowest = zero + F::lowest;
-    const typename F::Bits too_low = x < lowest;
+    const typename F::Mask too_low = x < lowest;
     x = too_low ? lowest : x;
     const Lanes<Number> shifted = x * Number(1.4426950408889634) + F::round;  // its low bits hold the rounded quotient
     const Lanes<Number> quotient = shifted - F::round;
@@ -105,9 +107,9 @@ inline void softmax_row(Number *row, int64_t count, int64_t end) {
 template <class Number>
 inline bool add_bias(const Number *bias, int64_t count, Number *row) {
     const Lanes<Number> hidden = Lanes<Number>{} - __builtin_inff();
-    typename Format<Number>::Bits left{};
+    typename Format<Number>::Mask left{};
     auto add = [&](Lanes<Number> biases, Number *scores) {
-        const typename Format<Number>::Bits here = biases != hidden;
+        const typename Format<Number>::Mask here = biases != hidden;
         store<Number>(scores, here ? load(scores) + biases : hidden);
         left |= here;
     };
