@@ -51,7 +51,7 @@ import structattn
 from structattn import __version__
 from structattn.analysis import head_locality, run_analysis  # noqa: F401
 from structattn.cli import scores_table  # noqa: F401
-from structattn.cli.main import app
+from structattn.cli.app import app
 from structattn.data.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
