@@ -29,6 +29,7 @@ from structattn.data.folders.header import (
     HEADER_NAME,
     LINES,
     LOG_PROBABILITIES,
+    TOKENS,
     VOCABULARY_NAME,
     Counts,
     Header,
@@ -43,6 +44,7 @@ from structattn.data.tokenization.tokenizers import SymbolTokenizer, get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
 from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
+from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.support.verified_digests import cached_sha256
 
 
@@ -182,9 +184,18 @@ def open_prepared(folder: Path) -> PreparedFolder:
     header, digest = read_header(folder)
     prepared = _open_parallel(folder, header, digest) if header.kind == "parallel" else _open(folder, header, digest)
     for name in prepared.splits:
-        prepared.split(name) if prepared.parallel_sides is None else prepared.pairs(name)
+        if prepared.parallel_sides is not None:
+            source, size = prepared.pairs(name).source, prepared.sides.source.vocabulary.size
+            _check_ids(source, size, folder / name / "source" / TOKENS.name)
+        _check_ids(prepared.split(name), prepared.vocabulary.size, folder / name / TOKENS.name)
     verify_prepared(prepared)
     return prepared
+
+
+def _check_ids(sequences: Sequences, size: int, path: Path) -> None:
+    tokens = sequences.tokens
+    if len(tokens) and not FIRST_SYMBOL <= int(tokens.min()) <= int(tokens.max()) < size:
+        raise DataError(path, f"has ids {tokens.min()} to {tokens.max()}; expected {FIRST_SYMBOL} to {size - 1}")
 
 
 def _open(folder: Path, header: Header, digest: str) -> PreparedFolder:
