@@ -92,10 +92,10 @@ class Residual(nn.Module):
 
     def _add_residual(self, x: HiddenStates, y: HiddenStates) -> HiddenStates:
         if isinstance(x, Streams):
-            pairs = zip(x, cast(Streams, y), strict=True)
-            sums: HiddenStates = Streams(*(own + dropout(new, self.dropout, self.training) for own, new in pairs))
+            added = (dropout(new, self.dropout) for new in cast(Streams, y)) if self.training else cast(Streams, y)
+            sums: HiddenStates = Streams(*(own + new for own, new in zip(x, added, strict=True)))
         else:
-            sums = x + dropout(cast(Tensor, y), self.dropout, self.training)
+            sums = x + (dropout(cast(Tensor, y), self.dropout) if self.training else cast(Tensor, y))
         return self.norm(sums) if self.norm is not None and self.norm_placement == "post" else sums
 
 
@@ -116,7 +116,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Process each position independently."""
-        y: Tensor = self.output(dropout(F.relu(self.hidden(x)), self.dropout, self.training))
+        hidden = F.relu(self.hidden(x))
+        y: Tensor = self.output(dropout(hidden, self.dropout) if self.training else hidden)
         return y
 
 

@@ -49,7 +49,7 @@ class Embedding(nn.Module):
         x: Tensor = self.table(rows) * math.sqrt(self.table.embedding_dim)
         if self.positions is not None:
             x = x + self.positions(first, tokens.shape[1])
-        return dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout) if self.training else x
 
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Float[Tensor, "batch d_model"]:
         """Return the embeddings of one token per sequence, all at ``position``."""

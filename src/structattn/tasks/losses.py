@@ -17,7 +17,7 @@ from structattn.operators.receptive_field.recursion import Union
 from structattn.operators.receptive_field.size import Form
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.support.special_tokens import PADDING_CLASS, class_of
+from structattn.support.special_tokens import CLASS_OFFSET, PADDING_CLASS
 
 _EXPECTED = "expected layers with softmax or hard attention"
 
@@ -124,7 +124,7 @@ def model_inputs(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor |
     device = next(model.parameters()).device
     no_padding = batch.lengths.numel() and int(batch.lengths.min()) == batch.inputs.shape[1]
     lengths = None if no_padding else batch.lengths.to(device)  # compared on the CPU, to avoid a synchronisation
-    return batch.inputs.to(device), lengths, class_of(batch.targets).to(device)
+    return batch.inputs.to(device), lengths, batch.targets.to(device) - CLASS_OFFSET
 
 
 def cross_entropy_sum(

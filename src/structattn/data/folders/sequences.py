@@ -34,7 +34,7 @@ class Sequences:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> Int32[np.ndarray, " length"]:
-        if not 0 <= index < len(self):
+        if not 0 <= index < len(self.offsets) - 1:
             raise IndexError(f"sequence {index} of {len(self)}")
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
