@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from structattn.cli.output import print_line
+from structattn.support.reading import MAX_INTEGER
 
 LANGUAGE = "marked-reversal"
 # The two transformers of DuSell & Chiang (2024, section 6); the one with the stack has fewer parameters.
@@ -20,7 +21,7 @@ TRAINING = {"batches": {"kind": "sequences", "batch_size": 10}, "optimizer": {"l
 
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for data, runs and report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the strings and models.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the strings and models.")] = 1,
     epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = 1,
     strings: Annotated[int, typer.Option(min=10, help="Number of training strings.")] = 10_000,
 ) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.support.reading import MAX_INTEGER
+
 if TYPE_CHECKING:
     from structattn.data.folders import PreparedFolder
 
@@ -65,7 +67,9 @@ def formal_language(
         Variant,
         typer.Option(help="The grammar as published (faithful), or as transformed by the authors' code (reference)."),
     ] = Variant.faithful,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the training and validation strings.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the training and validation strings.")
+    ] = 1,
     train: Annotated[int, typer.Option(min=1, help="Number of training strings.")] = 10_000,
     valid: Annotated[int, typer.Option(min=1, help="Number of validation strings.")] = 1_000,
     test_per_length: Annotated[int, typer.Option(min=1, help="Number of test strings of each length.")] = 100,
@@ -85,7 +89,7 @@ def transduction(
     name: Annotated[str, typer.Argument(help="Name of the transduction; see `structattn list`.")],
     *,
     output: Output,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the validation pairs.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the validation pairs.")] = 1,
     train_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal training length.")] = (1, 40),
     test_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal test length.")] = (41, 100),
     valid_per_length: Annotated[int, typer.Option(min=1, help="Number of validation pairs of each length.")] = 16,
@@ -179,7 +183,9 @@ def parallel(
             "not given; pairs with the same source line stay together."
         ),
     ] = None,
-    sample_seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample and of the held-out pairs.")] = 123,
+    sample_seed: Annotated[
+        int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the sample and of the held-out pairs.")
+    ] = 123,
 ) -> None:
     """Validate parallel text, learn subwords, and encode the pairs."""
     from structattn.data.parallel.filters import Filters

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
-from structattn.support.reading import MAX_INTEGER
+from structattn.support.reading import MAX_COUNT
 
-Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 EMPTY_SHA256 = hashlib.sha256().hexdigest()
 """The SHA-256 of no bytes."""

@@ -9,7 +9,6 @@ MAX_LAYERS = 1_000
 """The maximum number of layers of one part of a model."""
 MAX_SIZE = 1_000_000
 """The maximum size of a vector, table, batch or window; more is a mistake and would only exhaust memory."""
-MAX_SEED = 2**63 - 1
 
 
 class Settings(BaseModel):

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag
 
-from structattn.settings.base import MAX_SEED, Settings, discriminated_by
+from structattn.settings.base import Settings, discriminated_by
+from structattn.support.reading import MAX_INTEGER
 
 Lengths = tuple[int, int]
 
@@ -12,7 +13,7 @@ Lengths = tuple[int, int]
 class SampledData(Settings):
     """Base class of data that are sampled at random."""
 
-    seed: int | None = Field(default=None, ge=0, le=MAX_SEED, description="random seed; null: that of the trial")
+    seed: int | None = Field(default=None, ge=0, le=MAX_INTEGER, description="random seed; null: that of the trial")
 
     def seeded(self, trial_seed: int) -> Self:
         """Return these settings with a seed: their own, or that of the trial."""
@@ -88,7 +89,7 @@ class ParallelText(Settings):
     )
     drop_full_stops: bool = Field(default=False, description="drop pairs in which a side is a single full stop")
     sample: int | None = Field(default=None, ge=1, description="keep a random sample of this many training pairs")
-    sample_seed: int = Field(default=123, ge=0, le=MAX_SEED, description="random seed of the sample")
+    sample_seed: int = Field(default=123, ge=0, le=MAX_INTEGER, description="random seed of the sample")
 
     @property
     def splits(self) -> dict[str, tuple[str, ...]]:

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from structattn.settings.base import MAX_SEED, Settings
+from structattn.settings.base import Settings
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.support.reading import read_bytes
+from structattn.support.reading import MAX_INTEGER, read_bytes
 from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
 
 MAX_PATH_PARTS = 32
@@ -44,7 +44,7 @@ class RunSettings(Settings):
     model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
     training: TrainingSettings = Field(default=TrainingSettings(), description="training")
     evaluation: EvaluationSettings = Field(default=EvaluationSettings(), description="evaluation and translation")
-    seed: int = Field(default=1, ge=0, le=MAX_SEED, description="random seed")
+    seed: int = Field(default=1, ge=0, le=MAX_INTEGER, description="random seed")
 
     @model_validator(mode="after")
     def _check_select_by(self) -> Self:

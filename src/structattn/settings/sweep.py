@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
-from structattn.settings.base import MAX_SEED, Settings, discriminated_by
+from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.published import (
     CONTRASTIVE,
     LENGTH,
@@ -21,6 +21,7 @@ from structattn.settings.published import (
 )
 from structattn.settings.run import error_message, read_mapping
 from structattn.support.errors import SettingsError
+from structattn.support.reading import MAX_INTEGER
 
 MAX_TRIALS = 100_000
 """The maximum number of trials of a sweep."""
@@ -122,7 +123,7 @@ class SweepSettings(Settings):
     seed: int = Field(
         default=1,
         ge=0,
-        le=MAX_SEED,
+        le=MAX_INTEGER,
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r",
     )
     evaluate: dict[Literal["train", "valid", "test"], Literal["selected", "all"]] = Field(

@@ -13,7 +13,8 @@ from typing import Any, Final
 MAX_BYTES: Final = 1 << 28  # of a file that is read as a whole: 256 MiB
 MAX_TEXT_BYTES: Final = 1 << 32  # of a file of text, which grows with the data
 MAX_DEPTH: Final = 64  # of nested lists and objects; functions that recurse over JSON stay far from Python's limit
-MAX_INTEGER: Final = 1 << 53  # larger integers are not exact as a float
+MAX_INTEGER: Final = (1 << 63) - 1  # seeds are the largest integers in files
+MAX_COUNT: Final = 1 << 53
 
 
 def open_regular(path: Path, limit: int | None = None) -> BufferedReader:
@@ -64,7 +65,7 @@ def parse_json(content: bytes) -> Any:
 
     Raises:
         ValueError: it is not JSON, nests lists and objects more than ``MAX_DEPTH`` deep, or has a number that is NaN,
-            infinite, or an integer beyond ±2^53.
+            infinite, or an integer that takes more than 64 bits.
     """
     try:
         tree = json.loads(content.decode(), parse_constant=_constant, parse_int=_integer, parse_float=_float)
@@ -95,8 +96,8 @@ def _constant(name: str) -> None:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 17 or abs(number := int(digits)) > MAX_INTEGER:
-        raise ValueError(f"the integer {digits:.20} is beyond ±2^53")
+    if len(digits) > 20 or abs(number := int(digits)) > MAX_INTEGER:
+        raise ValueError(f"the integer {digits:.20} takes more than 64 bits")
     return number
 
 

@@ -13,6 +13,7 @@ from structattn.data.formal_languages import (
 )
 from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import DataError, UsageError
+from structattn.support.reading import MAX_INTEGER
 
 SMALL = FormalLanguageSizes(
     train=65, valid=30, test_per_length=3, train_lengths=(8, 14), test_lengths=(8, 20), group_size=10
@@ -84,6 +85,11 @@ def test_seed_determines_train_and_valid_and_test_seed_the_test_set(tmp_path):
     assert same["other"] == [False, False, True]
     assert same["other test"] == [True, True, False]
     assert drawn["one"]["train"][:30] != drawn["one"]["valid"]
+
+
+def test_the_largest_seed_can_be_read_again(tmp_path):
+    prepare_formal_language(tmp_path / "folder", "dyck", seed=MAX_INTEGER, sizes=SMALL)
+    assert open_prepared(tmp_path / "folder").header.extra["seed"] == MAX_INTEGER
 
 
 def test_lengths_are_sampled_uniformly(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structattn.support.errors import DataError
-from structattn.support.reading import MAX_INTEGER, parse_json, read_bytes
+from structattn.support.reading import MAX_COUNT, parse_json, read_bytes
 
 FORMAT_VERSION: Final = 1
 HEADER_NAME, VOCABULARY_NAME = "header.json", "vocabulary.txt"
@@ -54,8 +54,8 @@ class Source(_HeaderModel):
 class Counts(_HeaderModel):
     """The size of a split; ``tokens`` excludes ``<bos>`` and ``<eos>``."""
 
-    sequences: int = Field(ge=0, le=MAX_INTEGER)
-    tokens: int = Field(ge=0, le=MAX_INTEGER)
+    sequences: int = Field(ge=0, le=MAX_COUNT)
+    tokens: int = Field(ge=0, le=MAX_COUNT)
 
 
 class Header(_HeaderModel):
@@ -64,7 +64,7 @@ class Header(_HeaderModel):
     format_version: Literal[1] = FORMAT_VERSION
     kind: Kind
     tokenizer: dict[str, Any] = Field(description="level, options and digest")
-    vocabulary_size: int = Field(ge=3, le=MAX_INTEGER)
+    vocabulary_size: int = Field(ge=3, le=MAX_COUNT)
     sources: list[Source]
     splits: dict[SplitName, Counts]
     files: dict[FileName, Digest] = Field(description="the SHA-256 of every file except the header")
