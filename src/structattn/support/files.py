@@ -31,16 +31,15 @@ def flush_to_disk(path: Path) -> None:
 
 
 def create_folder(path: Path) -> None:
-    """Create a folder, and its missing parents, unless it exists; flush its name to disk.
+    """Create a folder, and its missing parents, unless it exists; flush their names to disk.
 
-    The name of an existing folder is flushed, too: the process that created it may have been killed before.
+    The names of existing folders are flushed, too: the process that created them may have been killed before.
     """
     path = path.absolute()
-    if not path.parent.is_dir():
-        create_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    with suppress(PermissionError):  # an existing folder may lie in one that cannot be read
-        flush_to_disk(path.parent)
+    path.mkdir(parents=True, exist_ok=True)
+    for parent in path.parents:
+        if os.access(parent, os.R_OK | os.W_OK):  # elsewhere this user has created nothing
+            flush_to_disk(parent)
 
 
 @contextmanager
@@ -80,7 +79,7 @@ def write_folder_atomically(path: Path, previous: Path | None = None) -> Iterato
     """Write a folder atomically. When the context ends without an error, the folder is on disk.
 
     Args:
-        path: the folder; must not exist, or be empty, unless ``previous`` is given.
+        path: the folder; must not exist, or be empty, unless ``previous`` is given. Its parent must exist.
         previous: an existing folder at ``path`` has this name until the new one is on disk; then it is removed.
 
     Yields:
@@ -106,8 +105,6 @@ def _incomplete_folder(path: Path) -> Iterator[Path]:
 
     Folders for the same ``path`` that killed processes have left are removed first.
     """
-    if not path.parent.is_dir():
-        create_folder(path.parent)
     remove_abandoned_folders(path.parent, path.name)
     with ExitStack() as stack:
         folder = _locked_folder(path, stack)
@@ -173,14 +170,15 @@ def open_unflushed(path: Path) -> BinaryIO:
 
 
 def create_folder_unflushed(path: Path) -> None:
-    """Create a folder unless it exists; see `write_unflushed`."""
-    path.mkdir(exist_ok=True)
+    """Create a folder, and its missing parents, unless it exists; see `write_unflushed`."""
+    path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
     """Yield a folder that is removed at the end: beside a given path, on its disk, or where the system has them."""
     if beside is not None:
+        create_folder(beside.parent)
         with _incomplete_folder(beside) as folder:
             yield folder
         return

@@ -8,7 +8,7 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import create_folder, create_folder_unflushed, remove_abandoned_folders, write_atomically
+from structattn.support.files import create_folder_unflushed, remove_abandoned_folders, write_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
@@ -63,8 +63,7 @@ def run_sweep(
     """
     folder = SweepFolder(path.absolute())
     trials = make_trials(sweep, folder.path)
-    create_folder(folder.path)
-    create_folder_unflushed(folder.runs)  # its name is flushed with that of the index
+    create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
         if (folder.path / "data").is_dir():
             remove_abandoned_folders(folder.path / "data")

@@ -9,7 +9,7 @@ import torch
 
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.support.errors import Interrupted, LockedError, StructattnError, is_out_of_memory
-from structattn.support.files import create_folder
+from structattn.support.files import create_folder_unflushed
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
@@ -74,7 +74,7 @@ def _prepare_trial_data(trial: Trial) -> None:
     folder = trial.settings.data
     if trial.prepare is None or folder.exists():
         return
-    create_folder(folder.parent)
+    create_folder_unflushed(folder.parent)  # its name is flushed with that of the data
     with exclusive_lock(folder.with_suffix(".lock"), "preparation"):
         if not folder.exists():
             prepare_data(folder, trial.prepare)

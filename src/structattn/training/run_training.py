@@ -76,6 +76,8 @@ def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = 
 
 def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
     flush_to_disk(run_dir.path)  # the settings, without which files of this process would not be taken for a run
+    if run_dir.checkpoints.exists():
+        flush_to_disk(run_dir.checkpoints)  # one that a new best.json may name; one renamed to be removed
     if run_dir.events.exists():
         flush_to_disk(run_dir.events)  # the end of the run
 

@@ -15,7 +15,8 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,12 +241,12 @@ class Recording:
                 path.write_bytes(content)
 
 
-def never(number: int, site: str) -> bool:
-    return False
-
-
 class Killed(BaseException):
-    """Ends a program without its cleanup."""
+    """Raised where a process is killed."""
+
+
+Condition = Callable[[int, str], bool]
+"""Of the number of a sync, from 0, and its call site."""
 
 
 class Recorder:
@@ -259,7 +260,9 @@ class Recorder:
         self._nodes: dict[int, int] = {root.stat().st_ino: 0}
         self._entries: dict[int, dict[str, int]] = {0: {}}
         self._contents: dict[int, bytes] = {}
-        self._root, self._num_syncs, self._kill_before = root, 0, never
+        self._root, self._device, self._num_syncs = root, root.stat().st_dev, 0
+        self._kill_before: list[Condition] = []
+        self._dead = False
         self.recording = Recording(root, Disk())
         self._observe()
         for operation in self.recording.operations:
@@ -273,9 +276,26 @@ class Recorder:
             monkeypatch.setattr(os, name, None)
         monkeypatch.setattr(os, "fsync", self._record_sync)
 
-    def kill_before(self, condition: Callable[[int, str], bool]) -> None:
-        """Raise `Killed` instead of the first sync whose number, from 0, and call site fulfil a condition."""
-        self._kill_before = condition
+    def kill_before(self, conditions: Sequence[Condition]) -> None:
+        """Kill one process for each condition, before the first sync that fulfils it."""
+        self._kill_before = list(conditions)
+
+    def kill(self) -> None:
+        """Kill the process: raise `Killed`, and again whenever its cleanup changes names or flushes."""
+        self._observe()
+        self._dead = True
+        raise Killed
+
+    @contextmanager
+    def process(self) -> Iterator[None]:
+        """A process of the program, which ends when it is killed."""
+        try:
+            yield
+        except Killed:
+            num_operations = len(self.recording.operations)
+            self._observe()
+            assert len(self.recording.operations) == num_operations, "a killed process has written"
+            self._dead = False
 
     def promise(self, value: Any) -> None:
         """Record that the program has reported something as saved."""
@@ -284,6 +304,8 @@ class Recorder:
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
+            if self._dead:
+                raise Killed
             self._observe()
             try:
                 return function(*arguments, **options)
@@ -293,15 +315,17 @@ class Recorder:
         return call
 
     def _record_sync(self, descriptor: int) -> None:
-        self._observe()
-        site = call_site()
-        if self._kill_before(self._num_syncs, site):
-            self._kill_before = never
+        if self._dead:
             raise Killed
+        self._observe()
+        status, site = os.fstat(descriptor), call_site()
+        if status.st_dev != self._device or status.st_ino not in self._nodes:
+            return
+        if self._kill_before and self._kill_before[0](self._num_syncs, site):
+            self._kill_before.pop(0)
+            self.kill()
         self._num_syncs += 1
-        node = self._nodes.get(os.fstat(descriptor).st_ino)
-        if node is not None:
-            self.recording.operations.append(Sync(node, site))
+        self.recording.operations.append(Sync(self._nodes[status.st_ino], site))
 
     def _observe(self) -> None:
         seen: set[int] = set()
@@ -364,8 +388,8 @@ def call_site() -> str:
         if path.startswith(SOURCE):
             in_files = path.endswith(FILES)
             outside += not in_files
-            place = f":{frame.f_lineno}" if in_files else f" in {os.path.relpath(path, SOURCE)}"
-            found.append(frame.f_code.co_name + place)
+            place = "" if in_files else f" in {os.path.relpath(path, SOURCE)}"
+            found.append(f"{frame.f_code.co_name}:{frame.f_lineno}{place}")
         frame = frame.f_back
     return " < ".join(name for name, _ in itertools.groupby(found))
 
@@ -373,8 +397,3 @@ def call_site() -> str:
 @pytest.fixture(scope="session")
 def new_recorder() -> type[Recorder]:
     return Recorder
-
-
-@pytest.fixture(scope="session")
-def killed() -> type[Killed]:
-    return Killed

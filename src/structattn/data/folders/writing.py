@@ -28,6 +28,7 @@ from structattn.data.tokenization.tokenizers import get_level
 from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError
 from structattn.support.files import (
+    create_folder,
     create_folder_unflushed,
     open_unflushed,
     sha256_of_file,
@@ -77,6 +78,7 @@ def write_prepared(
     _check_names(splits, given)
     require_empty_folder(folder)
     try:
+        create_folder(folder.parent)
         with write_folder_atomically(folder) as temporary:
             vocabulary.save(temporary / VOCABULARY_NAME)
             counts = {

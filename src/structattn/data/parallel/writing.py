@@ -13,7 +13,7 @@ from structattn.data.folders.rare_words import RareWordCollector
 from structattn.data.folders.writing import SequenceWriter, file_digests, require_empty_folder
 from structattn.data.parallel.splits import EncodedPair
 from structattn.support.errors import DataError
-from structattn.support.files import open_unflushed, write_folder_atomically, write_unflushed
+from structattn.support.files import create_folder, open_unflushed, write_folder_atomically, write_unflushed
 
 KIND: Final = "parallel"
 
@@ -60,6 +60,7 @@ def write_parallel(
     """
     require_empty_folder(folder)
     try:
+        create_folder(folder.parent)
         with write_folder_atomically(folder) as temporary:
             save_sides(sides, temporary, joint)
             written = {
