@@ -29,7 +29,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -321,7 +321,7 @@ def run_command(call: Callable[[], object], name: str, folder: str, work: Path) 
             os.chdir(folder)
             status = exit_status(call)
             sys.stdout.flush()
-            if status == 0:
+            if status == 0 and ALREADY.encode() not in (work / "stdout").read_bytes():
                 (work / "result").write_text(result_of(name))
         except BaseException:
             traceback.print_exc()
@@ -391,7 +391,10 @@ def fuzz(numbers: range, seed: int, work: Path) -> Iterator[tuple[Case, Outcome,
         for folder in folders:
             shutil.rmtree(work / "case", ignore_errors=True)
             shutil.copytree(work / folder, work / "case")
-            expected[name, folder] = Worker(work).attempt(name, work / "case")
+            with contextlib.chdir(work / "case"):
+                files = result_of(name)  # also of a finished run, on which resuming writes nothing
+                outcome = Worker(work).attempt(name, work / "case")
+                expected[name, folder] = replace(outcome, files=files) if outcome.already else outcome
             if expected[name, folder].status:
                 sys.exit(f"{name} of {folder}: {expected[name, folder].messages}")
     worker = None
