@@ -35,9 +35,13 @@ def create_folder(path: Path) -> None:
 
     The names of existing folders are flushed, too: the process that created them may have been killed before.
     """
-    path = path.absolute()
     path.mkdir(parents=True, exist_ok=True)
-    for parent in path.parents:
+    flush_names(path)
+
+
+def flush_names(path: Path) -> None:
+    """Flush the name of an existing file or folder, and those of its parents, to disk."""
+    for parent in path.absolute().parents:
         if os.access(parent, os.R_OK | os.W_OK):  # elsewhere this user has created nothing
             flush_to_disk(parent)
 

@@ -8,12 +8,12 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import create_folder_unflushed, remove_abandoned_folders, write_atomically
+from structattn.support.files import create_folder_unflushed, flush_to_disk, remove_abandoned_folders, write_atomically
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
 from structattn.sweeps.trials import Trial, make_trials
-from structattn.sweeps.worker import Job
+from structattn.sweeps.worker import Job, flush_names_of
 from structattn.training.signals import StopRequested, stop_on_signals
 
 StatusCallback = Callable[[SweepStatus], None]
@@ -100,7 +100,7 @@ def _train(
 ) -> list[tuple[Job, str]]:
     splits = tuple(split for split, which in sweep.evaluate.items() if which == "all")
     jobs = [Job(trial, folder.run_dir(trial), splits) for trial in trials]
-    return _run([job for job in jobs if not _is_done(job)], open_engine, on_status, check)
+    return _run(_unfinished(jobs), open_engine, on_status, check)
 
 
 def _evaluate_selected(
@@ -113,13 +113,30 @@ def _evaluate_selected(
 ) -> list[tuple[Job, str]]:
     splits = tuple(sweep.evaluate)
     jobs = [Job(result.trial, folder.run_dir(result.trial), splits) for result in select_best(results)]
-    return _run([job for job in jobs if not _is_done(job)], open_engine, on_status, check)
+    return _run(_unfinished(jobs), open_engine, on_status, check)
 
 
 def _run(
     jobs: list[Job], open_engine: Callable[[], Engine], on_status: StatusCallback, check: Callable[[], None]
 ) -> list[tuple[Job, str]]:
     return run_jobs(open_engine(), jobs, on_status, check).failed if jobs else []
+
+
+def _unfinished(jobs: list[Job]) -> list[Job]:
+    """Return the jobs that are not done; flush the others."""
+    unfinished = []
+    for job in jobs:
+        if _is_done(job):
+            _flush(job)
+        else:
+            unfinished.append(job)
+    return unfinished
+
+
+def _flush(job: Job) -> None:
+    """Flush what a killed worker may have left unflushed of a job that is done."""
+    flush_to_disk(RunFolder(job.run_dir).events)
+    flush_names_of(job)
 
 
 def _is_done(job: Job) -> bool:

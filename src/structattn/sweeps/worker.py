@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 
 from structattn.evaluation.run_evaluation import evaluate, is_scored
+from structattn.runs.folder import RunFolder
 from structattn.support.errors import Interrupted, LockedError, StructattnError, is_out_of_memory
-from structattn.support.files import create_folder_unflushed
+from structattn.support.files import create_folder_unflushed, flush_names
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
@@ -56,6 +57,7 @@ def run_job(job: Job) -> JobResult:
         for split in job.splits:
             if not is_scored(job.run_dir, split):
                 evaluate(job.run_dir, split)
+        flush_names_of(job)
     except Interrupted as error:
         return JobResult("interrupted", str(error))
     except LockedError as error:
@@ -67,6 +69,13 @@ def run_job(job: Job) -> JobResult:
             return JobResult("crashed", f"out of memory: {error}")
         return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
     return JobResult("done")
+
+
+def flush_names_of(job: Job) -> None:
+    """Flush the names of a job's data, run and scores to disk: a worker may have been killed before it did so."""
+    scores = [job.run_dir / "scores" / f"{split}.json" for split in job.splits]
+    for path in (job.trial.settings.data, RunFolder(job.run_dir).card, *scores):
+        flush_names(path)
 
 
 def _prepare_trial_data(trial: Trial) -> None:
