@@ -28,6 +28,10 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+class PanicException(BaseException):
+    pass
+
+
 def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
@@ -68,6 +72,9 @@ def test_commands_are_listed_in_the_order_of_a_workflow():
             1,
             "/x: No space left on device; free some disk space",
         ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "/x"), 1, "structattn: out of memory; use smaller batches"),
+        (ImportError("x.so: failed to map segment from shared object"), 1, "structattn: out of memory; use smaller"),
+        (PanicException("MemoryError"), 1, "structattn: out of memory; use smaller batches"),
         (BrokenPipeError(), 1, ""),
     ],
 )

@@ -87,6 +87,18 @@ def test_a_full_standard_output_is_named():
     assert len(found.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("kibibytes", [30_000, 60_000, 500_000])
+@pytest.mark.parametrize("command", ["list", "evaluate nowhere"])
+def test_a_small_limit_on_address_space_gives_one_line(kibibytes, command):
+    """The libraries would end the process with tracebacks and messages of their own."""
+    found = finished(["bash", "-c", f"ulimit -v {kibibytes}; {shlex.join(PROGRAM)} {command}"])
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == (
+        f"structattn: out of memory: the limit on address space is {kibibytes >> 10} MiB; expected at least 1024 MiB; "
+        "raise it (ulimit -v)\n"
+    )
+
+
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 

@@ -1,6 +1,10 @@
 import json
+import os
+import resource
 import shutil
+import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ from structattn.runs.state import LogPrefix
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.support.errors import CheckpointError
 from structattn.support.json_files import read_json
+from structattn.support.memory import is_out_of_memory
 from structattn.training.loop import train_until_done
 from structattn.training.run import restore_state, state_of
 
@@ -182,3 +187,33 @@ def test_manifest_and_state_must_have_the_same_update(trained):
     (folder / "12").rename(folder / "11")
     with pytest.raises(CheckpointError, match=r"state.json: is for update 12, but its manifest is for 11"):
         read_checkpoint(folder / "11", Identity("s", "d"))
+
+
+MEBIBYTE = 1 << 20
+
+
+def serialize_under_a_limit(tensor, headroom):
+    """Return whether serializing runs out of memory; called in a child process, whose limit cannot be raised again."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + headroom
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        tensors_to_bytes({"a": tensor})
+    except RuntimeError as error:
+        return is_out_of_memory(error)
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its address space from Linux's /proc")
+def test_serializing_without_memory_is_an_error_that_can_be_caught():
+    """The library would end the process."""
+    tensor = torch.zeros(64 * MEBIBYTE, dtype=torch.uint8)
+    child = os.fork()
+    if child == 0:
+        status = 99
+        signal.alarm(20)  # the library may hang as well
+        try:
+            status = 0 if serialize_under_a_limit(tensor, 100 * MEBIBYTE) else 1
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

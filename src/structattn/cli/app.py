@@ -24,7 +24,8 @@ from structattn.cli import (
     train,
     translate,
 )
-from structattn.support.errors import StructattnError, is_out_of_memory
+from structattn.support.errors import StructattnError
+from structattn.support.memory import is_out_of_memory, out_of_memory_message
 from structattn.support.text import escape_control_characters
 from structattn.support.version import __version__
 
@@ -48,6 +49,17 @@ def _describe(error: OSError) -> str:
     path = f"{error.filename}: " if error.filename else ""
     advice = "; free some disk space and run the same command again" if error.errno == errno.ENOSPC else ""
     return f"{path}{error.strerror or error}{advice}"
+
+
+def _failure(error: BaseException) -> SystemExit | None:
+    """Report an error that has its cause outside the program, and return the exception that ends it; None: a bug."""
+    if is_out_of_memory(error):
+        return _fail(out_of_memory_message(error), StructattnError.exit_code)
+    if isinstance(error, StructattnError):
+        return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
+    if isinstance(error, OSError):
+        return _fail(_describe(error), StructattnError.exit_code)
+    return None
 
 
 _ORDER = (
@@ -81,15 +93,11 @@ class Commands(TyperGroup):
                 return super().main(*args, **extra)
             finally:
                 sys.stdout.flush()  # here, because an error at Python's exit would give its own message and exit code
-        except StructattnError as error:
-            raise _fail(str(error), error.exit_code, getattr(error, "__notes__", ())) from None
-        except OSError as error:
-            raise _fail(_describe(error), StructattnError.exit_code) from None
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+        except BaseException as error:  # panics of libraries in Rust are no Exception
+            failure = _failure(error)
+            if failure is None:
                 raise
-            message = "out of memory; use smaller batches, a smaller model or fewer runs at once"
-            raise _fail(f"{message} ({error})" if str(error) else message, StructattnError.exit_code) from None
+            raise failure from None
 
 
 app = typer.Typer(

@@ -2,7 +2,8 @@
 
 Exit codes: 0 success, 1 error, 2 wrong usage, 75 interrupted and resumable.
 
-Encoding, standard streams and signals are set up before the commands are imported, which takes some tenths of a second.
+Encoding, standard streams and signals are set up, and a limit on address space is checked, before the commands are
+imported: that takes some tenths of a second, and libraries that get no memory end the process with their own messages.
 """
 
 import os
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from structattn.support.errors import Interrupted
+from structattn.support.errors import Interrupted, StructattnError
+from structattn.support.memory import require_address_space
 from structattn.support.streams import drop_unwritable_output, open_standard_streams, write_message
 
 
@@ -21,6 +23,7 @@ def main() -> None:
     _use_utf8()
     open_standard_streams()
     _handle_signals(_stop)
+    _check_address_space()
     from structattn.cli.app import app
 
     try:
@@ -28,6 +31,14 @@ def main() -> None:
     finally:
         _handle_signals(_exit)
         drop_unwritable_output()
+
+
+def _check_address_space() -> None:
+    try:
+        require_address_space()
+    except StructattnError as error:
+        write_message(f"structattn: {error}\n")
+        raise SystemExit(error.exit_code) from None
 
 
 def _use_utf8() -> None:

@@ -54,7 +54,7 @@ def import_sacrebleu(module: str) -> Any:
     """
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UsageError(f"sacrebleu is not installed ({error}); pip install 'structattn[mt]'") from None
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 import safetensors.torch
+import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from structattn.runs.state import Count, StateFile, TrainingState, state_from_json, state_to_json
 from structattn.support.errors import CheckpointError
 from structattn.support.files import write_unflushed
+from structattn.support.memory import is_out_of_memory
 from structattn.support.reading import read_bytes
 from structattn.support.shapes import first_problem
 
@@ -82,8 +84,15 @@ def write_checkpoint(folder: Path, state: TrainingState, identity: Identity) -> 
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Serialize tensors as safetensors; equal tensors give equal bytes, in any order of the mapping."""
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    """Serialize tensors as safetensors; equal tensors give equal bytes, in any order of the mapping.
+
+    Raises:
+        RuntimeError: out of memory.
+    """
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # safetensors ends the process if it gets no memory for its three copies
+    torch.empty(3 * sum(tensor.nbytes for tensor in on_cpu.values()), dtype=torch.uint8)
+    return safetensors.torch.save(on_cpu)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -166,9 +175,9 @@ def read_tensors(folder: Path, name: str, manifest: Manifest) -> dict[str, Tenso
     content = _verified(folder, name, manifest)
     try:
         return safetensors.torch.load(content)
-    except MemoryError:
-        raise
     except Exception as error:  # the parser may raise anything on malicious input
+        if is_out_of_memory(error):
+            raise
         raise DamagedCheckpointError(f"{folder / name}: invalid safetensors file: {error}") from None
 
 

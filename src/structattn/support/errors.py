@@ -55,10 +55,3 @@ class ImplementationUnavailableError(StructattnError):
 
 class NonFiniteError(StructattnError):
     """A training step produced a loss or gradient that is not finite; the parameters were not updated."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: Python's error, torch's on a GPU, or the RuntimeError of torch on a CPU."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

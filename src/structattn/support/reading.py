@@ -50,7 +50,8 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
         OSError: it cannot be read, is not a regular file, or has more than ``limit`` bytes.
     """
     with open_regular(path, limit) as file:
-        return file.read(limit)
+        size = os.fstat(file.fileno()).st_size  # read(limit) would allocate the limit first
+        return file.read(min(size, limit))
 
 
 def chunks(file: BufferedReader, length: int) -> Iterator[bytes]:

@@ -9,9 +9,10 @@ import torch
 
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.runs.folder import RunFolder
-from structattn.support.errors import Interrupted, LockedError, StructattnError, is_out_of_memory
+from structattn.support.errors import Interrupted, LockedError, StructattnError
 from structattn.support.files import create_folder_unflushed, flush_names
 from structattn.support.locks import exclusive_lock
+from structattn.support.memory import is_out_of_memory
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.trials import Trial
 from structattn.training.run_training import train

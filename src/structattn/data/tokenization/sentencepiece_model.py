@@ -37,7 +37,7 @@ class SentencePieceModel:
     def _processor(self) -> Any:
         try:
             import sentencepiece
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             reason = f"sentencepiece, which is not installed ({error}); pip install 'structattn[mt]'"
             raise UsageError(f"this text was tokenized with the optional library {reason}") from None
         model = self.model if self.kept is None else disable_pieces(self.model, self.kept)

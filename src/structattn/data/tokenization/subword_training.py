@@ -25,7 +25,7 @@ _MAX_WORD_BYTES = 1 << 20  # SentencePiece's default would skip words of more th
 def _import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         reason = f"{name}, which is not installed ({error}); pip install 'structattn[mt]'"
         raise UsageError(f"training subwords needs the optional library {reason}") from None
 
