@@ -29,6 +29,7 @@ from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
 from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
+from structattn.training.position_limits import require_positions_fit
 from structattn.training.run_training import train
 
 SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)
@@ -279,3 +280,18 @@ def test_other_data_and_batches_are_refused(folder, tmp_path):
         TransductionSizes((3, 2))
     with pytest.raises(UsageError, match="test_per_length is 0"):
         TransductionSizes(test_per_length=0)
+
+
+@pytest.mark.parametrize("form", ["masked", "masked without <bos>", "autoregressive"])
+def test_the_longest_inputs_may_fill_the_learned_positions(folder, form):
+    def settings(max_positions):
+        bos = {"masked": {"kind": "masked"}, "masked without <bos>": {"kind": "masked", "bos": False}}.get(form, {})
+        model = {**bos, "positions": {"kind": "learned", "max_positions": max_positions}}
+        return resolve_settings({"task": f"{form.split()[0]}_transduction", "data": str(folder), "model": model})
+
+    prepared = open_prepared(folder)
+    pairs = [(x, y) for _, x, y in stored_pairs(prepared, "test")]
+    longest = max(batch_of(x, y, prepared.vocabulary, form).inputs.shape[1] for x, y in pairs)
+    require_positions_fit(settings(longest), prepared, ["test"])
+    with pytest.raises(SettingsError, match=rf"test example \d+ has {longest} tokens"):
+        require_positions_fit(settings(longest - 1), prepared, ["test"])

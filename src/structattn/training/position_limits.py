@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from structattn.data.folders import PreparedFolder, Sequences
+from structattn.settings.model import MaskedLanguageModelSettings
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -36,15 +37,23 @@ def require_positions_fit(
             {" source": prepared.pairs(split).source} if prepared.parallel_sides is not None else {}
         )
         for side, sequences in sides.items():
-            _require_sequences(sequences, prepared.kind, maximum, f"{split}{side}")
+            _require_sequences(sequences, _num_added(settings, prepared.kind), maximum, f"{split}{side}")
 
 
-def _require_sequences(sequences: Sequences, kind: str, maximum: int, where: str) -> None:
+def _num_added(settings: RunSettings, kind: str) -> int:
+    """Return how many more tokens the inputs of the model have than a stored example."""
+    if kind != "transduction":
+        return 1  # <bos> or <eos>
+    # a stored transduction has a separator, and the inputs <bos>: in its place, or instead of the last symbol
+    without_bos = isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos
+    return -1 if without_bos else 0
+
+
+def _require_sequences(sequences: Sequences, num_added: int, maximum: int, where: str) -> None:
     if not len(sequences):
         return
     longest = int(np.argmax(sequences.lengths))
-    # one <bos> or <eos> is added; transduction examples contain their separator already
-    num_tokens = int(sequences.lengths[longest]) + (0 if kind == "transduction" else 1)
+    num_tokens = int(sequences.lengths[longest]) + num_added
     _require_at_most(maximum, num_tokens, f"{where} example {longest} has {num_tokens} tokens")
 
 
