@@ -157,6 +157,8 @@ def test_contents_of_the_run_folder(text, tmp_path):
     state = read_checkpoint(run / "checkpoints" / str(summary.update), identity)
     assert sum(tensor.numel() for tensor in state.weights.values()) == card["parameters"]
     assert card["hardware"]["threads"] == 1
+    assert isinstance(card["hardware"]["processor"], str)
+    assert card["hardware"]["processor"]
     assert card["environment"]["torch"].startswith(torch.__version__.partition("+")[0])
     assert card["result"]["best_update"] == summary.best_update
     events = (run / "events.jsonl").read_text()
