@@ -1,6 +1,10 @@
 """The whole workflow through the commands: prepare, train, evaluate, report."""
 
 import json
+import os
+import resource
+import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -189,3 +193,37 @@ def test_demo_runs_twice_and_rejects_another_seed(tmp_path):
     result = run("demo", "-o", folder, "--strings", 20, "--seed", 2)
     assert result.exit_code == 2
     assert "--seed 1" in result.stderr
+
+
+@contextmanager
+def file_size_limit(num_bytes):
+    """Let writes fail as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_a_full_disk_is_reported_with_the_file(workspace, tmp_path, command):
+    output = {"evaluate": workspace / "run", "report": tmp_path / "report"}[command]
+    with file_size_limit(100):
+        result = run(command, workspace / "run", *(["-o", output] if command == "report" else []))
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"structattn: {output}/")
+    assert line.endswith(": File too large; free some disk space and run the same command again")
+
+
+@pytest.mark.parametrize("name", ["settings.yaml", "events.jsonl", "run.json", "scores/valid.json"])
+def test_a_report_does_not_wait_for_a_pipe_in_a_run(workspace, tmp_path, name):
+    copy = tmp_path / "run"
+    shutil.copytree(workspace / "run", copy)
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).unlink(missing_ok=True)
+    os.mkfifo(copy / name)
+    result = run("report", copy, "-o", tmp_path / "report")
+    assert result.exit_code == 1
+    assert result.stderr == f"structattn: {copy / name}: cannot be read: is not a regular file\n"

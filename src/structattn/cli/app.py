@@ -1,6 +1,5 @@
 """The commands of the program ``structattn``, and its messages about errors."""
 
-import errno
 import logging
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from structattn.cli import (
     train,
     translate,
 )
-from structattn.support.errors import StructattnError
+from structattn.support.errors import DISK_FULL, StructattnError
 from structattn.support.memory import is_out_of_memory, out_of_memory_message
 from structattn.support.text import escape_control_characters
 from structattn.support.version import __version__
@@ -47,7 +46,7 @@ def _fail(message: str, exit_code: int, notes: Sequence[str] = ()) -> SystemExit
 
 def _describe(error: OSError) -> str:
     path = f"{error.filename}: " if error.filename else ""
-    advice = "; free some disk space and run the same command again" if error.errno == errno.ENOSPC else ""
+    advice = "; free some disk space and run the same command again" if error.errno in DISK_FULL else ""
     return f"{path}{error.strerror or error}{advice}"
 
 

@@ -19,6 +19,7 @@ from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_table, swatch
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
+from structattn.support.reading import read_bytes
 
 _SIGNATURE = "made with structattn"
 
@@ -98,7 +99,7 @@ def _page(title: str, body: Markup) -> str:
 def _require_report_folder(output: Path) -> None:
     """Refuse a folder with other files, unless it holds an earlier report."""
     page = output / "index.html"
-    if page.is_file() and _SIGNATURE in page.read_text(encoding="utf-8", errors="replace"):
+    if page.is_file() and _SIGNATURE.encode() in read_bytes(page):
         return
     found = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
     if found or (output.exists() and not output.is_dir()):

@@ -1,6 +1,11 @@
 """The errors reported to users, with the exit codes of the command line."""
 
+import errno
 from pathlib import Path
+from typing import Final
+
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, and of a quota or file size limit that is reached."""
 
 
 class StructattnError(Exception):

@@ -1,6 +1,5 @@
 """`train`: start or resume a run and train it to its end."""
 
-import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
-from structattn.support.errors import Interrupted, StructattnError
+from structattn.support.errors import DISK_FULL, Interrupted, StructattnError
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
@@ -34,8 +33,6 @@ from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
 logger = logging.getLogger(__name__)
 
 Resume = bool | Literal["auto"]
-
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = False) -> TrainingSummary:
