@@ -16,6 +16,7 @@ from structattn.support.text import escape_control_characters
 INTERRUPTED = "structattn: interrupted; run the same command again\n"
 SIGNAL_DURING_IMPORT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
 number, module, *arguments = sys.argv[1:]
 class Finder:
     def find_spec(self, name, *_):
@@ -30,7 +31,8 @@ sys.argv = ["structattn", *arguments]
 main()
 """
 SIGNAL_DURING_PARSING = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from structattn.cli.main import main
 from typer.core import TyperGroup
 TyperGroup.parse_args = lambda *_: os.kill(os.getpid(), int(sys.argv[1]))

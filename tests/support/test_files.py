@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError, StructattnError
-from structattn.support.files import remove_abandoned_folders, sha256_of_file, write_atomically, write_folder_atomically
+from structattn.support.files import (
+    flush_to_disk,
+    remove_abandoned_folders,
+    sha256_of_file,
+    write_atomically,
+    write_folder_atomically,
+)
 from structattn.support.locks import exclusive_lock
 from structattn.support.seeds import derived_seed, numpy_generator
 
@@ -129,3 +135,9 @@ def test_seeds_depend_on_every_name_and_nothing_else():
     }
     assert len(seeds) == 4
     assert numpy_generator(1, "a").integers(1 << 30) == numpy_generator(1, "a").integers(1 << 30)
+
+
+def test_flushing_what_is_no_file_is_an_error_and_never_waits(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"):
+        flush_to_disk(tmp_path / "pipe")

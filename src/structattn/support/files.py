@@ -22,10 +22,15 @@ _INCOMPLETE = ".incomplete"
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file, or the entries of a folder, to disk.
+
+    Raises:
+        OSError: it cannot be opened, or is neither a file nor a folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without waiting for the writer of a FIFO
     try:
-        os.fsync(descriptor)
+        with _naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
