@@ -382,6 +382,7 @@ def make_case(number: int, seed: int, work: Path) -> tuple[Case, set[str]]:
     kind = damage(path, random)
     if forged:
         forge_digests(copy / "run", copy / "data")
+        names.add("is not finite")  # training on forged weights diverges, which names the update and the layer
     return Case(number, name, folder, str(path.relative_to(copy)), kind, forged), names
 
 
