@@ -368,6 +368,8 @@ def outcome(tree: Path, tests: list[str], limit: float, log: Path) -> str:
             code = os.waitstatus_to_exitcode(status)
             if code < 0:
                 return "killed"  # the process itself broke down
+            if code == 4 and b"while loading conftest" in log.read_bytes():
+                return "killed"  # the package cannot be imported
             if code not in {0, 1, 2} or (code and killer(log) is None and b"Interrupted" not in log.read_bytes()):
                 raise RuntimeError(f"pytest ended with {code} without the name of a test; see {log}")
             return "survived" if code == 0 else "killed"

@@ -135,11 +135,20 @@ def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
 
 def test_a_run_in_progress_is_reported(make_run, tmp_path):
     run = make_run(softmax_layers=())
-    for path in [*run.glob("scores/*"), *run.glob("records/*"), run / "events.jsonl", run / "run.json"]:
+    for path in [*run.glob("scores/*"), *run.glob("records/*"), run / "events.jsonl"]:
         path.unlink()
+    files = RunFolder(run)
+    files.write_card(files.read_card() | {"result": None})
     checker = checked(write_report([run], tmp_path / "out"))
     assert checker.tags["svg"] == 0
     assert "nd" in checker.text
+
+
+def test_a_run_without_its_card_is_damaged(make_run, tmp_path):
+    run = make_run(softmax_layers=())
+    (run / "run.json").unlink()
+    with pytest.raises(DataError, match=r"run\.json: cannot be read"):
+        write_report([run], tmp_path / "out")
 
 
 def test_damaged_files_are_reported(make_run, tmp_path):

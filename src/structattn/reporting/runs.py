@@ -74,7 +74,7 @@ def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type
 
 
 def read_run(folder: Path, name: str | None = None) -> Run:
-    """Read a run folder. Scores, records, events and run card may be missing, as in a run in progress.
+    """Read a run folder. Scores, records and events may be missing, as in a run in progress.
 
     Raises:
         StructattnError: the folder is not a run folder.
@@ -88,7 +88,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         folder=folder,
         settings=files.read_settings().model_dump(mode="json"),
         settings_text=files.read_settings_text().decode(),
-        card=files.read_card() if files.card.exists() else {},
+        card=files.read_card(),
         events=verified_events(files),
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
         records=_read_all(folder / "records", "record", lambda _: RecordShape),

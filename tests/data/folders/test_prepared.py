@@ -14,7 +14,7 @@ from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
 
 SEQUENCES = {"train": [[3, 4, 5], [], [5]], "valid": [[4]], "empty": [], "hollow": [[], []]}
-LOG_PROBABILITIES = {"train": np.array([-1.5, 0.0, -np.inf])}
+LOG_PROBABILITIES = {"train": np.array([-1.5, 0.0, -(2.0**-60)])}
 
 
 def write(folder, **changes):
@@ -268,3 +268,9 @@ def test_a_missing_source_is_reported_and_not_refused(tmp_path):
     source, folder = with_source(tmp_path)
     source.unlink()
     assert verify_sources(open_prepared(folder)) == (str(source),)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.5])
+def test_log_probabilities_above_0_are_rejected(tmp_path, value):
+    with pytest.raises(DataError, match=r"log_probabilities\.bin: damaged: expected log-probabilities"):
+        open_prepared(write(tmp_path / "folder", log_probabilities={"train": np.array([value, -1.0, 0.0])}))

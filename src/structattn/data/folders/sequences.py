@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from numpy.typing import NDArray
 
-from structattn.data.folders.header import OFFSETS, TOKENS, StoredArray
+from structattn.data.folders.header import LOG_PROBABILITIES, OFFSETS, TOKENS, StoredArray
 from structattn.support.errors import DataError
 from structattn.support.reading import open_regular
 from structattn.support.special_tokens import EOS
@@ -106,6 +106,8 @@ def map_sequences(
     """
     sequences = Sequences(map_array(folder, TOKENS, tokens), map_array(folder, OFFSETS, count + 1), log_probabilities)
     _check_offsets(sequences, folder / OFFSETS.name)
+    if log_probabilities is not None and not bool((log_probabilities <= 0).all()):
+        raise DataError(folder / LOG_PROBABILITIES.name, "damaged: expected log-probabilities of at most 0")
     return sequences
 
 
