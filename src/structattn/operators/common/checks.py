@@ -96,20 +96,24 @@ def integer_lengths(lengths: Tensor | None, batch: int, device: torch.device, na
     return lengths.to(device=device, dtype=torch.int64)
 
 
-def _empty_marks(marks: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(marks)
+def _empty_mask(mask: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(mask)
 
 
-@register("without", devices="default", fake=_empty_marks)
-def without(marks: Tensor, message: str) -> Tensor:
-    """Return true everywhere, as no mark is true. An operator for the same reason as ``checked_range``.
+@register("checked_false", devices="default", fake=_empty_mask)
+def checked_false(mask: Tensor, message: str) -> Tensor:
+    """Return the negation of a mask, which is false everywhere. An operator for the same reason as ``checked_range``.
+
+    Args:
+        mask: bool, of any shape.
+        message: of the error.
 
     Raises:
-        ValueError: a mark is true; with ``message``.
+        ValueError: the mask is true somewhere; while a CUDA graph is captured, it is not checked.
     """
-    if not (marks.is_cuda and torch.cuda.is_current_stream_capturing()) and bool(marks.any()):
+    if not (mask.is_cuda and torch.cuda.is_current_stream_capturing()) and bool(mask.any()):
         raise ValueError(message)
-    return ~marks
+    return ~mask
 
 
 def checked_lengths(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from structattn.operators.common.checks import inside, without
+from structattn.operators.common.checks import checked_false, inside
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.nondeterministic_stack.arguments import Arguments
 
@@ -157,7 +157,7 @@ def _in_precise_range(log_weight: Tensor) -> Tensor:
         f"{log_weight.dtype}; scale the logits down, or use implementation='cpu'"
     )
     too_large = log_weight.isfinite() & (log_weight.abs() > limit)
-    return torch.where(without(too_large, message), log_weight, torch.nan)
+    return torch.where(checked_false(too_large, message), log_weight, torch.nan)
 
 
 def readings_and_log_weight(
