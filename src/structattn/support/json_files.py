@@ -44,18 +44,27 @@ def write_json(path: Path, kind: str, content: Mapping[str, Any], indent: int | 
     write_atomically(path, json_with_digest(kind, path.name, content, indent))
 
 
+def load_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: the file cannot be read, or is not JSON within the limits of ``parse_json``.
+    """
+    try:
+        return parse_json(read_bytes(path))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}") from None
+
+
 def read_json(path: Path, kind: str) -> dict[str, Any]:
     """Read an object that ``write_json`` wrote, without its digest.
 
     Raises:
         DataError: the file cannot be read, is not a JSON object, or does not have the digest that it states.
     """
-    try:
-        content = parse_json(read_bytes(path))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise DataError(path, f"not JSON: {error}") from None
+    content = load_json(path)
     if not isinstance(content, dict):
         raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
     stated, found = content.pop(DIGEST, None), content_digest(kind, path.name, content)

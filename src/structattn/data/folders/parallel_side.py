@@ -17,7 +17,7 @@ from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
-from structattn.support.reading import parse_json, read_bytes
+from structattn.support.json_files import load_json
 from structattn.support.special_tokens import FIRST_SYMBOL
 
 SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
@@ -184,12 +184,7 @@ def _kept_ids(side: ParallelSide) -> list[int] | None:
 
 def _load_kept(folder: Path) -> dict[str, list[int] | None]:
     path = folder / KEPT_NAME
-    try:
-        found = parse_json(read_bytes(path))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise DataError(path, f"not JSON: {error}") from None
+    found = load_json(path)
     fits = isinstance(found, dict) and set(found) == {"source", "target"}
     if not fits or not all(ids is None or _are_ids(ids) for ids in found.values()):
         raise DataError(path, "expected an object with source and target, each null or a list of ids")
