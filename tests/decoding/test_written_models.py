@@ -7,8 +7,10 @@ import torch
 
 from structattn.decoding import (
     BeamSearch,
+    GNMTPenalty,
     NoLengthPenalty,
     PerTokenPenalty,
+    PowerPenalty,
     beam_search,
     dusell_chiang_2024,
     fairseq,
@@ -178,6 +180,13 @@ def test_presets_of_gnmt_and_the_transformer_divide_by_their_length_penalty(writ
     assert best.score == pytest.approx(scores[length])
     assert other.score == pytest.approx(scores[9 - length])
     assert preset().beam_size == 4
+
+
+def test_presets_have_the_published_settings():
+    in_beam, no_penalty = {"finishing": "in_beam"}, NoLengthPenalty()
+    assert fairseq() == BeamSearch(5, PowerPenalty(1.0), stopping="all_finished")
+    assert you_2020() == BeamSearch(4, GNMTPenalty(0.6), **in_beam, final_penalty=no_penalty)
+    assert dusell_chiang_2024() == BeamSearch(4, PerTokenPenalty(), **in_beam, stopping="best_finished")
 
 
 def test_with_a_final_penalty_the_search_continues_until_the_beam_cannot_change(written):
