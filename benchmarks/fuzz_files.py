@@ -347,7 +347,7 @@ def is_optional(case: Case) -> bool:
     return case.damage == "remove" and case.path.startswith(("run/scores/", "run/records/", "run/analyses/"))
 
 
-def fault_of(case: Case, outcome: Outcome, expected: Outcome, names: set[str]) -> str | None:  # noqa: PLR0911
+def fault_of(case: Case, outcome: Outcome, expected: Outcome, names: set[str]) -> str | None:  # noqa: PLR0911 - one line a fault
     """Return what is wrong with an outcome; None if nothing is."""
     lines = outcome.messages.splitlines()
     if outcome.seconds >= SECONDS:
