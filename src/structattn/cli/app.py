@@ -16,6 +16,7 @@ from structattn.cli import (
     evaluate,
     listing,
     prepare,
+    probe,
     report,
     schema,
     score,
@@ -71,6 +72,7 @@ _ORDER = (
     "score",
     "compare",
     "contrast",
+    "probe",
     "report",
     "list",
     "doctor",
@@ -139,6 +141,7 @@ app.command("translate")(translate.translate)
 app.command("score")(score.score)
 app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
+app.command("probe")(probe.probe)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)

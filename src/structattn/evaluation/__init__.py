@@ -6,6 +6,7 @@
 - ``make_translator``, ``make_pair_scorer``: a translator or a scorer of translations from one run or an ensemble.
 - ``compare_runs``, ``compare_runs_by_bin``: compare two translation runs by paired bootstrap.
 - ``contrastive_scores``: accuracy on contrastive pairs.
+- ``probe_chunking``: scores of a linear layer that finds chunks in the hidden states of a run.
 - ``ngram_baselines``: perplexities of interpolated n-gram models.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from structattn.evaluation.ngrams import ngram_baselines
     from structattn.evaluation.run_evaluation import evaluate, evaluate_run, is_scored
     from structattn.evaluation.scores import LengthScore, SplitScores
+    from structattn.evaluation.suites.chunking import probe_chunking
     from structattn.evaluation.suites.contrastive import contrastive_scores
     from structattn.evaluation.translation import make_pair_scorer, make_translator
 
@@ -33,6 +35,7 @@ __all__ = [
     "make_pair_scorer",
     "make_translator",
     "ngram_baselines",
+    "probe_chunking",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -49,5 +52,6 @@ __getattr__, __dir__ = lazy_exports(
         "make_pair_scorer": "structattn.evaluation.translation",
         "make_translator": "structattn.evaluation.translation",
         "ngram_baselines": "structattn.evaluation.ngrams",
+        "probe_chunking": "structattn.evaluation.suites.chunking",
     },
 )

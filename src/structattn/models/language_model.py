@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
+from structattn.models.block import HiddenStates
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.layers import Layers, LayersState
@@ -46,6 +47,12 @@ class LanguageModel(nn.Module):
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
         return self._logits(self.layers(self.embedding(tokens), lengths))
+
+    def hidden_states(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> HiddenStates:
+        """Return the hidden states before the output layer (B, T, d), of both streams if there are two."""
+        return self.layers.hidden_states(self.embedding(tokens), lengths)
 
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None

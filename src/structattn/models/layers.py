@@ -55,6 +55,16 @@ class Layers(nn.Module):
         y: HiddenStates = self.final(x)
         return y
 
+    def hidden_states(self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None) -> HiddenStates:
+        """Return the output for whole sequences, but both streams where ``final`` selects one of two.
+
+        The syntactic stream is then that of the last block. Outputs at padding are undefined.
+        """
+        for block in self.blocks:
+            x = block(x, lengths)
+        y: HiddenStates = self.final(x)
+        return Streams(x.syntactic, y) if isinstance(x, Streams) and not isinstance(y, Streams) else y
+
     def attend(
         self,
         x: HiddenStates,

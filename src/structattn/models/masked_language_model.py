@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention import Explanation
+from structattn.models.block import HiddenStates
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers
 
@@ -47,6 +48,12 @@ class MaskedLanguageModel(nn.Module):
         """
         x = self.layers(self.embedding(tokens), lengths)
         return self._logits(x if predicted is None else x[predicted])
+
+    def hidden_states(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> HiddenStates:
+        """Return the hidden states before the output layer (B, T, d)."""
+        return self.layers.hidden_states(self.embedding(tokens), lengths)
 
     def attend(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None

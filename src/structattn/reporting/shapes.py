@@ -155,10 +155,33 @@ class _Comparison(Shape):
     bins: Annotated[list[_Bin], Field(min_length=1)]
 
 
+class _ChunkScores(Shape):
+    precision: Number
+    recall: Number
+    f1: Number
+
+
+class _Tagging(Shape):
+    accuracy: Number
+    overall: _ChunkScores
+
+
+class _Stream(Shape):
+    stream: str | None
+    scores: _Tagging
+
+
+class _Chunking(Shape):
+    corpus: str
+    baseline: _Tagging
+    streams: Annotated[list[_Stream], Field(min_length=1)]
+
+
 ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "attention": _Attention,
     "contrastive": _Contrastive,
     "comparison": _Comparison,
+    "chunking": _Chunking,
 }
 
 

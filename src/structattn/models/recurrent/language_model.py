@@ -56,10 +56,15 @@ class RecurrentLanguageModel(nn.Module):
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
-        inputs = remove_bos(tokens, lengths)
-        hiddens = self.recurrence(self.embedding(inputs.tokens), inputs.lengths)
-        logits: Tensor = self.output(inputs.restore_bos(hiddens))
+        logits: Tensor = self.output(self.hidden_states(tokens, lengths))
         return logits
+
+    def hidden_states(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time units"]:
+        """Return the hidden state after each position; that after <bos> is 0."""
+        inputs = remove_bos(tokens, lengths)
+        return inputs.restore_bos(self.recurrence(self.embedding(inputs.tokens), inputs.lengths))
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> RecurrentLanguageModelState:
         """Return the state before the first token."""

@@ -1,0 +1,72 @@
+"""``structattn probe``: what a linear layer finds in the hidden states of runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from structattn.cli.output import literal
+
+if TYPE_CHECKING:
+    from structattn.evaluation.suites.chunking import StreamScores
+    from structattn.metrics.chunking import TaggingScores
+
+
+def probe(
+    chunks: Annotated[
+        Path, typer.Argument(help="Folder with train.txt and test.txt of CoNLL-2000: word, part of speech, chunk tag.")
+    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+) -> None:
+    """Train one linear layer to find chunks in the frozen top layer of each run, and score it as conlleval does.
+
+    Each word has the hidden state of its first subword; two streams are probed separately. The results are stored in
+    the run folders and appear in reports.
+    """
+    from structattn.data.text.reading import Notices
+    from structattn.evaluation.suites.chunking import (
+        majority_scores,
+        probe_chunking,
+        read_chunked_corpus,
+        write_chunking,
+    )
+    from structattn.inference.runs import open_run
+
+    corpus = read_chunked_corpus(chunks, Notices())
+    results = []
+    for folder in runs:
+        run = open_run(folder, checkpoint, data=data)
+        found = probe_chunking(run, corpus)
+        write_chunking(run, corpus, found)
+        results.append((folder, found))
+    _print(majority_scores(corpus), results)
+
+
+def _print(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:
+    """Print one row for each stream of each run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption="chunks of the test sentences, in percent", caption_justify="left")
+    table.add_column("run", overflow="fold")
+    table.add_column("stream")
+    for heading in ("accuracy", "precision", "recall", "F1"):
+        table.add_column(heading, justify="right")
+    table.add_row("most frequent chunk tag of each part of speech", "", *_cells(baseline))
+    for folder, streams in results:
+        for each in streams:
+            table.add_row(literal(folder.name), each.stream or "", *_cells(each.scores))
+    Console().print(table)
+
+
+def _cells(scores: "TaggingScores") -> list[str]:
+    chunks = scores.overall
+    return [f"{100 * value:.2f}" for value in (scores.accuracy, chunks.precision, chunks.recall, chunks.f1)]

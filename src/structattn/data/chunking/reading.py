@@ -1,0 +1,86 @@
+"""Reading of chunked text in the format of CoNLL-2000: a line ``word POS chunk`` for each word, blank lines between.
+
+| input                                        | outcome                                    |
+|----------------------------------------------|--------------------------------------------|
+| what ``data.text.reading`` refuses           | refused with file, line and byte column    |
+| a line without exactly three fields          | refused with file and line                 |
+| a chunk tag that is not O, B-TYPE or I-TYPE  | refused with file and line                 |
+| I-TYPE after neither B-TYPE nor I-TYPE       | refused with file and line                 |
+| several blank lines, or some at either end   | accepted: there are no empty sentences     |
+| no sentence at all                           | refused with the file                      |
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from structattn.data.text.reading import Line, Notices, read_lines
+from structattn.support.errors import DataError
+
+_CHUNK_TAG = re.compile(r"O|[BI]-(?=.)")
+
+
+@dataclass(frozen=True)
+class ChunkedSentence:
+    """A sentence with one part-of-speech tag and one chunk tag for each word.
+
+    Args:
+        words: as in the file.
+        parts_of_speech: for example NN.
+        chunks: O, B-TYPE for the first word of a phrase, I-TYPE for its further words.
+        path: the file.
+        line: the line of the first word, counted from 1.
+    """
+
+    words: tuple[str, ...]
+    parts_of_speech: tuple[str, ...]
+    chunks: tuple[str, ...]
+    path: Path
+    line: int
+
+
+def read_chunked_sentences(path: Path, notices: Notices) -> list[ChunkedSentence]:
+    """Read the sentences of a file.
+
+    Args:
+        path: the file; ``.gz`` is decompressed.
+        notices: collects notices of reading.
+
+    Raises:
+        DataError: something is malformed; the message gives file, line and reason.
+    """
+    found = list(_sentences(path, notices))
+    if not found:
+        raise DataError(path, "has no sentences; expected lines `word POS chunk`")
+    return found
+
+
+def _sentences(path: Path, notices: Notices) -> Iterator[ChunkedSentence]:
+    rows, first = list[tuple[str, str, str]](), 0
+    for line in read_lines(path, notices):
+        if line.text.strip(" \t"):
+            first = first if rows else line.number
+            rows.append(_row(line, rows[-1][2] if rows else "O", path))
+        elif rows:
+            yield _sentence(rows, path, first)
+            rows = []
+    if rows:
+        yield _sentence(rows, path, first)
+
+
+def _sentence(rows: list[tuple[str, str, str]], path: Path, line: int) -> ChunkedSentence:
+    words, parts_of_speech, chunks = zip(*rows, strict=True)
+    return ChunkedSentence(words, parts_of_speech, chunks, path, line)
+
+
+def _row(line: Line, previous: str, path: Path) -> tuple[str, str, str]:
+    fields = [field for field in re.split(r"[ \t]+", line.text) if field]
+    if len(fields) != 3:
+        raise DataError(path, f"has {len(fields)} fields; expected word, part of speech and chunk tag", line.number)
+    word, part_of_speech, chunk = fields
+    if not _CHUNK_TAG.match(chunk) or (chunk[0] == "O" and chunk != "O"):
+        raise DataError(path, f"the chunk tag {chunk!r:.60}; expected O, B-TYPE or I-TYPE", line.number)
+    if chunk[0] == "I" and previous[1:] != chunk[1:]:
+        raise DataError(path, f"{chunk!r:.60} follows {previous!r:.60}; a phrase begins with B", line.number)
+    return word, part_of_speech, chunk

@@ -1,0 +1,169 @@
+"""Hidden states of words: the top layer of a trained model at the first subword of each word."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from structattn.attention import Streams
+from structattn.data.batching.unknown_words import unknown_words_of_lines
+from structattn.data.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
+from structattn.decoding import map_in_batches, pad_sequences
+from structattn.inference.runs import TrainedRun
+from structattn.models import EncoderDecoder
+from structattn.models.block import HiddenStates
+from structattn.models.embedding import TwoStreamEmbedding, max_positions
+from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError
+from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.translation.predictions import spelled_source
+
+BATCH_TOKENS = 8192
+"""The padded size of a batch of sentences."""
+
+
+@dataclass(frozen=True)
+class EncodedWords:
+    """A sentence as the inputs of a model.
+
+    Args:
+        inputs: ids, special tokens included.
+        first: the position in ``inputs`` of the first token of each word.
+        words: the normalized words that the ids stand for, at level ``word``; empty elsewhere.
+    """
+
+    inputs: tuple[int, ...]
+    first: tuple[int, ...]
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WordFeatures:
+    """Computes hidden states of words.
+
+    Args:
+        run: any run of text. Of translation models this is the encoder's output; of language models the hidden states
+            before the output layer, which of causal models depend on the words so far only.
+    """
+
+    run: TrainedRun
+
+    @property
+    def streams(self) -> tuple[str | None, ...]:
+        """The names of the streams; ``(None,)`` for a model with a single one."""
+        two_streams = any(isinstance(module, TwoStreamEmbedding) for module in self.run.model.modules())
+        return Streams._fields if two_streams else (None,)
+
+    def encode(self, words: Sequence[str], path: Path, line: int) -> EncodedWords:
+        """Normalize and encode a sentence.
+
+        Args:
+            words: of the sentence.
+            path: of its file, for messages.
+            line: in the file, for messages.
+
+        Raises:
+            DataError: a word cannot be encoded or has no tokens, or the sentence is too long for the model.
+        """
+        ids, first = list(self._before), list[int]()
+        for word in words:
+            ids += self._separator if first else ()
+            first.append(len(ids))
+            ids += self._word_ids(word, path, line)
+        ids += self._after
+        maximum = max_positions(self._embedding)
+        if maximum is not None and len(ids) > maximum:
+            raise DataError(path, f"the sentence has {len(ids)} tokens; the model has {maximum} positions", line)
+        return EncodedWords(tuple(ids), tuple(first), self._spelled_words(words))
+
+    @torch.no_grad()
+    def __call__(
+        self, sentences: Sequence[EncodedWords], advance: Callable[[int], object] = lambda count: None
+    ) -> dict[str | None, Float[np.ndarray, "words d_model"]]:
+        """Return the hidden states of all words, sentence by sentence, for each stream.
+
+        Args:
+            sentences: encoded.
+            advance: called with the number of sentences that have been processed since.
+
+        Cost: one pass of the model; memory for all words in float32.
+        """
+
+        def of_batch(batch: list[EncodedWords]) -> list[Float[Tensor, "stream words d_model"]]:
+            states = self._hidden_states(batch)
+            stacked = torch.stack(tuple(states) if isinstance(states, Streams) else (states,)).float()
+            advance(len(batch))
+            return [stacked[:, row, list(each.first)].cpu() for row, each in enumerate(batch)]
+
+        found = map_in_batches(sentences, [len(each.inputs) for each in sentences], BATCH_TOKENS, of_batch)
+        return dict(zip(self.streams, torch.cat(found, dim=1).numpy(), strict=True))
+
+    def _hidden_states(self, batch: list[EncodedWords]) -> HiddenStates:
+        model = self.run.model
+        inputs, lengths = pad_sequences([each.inputs for each in batch], next(model.parameters()).device)
+        if not isinstance(model, EncoderDecoder):
+            return model.hidden_states(inputs, lengths)
+        speller, unknown = self.run.prepared.sides.source.character_tokenizer, None
+        if speller is not None:
+            ids = [each.inputs[: len(each.words)] for each in batch]
+            unknown = unknown_words_of_lines([each.words for each in batch], ids, inputs.shape[1], speller)
+            unknown = unknown.to(inputs.device)
+        source, spellings = spelled_source(model, inputs, unknown)
+        return model.encode(source, lengths, spellings)
+
+    def _word_ids(self, word: str, path: Path, line: int) -> list[int]:
+        try:
+            ids = self._tokenizer.encode(self._normalization(word))
+        except TextError as error:
+            raise DataError(path, f"{word!r:.60}: {error.reason}", line) from None
+        if not ids:
+            raise DataError(path, f"{word!r:.60} has no tokens", line)
+        return ids
+
+    def _spelled_words(self, words: Sequence[str]) -> tuple[str, ...]:
+        parallel = self.run.prepared.parallel_sides
+        if parallel is None or parallel.source.character_tokenizer is None:
+            return ()
+        return tuple(part for word in words for part in split_line("word", self._normalization(word)))
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        prepared = self.run.prepared
+        return prepared.tokenizer if prepared.parallel_sides is None else prepared.sides.source.tokenizer
+
+    @cached_property
+    def _normalization(self) -> Callable[[str], str]:
+        parallel = self.run.prepared.parallel_sides
+        return str if parallel is None else parallel.source.normalization
+
+    @cached_property
+    def _separator(self) -> list[int]:
+        """The tokens between words: a space among characters and bytes; subwords mark the boundaries themselves."""
+        return self._tokenizer.encode(" ") if isinstance(self._tokenizer, SymbolTokenizer) else []
+
+    @cached_property
+    def _before(self) -> tuple[int, ...]:
+        """The special token before a sentence: none, ``<bos>``, or ``<eos>`` in a stream."""
+        settings = self.run.settings
+        without = isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos
+        if without or isinstance(self.run.model, EncoderDecoder):
+            return ()
+        return (EOS,) if isinstance(settings.training.batches, StreamBatches) else (BOS,)
+
+    @property
+    def _after(self) -> tuple[int, ...]:
+        """The special token after a sentence: ``<eos>`` for encoders."""
+        return (EOS,) if isinstance(self.run.model, EncoderDecoder) else ()
+
+    @property
+    def _embedding(self) -> nn.Module:
+        model = self.run.model
+        if isinstance(model, EncoderDecoder):
+            return model.target if model.source is None else model.source
+        return model.embedding

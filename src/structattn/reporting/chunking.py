@@ -1,0 +1,49 @@
+"""The table of chunking probes, beside the published one (the Discrete Transformer paper, table 2)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from structattn.reporting.figures.palette import LineStyle
+from structattn.reporting.labels import points
+from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.runs import Run
+from structattn.reporting.tables import swatch
+
+_HEADINGS = ("accuracy", "precision", "recall", "F1")
+_PUBLISHED = {
+    "most frequent chunk tag of each part of speech": (None, 72.58, 82.14, 77.07),
+    "transformer": (89.83, 82.25, 87.58, 84.83),
+    "single stream": (90.70, 83.78, 88.45, 86.05),
+    "two streams, syntactic": (91.80, 85.39, 89.51, 87.40),
+    "two streams, semantic": (83.17, 73.07, 81.28, 76.96),
+}
+_NOTE = (
+    "Chunks of CoNLL-2000 found by one linear layer in the frozen hidden states of the top layer, at the first subword "
+    "of each word; scores in percent as conlleval computes them. Published: Discrete Transformer, table 2, encoders of "
+    "WMT16, English to German."
+)
+
+
+def chunking_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return the table of all probed runs and streams, with the published scores below; empty if there are none."""
+    probed = [(run, style, found) for run, style in runs for found in run.analyses_of_kind("chunking")]
+    if not probed:
+        return Markup("")
+    rows = [
+        _row(joined(swatch(style), run.name, f", {each['stream']}" if each["stream"] else ""), each["scores"])
+        for run, style, found in probed
+        for each in found["streams"]
+    ]
+    rows.append(_row(joined("most frequent chunk tag of each part of speech"), probed[0][2]["baseline"]))
+    rows += [
+        [tag("th", f"published: {name}", scope="row"), *[tag("td", points(each), class_="number") for each in scores]]
+        for name, scores in _PUBLISHED.items()
+    ]
+    head = tag("tr", tag("th", "hidden states"), *[tag("th", name, class_="number") for name in _HEADINGS])
+    return joined(tag("h3", "Chunking probe"), table([head], rows), tag("p", _NOTE, class_="note"))
+
+
+def _row(name: Markup, scores: Mapping[str, Any]) -> list[Markup]:
+    chunks = scores["overall"]
+    values = (scores["accuracy"], chunks["precision"], chunks["recall"], chunks["f1"])
+    return [tag("th", name, scope="row"), *[tag("td", points(100 * each), class_="number") for each in values]]
