@@ -12,6 +12,7 @@ from structattn.data.folders import Sequences, open_prepared, verify_prepared, v
 from structattn.data.folders.writing import source_entry
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
+from structattn.support.files import sha256_of_file
 
 SEQUENCES = {"train": [[3, 4, 5], [], [5]], "valid": [[4]], "empty": [], "hollow": [[], []]}
 LOG_PROBABILITIES = {"train": np.array([-1.5, 0.0, -(2.0**-60)])}
@@ -274,3 +275,14 @@ def test_a_missing_source_is_reported_and_not_refused(tmp_path):
 def test_log_probabilities_above_0_are_rejected(tmp_path, value):
     with pytest.raises(DataError, match=r"log_probabilities\.bin: damaged: expected log-probabilities"):
         open_prepared(write(tmp_path / "folder", log_probabilities={"train": np.array([value, -1.0, 0.0])}))
+
+
+@pytest.mark.parametrize("token", [2, 6])
+def test_ids_outside_the_vocabulary_are_rejected_whatever_the_digest(tmp_path, token):
+    folder = write(tmp_path / "folder", splits={"train": [[3, 4, 5]]}, log_probabilities={})
+    path, header = folder / "train/tokens.bin", json.loads((folder / "header.json").read_text())
+    path.write_bytes(np.array([3, token, 5], dtype="<i4").tobytes())
+    header["files"]["train/tokens.bin"] = sha256_of_file(path)
+    (folder / "header.json").write_text(json.dumps(header))
+    with pytest.raises(DataError, match=rf"tokens\.bin: has ids {min(token, 3)} to {max(token, 5)}; expected 3 to 5"):
+        open_prepared(folder)

@@ -91,6 +91,23 @@ def test_before_the_first_step_the_bottom_is_read(random_inputs, dtype, implemen
     torch.testing.assert_close(gradient, torch.full((3,), 2.0, dtype=dtype))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((-1, 2, 3), "-1 sequences, 2 states, 3 symbols; expected at least 0, 1 and 1"),
+        ((2, 0, 3), "2 sequences, 0 states, 3 symbols; expected at least 0, 1 and 1"),
+        ((2, 2, 0), "2 sequences, 2 states, 0 symbols; expected at least 0, 1 and 1"),
+    ],
+)
+def test_sizes_without_a_state_or_symbol_are_refused(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        nondeterministic_stack_initial_state(torch.zeros(3), *sizes)
+
+
+def test_an_empty_batch_and_single_states_and_symbols_are_allowed():
+    assert nondeterministic_stack_initial_state(torch.zeros(3), 0, 1, 1).reading.shape == (0, 1, 1, 3)
+
+
 def tree(inputs, seed, **options):
     """Readings of a random tree of steps: any state may be stepped again, selected or detached at any time."""
     generator = torch.Generator().manual_seed(seed)
