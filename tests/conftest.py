@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections import defaultdict
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,8 @@ from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
+from structattn.training import loop
+from structattn.training.run_training import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
@@ -54,6 +57,28 @@ def translation_run(parallel_data, tmp_path):
         return TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
 
     return make
+
+
+@pytest.fixture
+def interrupted():
+    """interrupted(settings, folder, *updates) trains a run that dies before each of these updates, and is resumed."""
+
+    def run(settings, folder, *updates):
+        for number in updates:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(loop, "training_step", partial(_step_or_die, loop_step, number))
+                with pytest.raises(InterruptedError):
+                    train(settings, folder, resume="auto")
+        return train(settings, folder, resume=True)
+
+    loop_step = loop.training_step
+    return run
+
+
+def _step_or_die(step, number, learner, task, update):
+    if update.number == number:
+        raise InterruptedError
+    return step(learner, task, update)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,7 @@ def test_settings_registry_and_descriptions_have_the_same_tasks():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_model_that_the_task_cannot_train_is_rejected(task):
-    first = "encoder_decoder" if task == "translation" else "transformer"
+    first = {"translation": "encoder_decoder", "masked_language_modeling": "masked"}.get(task, "transformer")
     require_trainable(task, first)
     with pytest.raises(SettingsError, match=f"model.kind: the task {task!r} trains {first!r}.*, got 'perceptron'"):
         require_trainable(task, "perceptron")

@@ -12,10 +12,12 @@ from structattn.inference.explanations import sequence_records
 from structattn.inference.records import Record, write_record
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder
 from structattn.support.progress import progress
+from structattn.tasks.masked.batches import masked_examples
 from structattn.tasks.transduction.batches import FORMS, form_of, stored_pair
 
 MAX_TOKENS = 400  # of an example; a map has the square of that many numbers
@@ -105,9 +107,11 @@ def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
 
 
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
-    """Return an example as a batch of size 1, with the inputs of training."""
+    """Return an example as a batch of size 1, with the inputs of training, but without masks."""
     if run.settings.task in FORMS:
         return stored_pair(run.prepared, split, example, form_of(run.settings))
+    if run.settings.task == MASKED_LANGUAGE_MODELING:
+        return masked_examples(run.prepared, split, run.settings, 0).uncorrupted(np.array([example]))
     sequences, batches = run.prepared.split(split), run.settings.training.batches
     if isinstance(batches, StreamBatches):
         return make_stream_batch(sequences, [example], batches.sequence_length)

@@ -21,19 +21,31 @@ def _metrics(found: Mapping[str, MetricScore], names: Sequence[str]) -> list[str
     return [f"{found[name].value:.2f}" if name in found else "—" for name in names]
 
 
+def _caption(results: Sequence[tuple[Path, SplitScores]]) -> str:
+    parts = ["cross-entropy in nats per token, <eos> included"]
+    if any(scores.mask_seed is not None for _, scores in results):
+        seeds = sorted({scores.mask_seed for _, scores in results if scores.mask_seed is not None})
+        parts.append(f"of masked models, per masked token, masks of seed {', '.join(map(str, seeds))}")
+    if counts := sorted({scores.pseudo.num_sequences for _, scores in results if scores.pseudo is not None}):
+        parts.append(f"pseudo-perplexity on {' or '.join(map(str, counts))} texts")
+    return "; ".join(parts)
+
+
 def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     """Print one row for each run and split; columns without values are left out."""
     with_bound = any(scores.lower_bound is not None for _, scores in results)
     metrics = list(dict.fromkeys(name for _, scores in results for name in scores.translation or {}))
     with_dependencies = any(scores.dependencies is not None for _, scores in results)
     with_accuracy = any(scores.accuracy is not None for _, scores in results)
-    table = Table(caption="cross-entropy in nats per token, <eos> included", caption_justify="left")
+    with_pseudo = any(scores.pseudo is not None for _, scores in results)
+    table = Table(caption=_caption(results), caption_justify="left")
     table.add_column("run", overflow="fold")
     table.add_column("split")
     for heading in (
         "cross-entropy",
         *(("bound", "difference") if with_bound else ()),
         "perplexity",
+        *(("pseudo-perplexity",) if with_pseudo else ()),
         *(("accuracy",) if with_accuracy else ()),
         *(("precision", "recall") if with_dependencies else ()),
         *metrics,
@@ -46,6 +58,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         if with_bound:
             cells += [_nats(scores.lower_bound), _nats(scores.cross_entropy_difference)]
         cells.append(f"{scores.perplexity:,.4f}")
+        if with_pseudo:
+            cells.append("—" if scores.pseudo is None else f"{scores.pseudo.perplexity:,.4f}")
         if with_accuracy:
             cells.append("—" if scores.accuracy is None else f"{scores.accuracy:.2%}")
         if with_dependencies:

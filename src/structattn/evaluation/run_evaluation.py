@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from structattn.data.folders import PreparedFolder
 from structattn.evaluation.cross_entropy import (
     NegativeLogLikelihoods,
     sequence_negative_log_likelihoods,
@@ -14,6 +13,7 @@ from structattn.evaluation.cross_entropy import (
 )
 from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
+from structattn.evaluation.masked import masked_scores
 from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.scores import SplitScores, make_split_scores, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
@@ -22,6 +22,7 @@ from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import update_of
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import create_folder
@@ -44,11 +45,11 @@ def split_negative_log_likelihoods(
     return sequence_negative_log_likelihoods(run.model, sequences, batch_tokens, split)
 
 
-def text_baselines(prepared: PreparedFolder, split: str) -> dict[str, dict[str, Any]] | None:
-    """Return the scores of n-gram models on a split of text; None for other data."""
-    if prepared.kind in ("formal_language", "transduction", "parallel"):
+def text_baselines(run: TrainedRun, split: str) -> dict[str, dict[str, Any]] | None:
+    """Return the scores of n-gram models on a split of text; None for other tasks than causal language modelling."""
+    if run.settings.task != "language_modeling":
         return None
-    found = ngram_baselines(prepared, split)
+    found = ngram_baselines(run.prepared, split)
     return {name: {"cross_entropy": math.log(score["perplexity"]), **score} for name, score in found.items()}
 
 
@@ -101,6 +102,8 @@ def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores
         return transduction_scores(run, split, batch_tokens)
     if run.prepared.kind == "parallel":
         return translation_scores(run, split, batch_tokens)
+    if run.settings.task == MASKED_LANGUAGE_MODELING:
+        return masked_scores(run, split, batch_tokens)
     scores = make_split_scores(run.prepared, split, split_negative_log_likelihoods(run, split, batch_tokens))
     return replace(scores, dependencies=dependency_scores(run, split)) if has_dependencies(run.prepared) else scores
 
@@ -118,7 +121,7 @@ def evaluate_run(
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         model=describe_model(run.settings.model),
         data=describe_data(run.prepared),
-        baselines=text_baselines(run.prepared, split) if baselines else None,
+        baselines=text_baselines(run, split) if baselines else None,
         prepared_digest=run.prepared.digest,
     )
     target = run.run_dir / "scores"

@@ -39,6 +39,23 @@ class LengthScore:
 
 
 @dataclass(frozen=True)
+class PseudoPerplexity:
+    """Scores of a masked language model that predicts each token from all others (Salazar et al. 2020).
+
+    Args:
+        num_sequences: the number of sentences or windows.
+        num_tokens: the number of their tokens, without ``<eos>``.
+        cross_entropy: -Σ log p(w_t | all other tokens) / num_tokens.
+        perplexity: exp(cross_entropy).
+    """
+
+    num_sequences: int
+    num_tokens: int
+    cross_entropy: float
+    perplexity: float
+
+
+@dataclass(frozen=True)
 class SplitScores:
     """The scores of a model on a split, in nats per token, with every ``<eos>`` counted as a token.
 
@@ -58,6 +75,8 @@ class SplitScores:
         translation: BLEU, chrF2 and TER, for translation.
         translation_alternatives: for a model that spells unknown words, the same metrics with ``<unk>`` kept ("keep")
             and with attended source words copied ("copy").
+        mask_seed: for masked language models, the seed of the masks; the tokens above are the masked ones.
+        pseudo: for masked language models, pseudo-perplexity.
     """
 
     split: str
@@ -73,6 +92,8 @@ class SplitScores:
     dependencies: DependencyScores | None = None
     translation: dict[str, MetricScore] | None = None
     translation_alternatives: dict[str, dict[str, MetricScore]] | None = None
+    mask_seed: int | None = None
+    pseudo: PseudoPerplexity | None = None
 
 
 def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:

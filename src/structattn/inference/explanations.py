@@ -19,6 +19,7 @@ from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
+from structattn.settings.model import MaskedLanguageModelSettings
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
@@ -124,10 +125,16 @@ def _explain_pair(
 
 
 def _text_inputs(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Int[Tensor, "1 time"]:
-    """Return the inputs of a language model: ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream."""
+    """Return the inputs of a language model: ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream.
+
+    A masked model reads ``<bos> line 1 <eos> line 2 <eos> ...``, without masks, and without ``<bos>`` if so trained.
+    """
     is_stream = isinstance(settings.training.batches, StreamBatches)
-    first, lines = (EOS, text.split("\n")) if is_stream else (BOS, [text])
-    ids = [token for line in lines for token in (first, *_encoded(tokenizer, line, TEXTS, number))]
+    lines = [_encoded(tokenizer, line, TEXTS, number) for line in (text.split("\n") if is_stream else [text])]
+    if isinstance(settings.model, MaskedLanguageModelSettings):
+        ids = [BOS] * settings.model.bos + [token for line in lines for token in (*line, EOS)]
+    else:
+        ids = [token for line in lines for token in (EOS if is_stream else BOS, *line)]
     _require_positions(len(ids), settings, number)
     return torch.tensor([ids])
 

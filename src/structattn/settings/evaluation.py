@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from structattn.settings.base import Settings
 from structattn.support.errors import UsageError
+from structattn.support.reading import MAX_INTEGER
 
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "none"]
 
@@ -26,6 +27,18 @@ class EvaluationSettings(Settings):
     dropout: bool = Field(
         default=False,
         description="compute scores with dropout active, as the code of Li et al. (2024) does; for transductions",
+    )
+    mask_seed: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_INTEGER,
+        description="random seed of the masks on which masked language models are scored",
+    )
+    pseudo_perplexity_examples: int | None = Field(
+        default=1000,
+        ge=0,
+        description="number of sentences or windows, evenly spaced, whose pseudo-perplexity masked language models get "
+        "(Salazar et al. 2020), one forward pass for each token; null: all",
     )
     search: Literal["fairseq", "gnmt", "vaswani-2017", "you-2020", "dusell-chiang-2024"] = Field(
         default="fairseq", description="rules by which beam search prunes and ranks hypotheses"

@@ -63,3 +63,8 @@ class MaskedLanguageModelSettings(TransformerSettings):
     def _check_heads(self) -> Self:
         check_num_heads(self, "layer", self.layers)
         return self
+
+
+def reads_bos(model: object) -> bool:
+    """Return whether the inputs of a model begin with <bos>; masked models can do without."""
+    return not isinstance(model, MaskedLanguageModelSettings) or model.bos

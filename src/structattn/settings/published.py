@@ -14,6 +14,7 @@ SCORES = (
     "lower_bound",
     "cross_entropy_difference",
     "perplexity",
+    "pseudo_perplexity",
     "accuracy",
     "accuracy_greedy",
     "precision",

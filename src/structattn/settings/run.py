@@ -12,7 +12,8 @@ from structattn.settings.base import Settings
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
-from structattn.settings.training import TrainingSettings
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
+from structattn.settings.training import Masking, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER, read_bytes
 from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
@@ -38,7 +39,12 @@ class RunSettings(Settings):
     """Settings of a run: task, data, model, training, evaluation and random seed."""
 
     task: Literal[
-        "formal_language", "language_modeling", "masked_transduction", "autoregressive_transduction", "translation"
+        "formal_language",
+        "language_modeling",
+        "masked_language_modeling",
+        "masked_transduction",
+        "autoregressive_transduction",
+        "translation",
     ] = Field(description="task, as listed by `structattn list`")
     data: Annotated[Path, AfterValidator(require_unicode)] = Field(description="folder of prepared data")
     model: ModelSettings = Field(default=LanguageModelSettings(), description="model")
@@ -59,6 +65,12 @@ class RunSettings(Settings):
                 "evaluation.dropout: true needs the task 'masked_transduction' or 'autoregressive_transduction'; "
                 f"the task is {self.task!r}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_masking(self) -> Self:
+        if self.training.masking != Masking() and self.task != MASKED_LANGUAGE_MODELING:
+            raise ValueError(f"training.masking: needs the task 'masked_language_modeling'; the task is {self.task!r}")
         return self
 
     @model_validator(mode="after")

@@ -115,6 +115,22 @@ class LabelSmoothing(Settings):
     )
 
 
+class Masking(Settings):
+    """Tokens that masked language models predict, and what replaces them in the input (Devlin et al. 2019)."""
+
+    share: float = Field(default=0.15, gt=0, le=1, description="probability that a token is predicted")
+    masked: float = Field(default=0.8, ge=0, le=1, description="probability that the mask replaces a predicted token")
+    random: float = Field(
+        default=0.1, ge=0, le=1, description="probability that a random symbol replaces it; otherwise it stays"
+    )
+
+    @model_validator(mode="after")
+    def _check_sum(self) -> Self:
+        if self.masked + self.random > 1:
+            raise ValueError(f"masked {self.masked} and random {self.random} sum to more than 1")
+        return self
+
+
 class AdamSettings(Settings):
     """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
 
@@ -139,6 +155,11 @@ class TrainingSettings(Settings):
         description="sum over the tokens of a sequence and mean over sequences, as in the paper; or mean over tokens",
     )
     label_smoothing: LabelSmoothing | None = Field(default=None, description="label smoothing; null: none")
+    masking: Masking = Field(
+        default=Masking(),
+        description="masks of the task masked_language_modeling; masked: 1 in the paper of Li et al. (2024), the "
+        "defaults in their code",
+    )
     receptive_field_weight: float = Field(
         default=0.0,
         ge=0,

@@ -130,7 +130,8 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     found = {}
     for path in sorted((folder / "scores").glob("*.json")):
         scores = read_json(path, "scores")
-        plain = scores | (scores.get("dependencies") or {})
+        pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
+        plain = scores | (scores.get("dependencies") or {}) | pseudo
         found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
+from structattn.tasks.masked.task import masked_language_modeling_task
 from structattn.tasks.next_token.task import formal_language_task, language_modeling_task
 from structattn.tasks.task import AnyTask
 from structattn.tasks.transduction.task import transduction_task
@@ -33,6 +34,7 @@ TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
         "formal_language": TaskKind(formal_language_task, _CAUSAL),
         "language_modeling": TaskKind(language_modeling_task, _CAUSAL),
+        "masked_language_modeling": TaskKind(masked_language_modeling_task, ("masked",)),
         "masked_transduction": TaskKind(transduction_task, (*_CAUSAL, "masked")),
         "autoregressive_transduction": TaskKind(transduction_task, _CAUSAL),
         "translation": TaskKind(translation_task, _ENCODER_DECODER),

@@ -134,7 +134,7 @@ def update(run: Run) -> None:
         "train",
         update=number,
         epoch=before.epoch + 1,
-        loss=loss_sum / num_tokens,  # per token, whatever the gradient's denominator; regularisers included
+        loss=loss_sum / max(num_tokens, 1),  # per token, whatever the gradient's denominator; regularisers included
         tokens=num_tokens,
         learning_rate=rate,
     )

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from structattn.data.folders import PreparedFolder, Sequences
-from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import SettingsError
 
@@ -30,7 +31,8 @@ def require_positions_fit(
         return
     if isinstance(settings.training.batches, StreamBatches):
         length = settings.training.batches.sequence_length
-        _require_at_most(maximum, length, f"training.batches.sequence_length is {length}")
+        added = " and <bos> a position more" if (with_bos := _is_masked(settings) and reads_bos(settings.model)) else ""
+        _require_at_most(maximum, length + with_bos, f"training.batches.sequence_length is {length}{added}")
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
@@ -42,11 +44,16 @@ def require_positions_fit(
 
 def _num_added(settings: RunSettings, kind: str) -> int:
     """Return how many more tokens the inputs of the model have than a stored example."""
+    if _is_masked(settings):
+        return 1 + reads_bos(settings.model)  # <eos>, <bos>
     if kind != "transduction":
         return 1  # <bos> or <eos>
     # a stored transduction has a separator, and the inputs <bos>: in its place, or instead of the last symbol
-    without_bos = isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos
-    return -1 if without_bos else 0
+    return 0 if reads_bos(settings.model) else -1
+
+
+def _is_masked(settings: RunSettings) -> bool:
+    return settings.task == MASKED_LANGUAGE_MODELING
 
 
 def _require_sequences(sequences: Sequences, num_added: int, maximum: int, where: str) -> None:

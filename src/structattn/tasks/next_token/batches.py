@@ -35,6 +35,13 @@ class Examples:
     batches: BatchSettings
     seed: int = 0
 
+    @property
+    def num_examples(self) -> int:
+        """The number of sequences or windows."""
+        if isinstance(self.batches, StreamBatches):
+            return -(-self.sequences.num_targets // self.batches.sequence_length)
+        return len(self.sequences)
+
     def training_order(self, epoch: int) -> list[Indices]:
         """Return the shuffled batches of an epoch, a pure function of (seed, epoch)."""
         return self._plan(self.batches, epoch)
@@ -73,7 +80,7 @@ def split_examples(prepared: PreparedFolder, split: str, batches: BatchSettings,
     return Examples(sequences, batches, seed)
 
 
-def text_batches(prepared: PreparedFolder, batches: Batches) -> BatchSettings:
+def text_batches(prepared: PreparedFolder, batches: Batches, task: str = "language_modeling") -> BatchSettings:
     """Check that the batches suit the text: sentences in batches of sentences, a stream in windows.
 
     Raises:
@@ -83,7 +90,7 @@ def text_batches(prepared: PreparedFolder, batches: Batches) -> BatchSettings:
     if prepared.kind not in ("sentences", "stream"):
         raise DataError(
             prepared.path,
-            f"holds data of kind {prepared.kind!r}; the task language_modeling needs 'sentences' or 'stream'",
+            f"holds data of kind {prepared.kind!r}; the task {task} needs 'sentences' or 'stream'",
         )
     if isinstance(batches, PairBatches) or isinstance(batches, StreamBatches) != (prepared.kind == "stream"):
         expected = "'stream'" if prepared.kind == "stream" else "'sequences' or 'tokens'"

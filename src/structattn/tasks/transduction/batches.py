@@ -17,7 +17,7 @@ from structattn.data.folders import PreparedFolder
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction, transduction
 from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
-from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.model import reads_bos
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError
 from structattn.support.seeds import numpy_generator
@@ -58,7 +58,7 @@ LAYOUTS: dict[Form, Layout] = {
 def form_of(settings: RunSettings) -> Form:
     """Return the form of the task and the model of a run."""
     form = FORMS[settings.task]
-    if form == "masked" and isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos:
+    if form == "masked" and not reads_bos(settings.model):
         return "masked without <bos>"
     return form
 

@@ -1,0 +1,78 @@
+"""The examples of a split for a masked language model: sentences, or windows of a stream."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from structattn.data.batching.sequences import Batch, Indices, pad
+from structattn.data.folders import PreparedFolder
+from structattn.settings.model import reads_bos
+from structattn.settings.run import RunSettings
+from structattn.support.seeds import derived_seed
+from structattn.support.special_tokens import BOS, PAD
+from structattn.tasks.masked.corruption import Corruption, Tokens
+from structattn.tasks.next_token.batches import Examples, split_examples, text_batches
+
+
+@dataclass(frozen=True)
+class MaskedExamples:
+    """The examples of one split, corrupted.
+
+    The inputs of a sentence are ``<bos> w1 .. wn <eos>``, those of a window its tokens after ``<bos>``. Examples are
+    numbered through all epochs: in epoch e, example i of n has the number e·n + i. A batch is therefore a function of
+    its numbers, although the masks differ from epoch to epoch.
+
+    Args:
+        examples: the split.
+        corruption: makes inputs and targets.
+        bos: whether inputs begin with ``<bos>``.
+    """
+
+    examples: Examples
+    corruption: Corruption
+    bos: bool = True
+
+    def training_order(self, epoch: int) -> list[Indices]:
+        """Return the shuffled batches of an epoch as numbers of examples, a pure function of (seed, epoch)."""
+        return [batch + epoch * self.examples.num_examples for batch in self.examples.training_order(epoch)]
+
+    def batch(self, numbers: Indices) -> Batch:
+        """Return the examples with these numbers; targets are ``<pad>`` where nothing is predicted."""
+        indices = numbers % self.examples.num_examples
+        rows = zip(self.tokens(indices), numbers.tolist(), strict=True)
+        return self._batch([self.corruption(*row) for row in rows], indices)
+
+    def uncorrupted(self, indices: Indices) -> Batch:
+        """Return examples without masks; nothing is predicted."""
+        return self._batch([(tokens, np.full_like(tokens, PAD)) for tokens in self.tokens(indices)], indices)
+
+    def tokens(self, indices: Indices) -> list[Tokens]:
+        """Return the tokens of examples, with the ``<eos>`` at the ends of lines and without ``<bos>``."""
+        batch = self.examples.batch(indices)
+        rows = zip(batch.targets.numpy(), batch.lengths.tolist(), strict=True)
+        return [row[:length] for row, length in rows]
+
+    def _batch(self, rows: Sequence[tuple[Tokens, Tokens]], indices: Indices) -> Batch:
+        first = np.full(int(self.bos), BOS)
+        inputs, lengths = pad([np.concatenate((first, row)) for row, _ in rows])
+        targets, _ = pad([np.concatenate((np.full_like(first, PAD), row)) for _, row in rows])
+        return Batch(inputs, targets, lengths, tuple(indices.tolist()))
+
+
+def masked_examples(prepared: PreparedFolder, split: str, settings: RunSettings, seed: int) -> MaskedExamples:
+    """Return the examples of a split.
+
+    Args:
+        prepared: the folder.
+        split: the name of the split.
+        settings: of the run.
+        seed: determines the order of the batches in training, and the masks.
+
+    Raises:
+        DataError: the folder does not hold text, has no such split, or the split is empty.
+        SettingsError: the batches do not suit the folder.
+    """
+    batches = text_batches(prepared, settings.training.batches, settings.task)
+    corruption = Corruption(settings.training.masking, prepared.vocabulary.size, derived_seed(seed, "masks", split))
+    return MaskedExamples(split_examples(prepared, split, batches, seed), corruption, reads_bos(settings.model))
