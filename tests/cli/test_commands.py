@@ -124,7 +124,7 @@ def test_prepare_text(tmp_path):
     assert result.exit_code == 0, result.output
     assert open_prepared(tmp_path / "data").kind == "sentences"
     assert run(*arguments, "-o", tmp_path / "stream", "--mode", "stream", "--level", "character").exit_code == 0
-    assert open_prepared(tmp_path / "stream").tokenizer.level == "character"
+    assert open_prepared(tmp_path / "stream").header.tokenizer["level"] == "character"
 
 
 def pairs(folder, count=6):

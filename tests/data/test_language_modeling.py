@@ -6,7 +6,7 @@ import os
 import pytest
 
 from structattn.data.folders import open_prepared, verify_sources
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.support.errors import DataError, UsageError
 
 GOOD = b"a b\nb a\n"
@@ -17,11 +17,11 @@ def write(path, content):
     return path
 
 
-def prepare(tmp_path, train=GOOD, valid=GOOD, test=GOOD, name="folder", **options):
+def prepare(tmp_path, train=GOOD, valid=GOOD, test=GOOD, name="folder", workers=1, **options):
     """Prepare three texts; gives the opened folder and the notices."""
     texts = {"train": train, "valid": valid, "test": test}
     paths = [write(tmp_path / f"{split}.txt", content) for split, content in texts.items()]
-    notices = prepare_language_modeling(tmp_path / name, *paths, **options)
+    notices = prepare_language_modeling(tmp_path / name, *paths, TextSettings(**options), workers=workers)
     return open_prepared(tmp_path / name), notices
 
 
@@ -259,7 +259,7 @@ def test_a_folder_that_is_not_empty_is_rejected_before_reading(tmp_path):
 
 
 def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatch):
-    import structattn.data.language_modeling as module
+    import structattn.data.language_modeling.prepare as module
 
     survey = module._survey
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
 pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")
@@ -17,7 +17,7 @@ def prepared(tmp_path_factory) -> PreparedFolder:
     folder = tmp_path_factory.mktemp("wikitext") / "folder"
     start = time.process_time()
     texts = [WIKITEXT / f"{split}.txt" for split in ("train", "valid", "test")]
-    assert prepare_language_modeling(folder, *texts, mode="stream") == ()
+    assert prepare_language_modeling(folder, *texts, TextSettings(mode="stream")) == ()
     assert time.process_time() - start < 30
     return open_prepared(folder)
 
@@ -37,7 +37,7 @@ def test_text_round_trips(prepared):
 
 def test_empty_paragraphs_are_dropped_as_sentences(tmp_path):
     texts = [WIKITEXT / f"{split}.txt" for split in ("valid", "valid", "test")]
-    notices = prepare_language_modeling(tmp_path / "folder", *texts, skip_empty=True)
+    notices = prepare_language_modeling(tmp_path / "folder", *texts, TextSettings(skip_empty=True))
     splits = open_prepared(tmp_path / "folder").header.splits
     assert (splits["valid"].sequences, splits["test"].sequences) == (2461, 2891)
     assert "1299 empty lines" in notices[0]

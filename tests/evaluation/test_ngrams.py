@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from structattn.data.folders import Sequences, open_prepared, write_prepared
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.ngrams import fit_ngrams, fitted_weights, ngram_baselines
 from structattn.support.errors import DataError
@@ -141,7 +141,7 @@ def test_impossible_requests_are_rejected(prepared):
 @pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")
 def test_wikitext_takes_seconds(tmp_path):
     texts = [WIKITEXT / f"{split}.txt" for split in ("train", "valid", "test")]
-    prepare_language_modeling(tmp_path / "folder", *texts, mode="stream")
+    prepare_language_modeling(tmp_path / "folder", *texts, settings=TextSettings(mode="stream"))
     start = time.process_time()
     baselines = ngram_baselines(open_prepared(tmp_path / "folder"), "test")
     assert time.process_time() - start < 30

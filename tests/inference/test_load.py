@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.inference import explain_texts, load
@@ -52,7 +52,7 @@ def prepared_data(tmp_path_factory, parallel_data):
     prepare_transduction(folder / "reversal", "reverse-string", sizes=sizes)
     (folder / "text").write_text("a b c\nb a\n" * 4)
     for mode in ("sentences", "stream"):
-        prepare_language_modeling(folder / mode, folder / "text", folder / "text", mode=mode)
+        prepare_language_modeling(folder / mode, folder / "text", folder / "text", settings=TextSettings(mode=mode))
     shutil.copytree(parallel_data, folder / "parallel")
     return folder
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.data.folders import open_prepared
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings
@@ -20,7 +20,7 @@ TEXT = "".join(f"{word}{end} {word}\n" for word in ("ab", "ba", "aab", "bba") fo
 def prepare(folder, level="word", **options):
     (folder / "text.txt").write_text(TEXT)
     files = [folder / "text.txt"] * 2
-    prepare_language_modeling(folder / "data", *files, level=level, **options)
+    prepare_language_modeling(folder / "data", *files, settings=TextSettings(level, **options))
     return open_prepared(folder / "data")
 
 

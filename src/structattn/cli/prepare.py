@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, or parallel text.")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of worker processes.  [default: one for each core]")]
 
 
 class Variant(StrEnum):
@@ -25,14 +26,6 @@ class Variant(StrEnum):
 
 class Level(StrEnum):
     """The unit of tokens."""
-
-    word = "word"
-    character = "character"
-    byte = "byte"
-
-
-class PairLevel(StrEnum):
-    """The unit of tokens of parallel text."""
 
     bpe = "bpe"
     sentencepiece_bpe = "sentencepiece-bpe"
@@ -110,30 +103,44 @@ def text(
     valid: Annotated[Path, typer.Option(help="Validation text.")],
     output: Output,
     test: Annotated[Path | None, typer.Option(help="Test text.")] = None,
-    level: Annotated[Level, typer.Option(help="Unit of tokens.")] = Level.word,
+    level: Annotated[
+        Level, typer.Option(help="Unit of tokens; the first three need pip install 'structattn\\[mt]'.")
+    ] = Level.word,
     mode: Annotated[Mode, typer.Option(help="Each line is an example, or all lines form one stream.")] = Mode.sentences,
     skip_empty: Annotated[
         bool, typer.Option("--skip-empty", help="Drop empty lines instead of refusing them.")
     ] = False,
-    min_count: Annotated[int, typer.Option(min=1, help="Symbols with fewer training occurrences become <unk>.")] = 1,
+    min_count: Annotated[
+        int,
+        typer.Option(min=1, help="Symbols with fewer training occurrences become <unk>; such subwords are split."),
+    ] = 1,
     max_symbols: Annotated[
         int | None, typer.Option(min=1, help="Keep only the most frequent symbols in the vocabulary.")
     ] = None,
+    vocabulary_size: Annotated[
+        int, typer.Option(min=1, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
+    ] = 32_000,
+    marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
+    nfkc: Annotated[bool, typer.Option("--nfkc", help="Normalize text to Unicode NFKC.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert text to lower case.")] = False,
+    workers: Workers = None,
 ) -> None:
-    """Validate text, build a vocabulary, and encode the text."""
-    from structattn.data.language_modeling import prepare_language_modeling
+    """Validate text, build a vocabulary or learn subwords, and encode the text."""
+    from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+    from structattn.support.processes import available_cores
 
-    prepare_language_modeling(
-        output,
-        train,
-        valid,
-        test,
-        level=level.value,
-        mode=mode.value,
-        skip_empty=skip_empty,
+    settings = TextSettings(
+        level.value,
+        mode.value,
+        skip_empty,
         min_count=min_count,
         max_symbols=max_symbols,
+        vocabulary_size=vocabulary_size,
+        marker=marker.value,
+        nfkc=nfkc,
+        lowercase=lowercase,
     )
+    prepare_language_modeling(output, train, valid, test, settings, workers=workers or available_cores())
     print_summary(output)
 
 
@@ -153,8 +160,8 @@ def parallel(
     valid_tsv: Annotated[Path | None, typer.Option(help="Validation text in one file.")] = None,
     test_tsv: Annotated[Path | None, typer.Option(help="Test text in one file.")] = None,
     level: Annotated[
-        PairLevel, typer.Option(help="Unit of tokens; the first three need pip install 'structattn\\[mt]'.")
-    ] = PairLevel.bpe,
+        Level, typer.Option(help="Unit of tokens; the first three need pip install 'structattn\\[mt]'.")
+    ] = Level.bpe,
     joint: Annotated[bool, typer.Option(help="One subword model and one vocabulary for both sides.")] = True,
     vocabulary_size: Annotated[
         int, typer.Option(min=0, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")

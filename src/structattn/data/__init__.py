@@ -1,7 +1,8 @@
 """Data: strict reading of text, tokenizers, prepared folders and resumable batches.
 
-- ``prepare_language_modeling`` writes a prepared folder from text; the functions for parallel text, formal languages
-  and transductions are in ``data.parallel``, ``data.formal_languages`` and ``data.transductions``.
+- ``prepare_language_modeling`` writes a prepared folder from text as ``TextSettings`` say; the functions for parallel
+  text, formal languages and transductions are in ``data.parallel``, ``data.formal_languages`` and
+  ``data.transductions``.
 - ``open_prepared`` opens a prepared folder as a ``PreparedFolder``, whose splits are ``Sequences`` or ``Pairs``;
   ``write_prepared``, ``verify_prepared`` and ``verify_sources`` write and check one.
 - ``Tokenizer`` is the protocol of all tokenizers, ``Vocabulary`` their symbols and ids; ``build_tokenizer`` builds a
@@ -20,7 +21,7 @@ from structattn.data.folders import (
     verify_sources,
     write_prepared,
 )
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.tokenization import SymbolTokenizer, Tokenizer, Vocabulary, build_tokenizer
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PreparedFolder",
     "Sequences",
     "SymbolTokenizer",
+    "TextSettings",
     "Tokenizer",
     "Vocabulary",
     "build_tokenizer",

@@ -8,7 +8,8 @@ import numpy as np
 
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.batching.unknown_words import unknown_words_of_lines
-from structattn.data.folders.parallel_side import ParallelSide, ParallelSides
+from structattn.data.folders.parallel_side import ParallelSides
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import TextError, split_line
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
@@ -101,7 +102,7 @@ class PairEncoder:
         )
 
 
-def _ids(side: ParallelSide, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
+def _ids(side: TextTokenizer, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
     try:
         ids = side.tokenizer.encode(line)
     except TextError as error:

@@ -8,6 +8,8 @@ from structattn.settings.base import Settings, discriminated_by
 from structattn.support.reading import MAX_INTEGER
 
 Lengths = tuple[int, int]
+Level = Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"]
+Marker = Literal["end", "start", "continuation", "none"]
 
 
 class SampledData(Settings):
@@ -64,9 +66,7 @@ class ParallelText(Settings):
     train: TextFiles
     valid: TextFiles
     test: TextFiles | None = None
-    level: Literal["bpe", "sentencepiece-bpe", "sentencepiece-unigram", "word", "character", "byte"] = Field(
-        default="bpe", description="unit of tokens"
-    )
+    level: Level = Field(default="bpe", description="unit of tokens")
     joint: bool = Field(default=True, description="one subword model and one vocabulary for both sides")
     vocabulary_size: int = Field(
         default=32_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
@@ -76,9 +76,7 @@ class ParallelText(Settings):
         ge=0,
         description="subwords less frequent than this on a side are split on that side; words become <unk>",
     )
-    marker: Literal["end", "start", "continuation", "none"] = Field(
-        default="end", description="word-boundary marker of bpe"
-    )
+    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
     nfkc: bool = Field(default=True, description="normalize text to Unicode NFKC")
     lowercase: bool = Field(default=False, description="convert text to lower case")
     max_characters: int | None = Field(default=None, ge=1, description="drop pairs in which a side is longer")
@@ -97,9 +95,34 @@ class ParallelText(Settings):
         return {"train": self.train, "valid": self.valid} | ({} if self.test is None else {"test": self.test})
 
 
+class TextData(Settings):
+    """Text for language modeling, with the options of `structattn prepare text`."""
+
+    kind: Literal["text"]
+    train: str = Field(description="file of training text, one sequence per line")
+    valid: str = Field(description="file of validation text")
+    test: str | None = Field(default=None, description="file of test text")
+    level: Level = Field(default="word", description="unit of tokens")
+    mode: Literal["sentences", "stream"] = Field(
+        default="sentences", description="each line is an example, or all lines form one stream"
+    )
+    skip_empty: bool = Field(default=False, description="drop empty lines instead of refusing them")
+    min_count: int = Field(
+        default=1, ge=1, description="symbols with fewer training occurrences become <unk>; such subwords are split"
+    )
+    max_symbols: int | None = Field(default=None, ge=1, description="maximum number of symbols in the vocabulary")
+    vocabulary_size: int = Field(
+        default=32_000, ge=1, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    )
+    marker: Marker = Field(default="end", description="word-boundary marker of bpe")
+    nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
+    lowercase: bool = Field(default=False, description="convert text to lower case")
+
+
 Prepare = Annotated[
     Annotated[FormalLanguageData, Tag("formal_language")]
     | Annotated[TransductionPairs, Tag("transduction")]
-    | Annotated[ParallelText, Tag("parallel")],
+    | Annotated[ParallelText, Tag("parallel")]
+    | Annotated[TextData, Tag("text")],
     discriminated_by("kind", default="formal_language"),
 ]

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.parallel.filters import Filters
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.data.text.normalization import Normalization
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
-from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TransductionPairs
+from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TextData, TransductionPairs
+from structattn.support.processes import available_cores
 
 
 def prepare_data(folder: Path, data: Prepare) -> None:
@@ -23,6 +25,8 @@ def prepare_data(folder: Path, data: Prepare) -> None:
     """
     if isinstance(data, ParallelText):
         _prepare_parallel_text(folder, data)
+    elif isinstance(data, TextData):
+        _prepare_text(folder, data)
     elif isinstance(data, TransductionPairs):
         _sample_pairs(folder, data)
     else:
@@ -39,6 +43,12 @@ def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
         filters=Filters(data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed),
         normalization=Normalization(data.nfkc, data.lowercase),
     )
+
+
+def _prepare_text(folder: Path, data: TextData) -> None:
+    test = None if data.test is None else Path(data.test)
+    settings = TextSettings(**data.model_dump(exclude={"kind", "train", "valid", "test"}))
+    prepare_language_modeling(folder, Path(data.train), Path(data.valid), test, settings, workers=available_cores())
 
 
 def _sample_pairs(folder: Path, data: TransductionPairs) -> None:

@@ -9,7 +9,7 @@ from structattn.building.models import build_encoder_decoder, build_language_mod
 from structattn.building.recurrent import build_recurrent
 from structattn.data.batching.unknown_words import character_table
 from structattn.data.folders import PreparedFolder
-from structattn.data.folders.parallel_side import ParallelSide
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
@@ -58,7 +58,7 @@ def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolde
     return settings.model_copy(update={"decoder": decoder})
 
 
-def _words_of_side(side: ParallelSide) -> VocabularySpec:
+def _words_of_side(side: TextTokenizer) -> VocabularySpec:
     """Return the words of one side of parallel text."""
     return _words(side.vocabulary, side.character_tokenizer)
 

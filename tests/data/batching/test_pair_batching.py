@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from structattn.data.batching.pairs import make_pair_batch, pair_token_batches
 from structattn.data.batching.subword_dropout import SubwordDropout
 from structattn.data.folders.pairs import Pairs
-from structattn.data.folders.parallel_side import ParallelSide, ParallelSides
+from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.folders.sequences import Sequences
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.text.normalization import Normalization
 from structattn.data.tokenization import BytePairEncoding, SubwordTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer
@@ -107,7 +108,7 @@ def test_unequal_numbers_of_sides_are_rejected():
 def sides():
     merges = (("a", "b"), ("c", "d"), ("ab", "cd"), ("abcd", " "))
     vocabulary = Vocabulary.from_symbols(["a", "b", "c", "d", " ", "ab", "cd", "abcd", "abcd "], unknown=True)
-    side = ParallelSide(SubwordTokenizer(BytePairEncoding(merges), vocabulary), Normalization())
+    side = TextTokenizer(SubwordTokenizer(BytePairEncoding(merges), vocabulary), Normalization())
     return ParallelSides(side, side, "bpe")
 
 
@@ -141,7 +142,7 @@ def test_dropout_of_one_side_leaves_the_other(sides):
 
 
 def test_invalid_dropout_is_rejected_on_construction(sides):
-    words = ParallelSide(SymbolTokenizer("word", Vocabulary.from_symbols(["a"])), Normalization())
+    words = TextTokenizer(SymbolTokenizer("word", Vocabulary.from_symbols(["a"])), Normalization())
     for rates, reason in (
         ((0.1, 0.0), "needs level bpe"),
         ((0.0, 1.5), "expected 0 to 1"),

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Int32
 from numpy.typing import NDArray
 
-from structattn.data.folders.parallel_side import ParallelSide, ParallelSides
+from structattn.data.folders.parallel_side import ParallelSides
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
@@ -61,7 +62,7 @@ class SubwordDropout:
         )
 
     def _resegment(
-        self, side: ParallelSide, ids: NDArray[Any], rate: float, name: str, epoch: int, index: int
+        self, side: TextTokenizer, ids: NDArray[Any], rate: float, name: str, epoch: int, index: int
     ) -> Int32[np.ndarray, " length"]:
         if rate == 0.0:
             return ids
@@ -70,7 +71,7 @@ class SubwordDropout:
         return tokens if self.max_length is None or len(tokens) <= self.max_length else ids
 
 
-def _subword_tokenizer(side: ParallelSide) -> SubwordTokenizer:
+def _subword_tokenizer(side: TextTokenizer) -> SubwordTokenizer:
     if not isinstance(side.tokenizer, SubwordTokenizer):
         raise UsageError("subword dropout needs level bpe; the tokens of this data are not subwords")
     return side.tokenizer

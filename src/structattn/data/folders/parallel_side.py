@@ -1,75 +1,30 @@
 """The two sides of parallel text: how the lines of each are encoded, and the files that store this."""
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, SupportsInt
+from typing import Any, Final, Literal
 
-from structattn.data.folders.header import CHARACTERS_NAME, VOCABULARY_NAME
-from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.subword_files import load_subword_model, save_subword_model
+from structattn.data.folders.text_tokenizer import (
+    KEPT_NAME,
+    SUBWORD_LEVELS,
+    TEXT_LEVELS,
+    TextTokenizer,
+    load_normalization,
+    load_tokenizer_files,
+)
 from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
-from structattn.data.tokenization.tokenizers import LEVELS, SymbolTokenizer, Tokenizer
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import DataError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import load_json
 from structattn.support.special_tokens import FIRST_SYMBOL
 
-SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
-PARALLEL_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
-KEPT_NAME: Final = "kept.json"
 SOURCE_PREFIX: Final = "source_"
 CHARACTERS_DIGEST: Final = "characters_digest"  # absent from folders without the characters of words
 
 SideName = Literal["source", "target"]
-
-
-@dataclass(frozen=True)
-class ParallelSide:
-    """One side of parallel text; ``decode(encode(line))`` is ``normalization(line)`` up to ``<unk>``.
-
-    Args:
-        tokenizer: encodes normalized lines.
-        normalization: applied to a line before the tokenizer.
-        character_tokenizer: encodes words as characters, at level ``word``; None elsewhere.
-    """
-
-    tokenizer: Tokenizer
-    normalization: Normalization
-    character_tokenizer: WordCharacterTokenizer | None = None
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the tokenizer."""
-        return self.tokenizer.vocabulary
-
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of everything that determines how a line is encoded."""
-        return hashlib.sha256(
-            json.dumps([self.normalization.description(), self.tokenizer.digest]).encode()
-        ).hexdigest()
-
-    def encode(self, line: str) -> list[int]:
-        """Return the ids of a line, without ``<bos>`` and ``<eos>``.
-
-        Raises:
-            TextError: a word is the name of a control symbol, at level ``word``.
-        """
-        return self.tokenizer.encode(self.normalization(line))
-
-    def decode(self, ids: Iterable[SupportsInt]) -> str:
-        """Decode ids to a line, without control symbols.
-
-        Raises:
-            ValueError: an id is outside the vocabulary.
-        """
-        return self.tokenizer.decode(ids)
 
 
 @dataclass(frozen=True)
@@ -79,11 +34,11 @@ class ParallelSides:
     Args:
         source: the language translated from.
         target: the language translated into.
-        level: one of ``PARALLEL_LEVELS``.
+        level: one of ``TEXT_LEVELS``.
     """
 
-    source: ParallelSide
-    target: ParallelSide
+    source: TextTokenizer
+    target: TextTokenizer
     level: str
 
     @property
@@ -108,13 +63,9 @@ def save_sides(sides: ParallelSides, folder: Path, joint: bool) -> None:
         folder: the prepared folder.
         joint: whether both sides share one set of files; otherwise each has its own.
     """
-    prefixes = {"": sides.target} if joint else {"": sides.target, SOURCE_PREFIX: sides.source}
-    for prefix, side in prefixes.items():
-        side.vocabulary.save(folder / (prefix + VOCABULARY_NAME))
-        if side.character_tokenizer is not None:
-            side.character_tokenizer.vocabulary.save(folder / (prefix + CHARACTERS_NAME))
-        if isinstance(side.tokenizer, SubwordTokenizer):
-            save_subword_model(side.tokenizer.model, folder, prefix)
+    sides.target.save(folder)
+    if not joint:
+        sides.source.save(folder, SOURCE_PREFIX)
     if sides.level in SUBWORD_LEVELS:
         kept = {"source": _kept_ids(sides.source), "target": _kept_ids(sides.target)}
         write_unflushed(folder / KEPT_NAME, json.dumps(kept) + "\n")
@@ -131,16 +82,15 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:
         DataError: a file is missing, damaged, or does not have the digest that the header states.
     """
     level, joint = description.get("level"), description.get("joint")
-    if level not in PARALLEL_LEVELS or not isinstance(joint, bool):
+    if level not in TEXT_LEVELS or not isinstance(joint, bool):
         raise DataError(folder, f"its header describes an unknown tokenizer: level {level!r}, joint {joint!r}")
-    try:
-        normalization = Normalization.from_description(description)
-    except ValueError as error:
-        raise DataError(folder, f"its header's tokenizer: {error}") from None
+    normalization = load_normalization(folder, description)
     kept = _load_kept(folder) if level in SUBWORD_LEVELS else {}
-    characters = CHARACTERS_DIGEST in description
-    target = _load_side(folder, "", level, normalization, kept.get("target"), characters)
-    source = _load_side(folder, "" if joint else SOURCE_PREFIX, level, normalization, kept.get("source"), characters)
+    load = partial(
+        load_tokenizer_files, level=level, normalization=normalization, characters=CHARACTERS_DIGEST in description
+    )
+    target = load(folder, "", kept=kept.get("target"))
+    source = load(folder, "" if joint else SOURCE_PREFIX, kept=kept.get("source"))
     sides = ParallelSides(source, target, level)
     for name, found in sides.digests().items():
         if found != description.get(name):
@@ -149,29 +99,7 @@ def load_sides(folder: Path, description: Mapping[str, Any]) -> ParallelSides:
     return sides
 
 
-def _load_side(
-    folder: Path, prefix: str, level: str, normalization: Normalization, kept: list[int] | None, characters: bool
-) -> ParallelSide:
-    vocabulary = Vocabulary.load(folder / (prefix + VOCABULARY_NAME))
-    if level not in SUBWORD_LEVELS:
-        character_tokenizer = _load_characters(folder / (prefix + CHARACTERS_NAME)) if characters else None
-        return ParallelSide(SymbolTokenizer(level, vocabulary), normalization, character_tokenizer)
-    model = load_subword_model(level, folder, prefix)
-    ids = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
-    if any(not FIRST_SYMBOL < token < vocabulary.size for token in ids):
-        raise DataError(folder / KEPT_NAME, f"names a piece outside the vocabulary of {vocabulary.size} symbols")
-    restricted = model.restrict(vocabulary.symbols[token] for token in ids)
-    return ParallelSide(SubwordTokenizer(restricted, vocabulary), normalization)
-
-
-def _load_characters(path: Path) -> WordCharacterTokenizer:
-    vocabulary = Vocabulary.load(path)
-    if not vocabulary.has_unknown:
-        raise DataError(path, f"has no {UNKNOWN_SYMBOL} for unknown characters")
-    return WordCharacterTokenizer(vocabulary)
-
-
-def _kept_ids(side: ParallelSide) -> list[int] | None:
+def _kept_ids(side: TextTokenizer) -> list[int] | None:
     """Return the ids of the pieces that are used on a side; None for all."""
     tokenizer = side.tokenizer
     assert isinstance(tokenizer, SubwordTokenizer)

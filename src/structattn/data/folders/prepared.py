@@ -6,10 +6,14 @@ SPLIT/tokens.bin                int32, little endian: the concatenated sequences
 SPLIT/offsets.bin               int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
 SPLIT/log_probabilities.bin     float64, optional: log p(w | length of w) of each sequence
 
+For text whose tokens are subwords:
+
+subwords.json                   BPE merges; subwords.model for SentencePiece
+
 For parallel text the files above belong to the target; further files are:
 
 source_vocabulary.txt           vocabulary of the source, if the sides have separate ones
-subwords.json                   BPE merges; subwords.model for SentencePiece; source_subwords... if separate
+source_subwords...              subwords of the source, if separate
 kept.json                       the ids of the pieces used on each side, null for all
 SPLIT/source/                   tokens.bin and offsets.bin of the source
 SPLIT/lines.bin                 int64: the line number of each pair in the original files, from 1
@@ -30,7 +34,6 @@ from structattn.data.folders.header import (
     LINES,
     LOG_PROBABILITIES,
     TOKENS,
-    VOCABULARY_NAME,
     Counts,
     Header,
     read_header,
@@ -39,9 +42,9 @@ from structattn.data.folders.pairs import Pairs
 from structattn.data.folders.parallel_side import ParallelSides, SideName, load_sides
 from structattn.data.folders.rare_words import load_rare_words
 from structattn.data.folders.sequences import Sequences, map_array, map_sequences
+from structattn.data.folders.text_tokenizer import TextTokenizer, load_text_tokenizer
 from structattn.data.folders.writing import STANDARD_INPUT
-from structattn.data.tokenization.tokenizers import SymbolTokenizer, get_level
-from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
 from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -56,15 +59,20 @@ class PreparedFolder:
         path: the folder.
         header: the contents of its header.
         digest: the SHA-256 of ``header.json``, which contains the digest of every other file.
-        vocabulary: its vocabulary; for parallel text, that of the target.
+        text_tokenizer: its tokenizer; None for parallel text.
         parallel_sides: the tokenizers of parallel text; None for other kinds.
     """
 
     path: Path
     header: Header
     digest: str
-    vocabulary: Vocabulary
+    text_tokenizer: TextTokenizer | None = None
     parallel_sides: ParallelSides | None = None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary; for parallel text, that of the target."""
+        return self.sides.target.vocabulary if self.text_tokenizer is None else self.text_tokenizer.vocabulary
 
     @property
     def kind(self) -> str:
@@ -77,15 +85,15 @@ class PreparedFolder:
         return tuple(self.header.splits)
 
     @property
-    def tokenizer(self) -> SymbolTokenizer:
+    def tokenizer(self) -> TextTokenizer:
         """The tokenizer of the folder.
 
         Raises:
             DataError: the folder holds parallel text, which has one tokenizer for each side; see ``sides``.
         """
-        if self.parallel_sides is not None:
+        if self.text_tokenizer is None:
             raise DataError(self.path, "holds parallel text, which has a tokenizer for each side")
-        return SymbolTokenizer(self.header.tokenizer["level"], self.vocabulary)
+        return self.text_tokenizer
 
     def split(self, name: str) -> Sequences:
         """Return the sequences of a split, memory-mapped; for parallel text, the target sequences.
@@ -182,7 +190,7 @@ def open_prepared(folder: Path) -> PreparedFolder:
     """
     folder = Path(folder)
     header, digest = read_header(folder)
-    prepared = _open_parallel(folder, header, digest) if header.kind == "parallel" else _open(folder, header, digest)
+    prepared = _open(folder, header, digest)
     for name in prepared.splits:
         if prepared.parallel_sides is not None:
             source, size = prepared.pairs(name).source, prepared.sides.source.vocabulary.size
@@ -199,29 +207,15 @@ def _check_ids(sequences: Sequences, size: int, path: Path) -> None:
 
 
 def _open(folder: Path, header: Header, digest: str) -> PreparedFolder:
-    vocabulary = Vocabulary.load(folder / VOCABULARY_NAME)
-    _check_vocabulary(folder, header, vocabulary)
-    return PreparedFolder(folder, header, digest, vocabulary)
-
-
-def _open_parallel(folder: Path, header: Header, digest: str) -> PreparedFolder:
-    sides = load_sides(folder, header.tokenizer)
-    size = sides.target.vocabulary.size
+    if header.kind == "parallel":
+        prepared = PreparedFolder(folder, header, digest, parallel_sides=load_sides(folder, header.tokenizer))
+    else:
+        prepared = PreparedFolder(folder, header, digest, load_text_tokenizer(folder, header.tokenizer))
+    size = prepared.vocabulary.size
     if size != header.vocabulary_size:
         reason = f"vocabulary_size is {header.vocabulary_size}, but the vocabulary has {size} symbols"
         raise DataError(folder / HEADER_NAME, reason)
-    return PreparedFolder(folder, header, digest, sides.target.vocabulary, sides)
-
-
-def _check_vocabulary(folder: Path, header: Header, vocabulary: Vocabulary) -> None:
-    path, level = folder / VOCABULARY_NAME, header.tokenizer.get("level")
-    try:
-        get_level(level)
-    except ValueError as error:
-        raise DataError(folder / HEADER_NAME, f"tokenizer: {error}") from None
-    expected, found = header.tokenizer.get("digest"), tokenizer_digest(str(level), vocabulary)
-    if found != expected or vocabulary.size != header.vocabulary_size:
-        raise DataError(path, f"changed since it was written: the tokenizer's digest was {expected} and is {found}")
+    return prepared
 
 
 def verify_prepared(prepared: PreparedFolder) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from structattn.data.folders.header import (
     OFFSETS,
     SPLIT_NAME,
     TOKENS,
-    VOCABULARY_NAME,
     Counts,
     Header,
     Kind,
     Source,
 )
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.text.reading import check_readable
-from structattn.data.tokenization.tokenizers import get_level
-from structattn.data.tokenization.vocabulary import Vocabulary, tokenizer_digest
+from structattn.data.tokenization.encoding import EncodedLines
+from structattn.data.tokenization.tokenizers import SymbolTokenizer
+from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
 from structattn.support.files import (
     create_folder,
@@ -73,26 +74,65 @@ def write_prepared(
         DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
         ValueError: an id is outside the vocabulary or is a control symbol, or the counts do not agree.
     """
-    get_level(tokenizer.get("level"))
+    symbols = SymbolTokenizer(tokenizer.get("level"), vocabulary)  # type: ignore[arg-type]  # checks the level
+    write_tokenized(
+        folder,
+        kind=kind,
+        tokenizer=TextTokenizer(symbols, None),
+        description=tokenizer,
+        splits=splits,
+        sources=sources,
+        log_probabilities=log_probabilities,
+        extra=lambda: extra or {},
+    )
+
+
+def write_tokenized(
+    folder: Path,
+    *,
+    kind: Kind,
+    tokenizer: TextTokenizer,
+    description: Mapping[str, Any],
+    splits: Mapping[str, Iterable[Ids | EncodedLines]],
+    sources: Sequence[Mapping[str, str]] = (),
+    log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
+    extra: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
+    """Write a prepared folder atomically, as ``write_prepared``, with any tokenizer of text.
+
+    Args:
+        folder: must not exist, or be empty.
+        kind: see ``write_prepared``.
+        tokenizer: encodes text; its files are written, too.
+        description: JSON that describes the tokenizer, with its ``level``; the digest is added.
+        splits: maps names of splits to sequences, one by one or many at once.
+        sources: see ``write_prepared``.
+        log_probabilities: see ``write_prepared``.
+        extra: returns JSON, stored unchanged; called after all sequences are written.
+
+    Raises:
+        DataError, ValueError: see ``write_prepared``.
+    """
     given = log_probabilities or {}
     _check_names(splits, given)
     require_empty_folder(folder)
     try:
         create_folder(folder.parent)
         with write_folder_atomically(folder) as temporary:
-            vocabulary.save(temporary / VOCABULARY_NAME)
+            tokenizer.save(temporary)
+            size = tokenizer.vocabulary.size
             counts = {
-                name: _write_split(temporary / name, name, sequences, vocabulary.size, given.get(name))
+                name: _write_split(temporary / name, name, sequences, size, given.get(name))
                 for name, sequences in splits.items()
             }
             header = Header(
                 kind=kind,
-                tokenizer={**tokenizer, "digest": tokenizer_digest(tokenizer["level"], vocabulary)},
-                vocabulary_size=vocabulary.size,
+                tokenizer={**description, "digest": tokenizer.digest},
+                vocabulary_size=size,
                 sources=[Source.model_validate(source) for source in sources],
                 splits=counts,
                 files=file_digests(temporary),
-                extra=dict(extra or {}),
+                extra=dict(extra()),
             )
             write_unflushed(temporary / HEADER_NAME, header.to_json())
     except OSError as error:
@@ -135,11 +175,14 @@ def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
 
 
 def _write_split(
-    folder: Path, name: str, sequences: Iterable[Ids], size: int, log_probabilities: NDArray[Any] | None
+    folder: Path, name: str, sequences: Iterable[Ids | EncodedLines], size: int, log_probabilities: NDArray[Any] | None
 ) -> Counts:
     with SequenceWriter(folder, f"split {name!r}", size) as writer:
         for sequence in sequences:
-            writer.add(sequence)
+            if isinstance(sequence, EncodedLines):
+                writer.add_lines(sequence)
+            else:
+                writer.add(sequence)
     counts = writer.counts
     if log_probabilities is not None:
         if log_probabilities.shape != (counts.sequences,):
@@ -189,24 +232,42 @@ class SequenceWriter:
             ValueError: an id is outside the vocabulary or is a control symbol.
         """
         ids = np.asarray(sequence, dtype=np.int64)
-        outside = ids[(ids < FIRST_SYMBOL) | (ids >= self._size)]
-        if ids.ndim != 1 or len(outside):
-            found = f"shape {ids.shape}" if ids.ndim != 1 else f"id {outside[0]}"
+        if ids.ndim != 1:
             where = f"{self._name}, sequence {self._count + len(self._buffer)}"
-            raise ValueError(f"{where}: {found}; expected ids {FIRST_SYMBOL} to {self._size - 1}")
+            raise ValueError(f"{where}: shape {ids.shape}; expected a sequence")
+        self._check_ids(ids, np.array([len(ids)]))
         self._buffer.append(ids.astype(TOKENS.dtype))
         self._buffered += len(ids) + 1  # + 1 bounds the number of empty sequences in the buffer
         if self._buffered >= _FLUSH_AT:
             self._flush()
 
+    def add_lines(self, lines: EncodedLines) -> None:
+        """Write many sequences.
+
+        Raises:
+            ValueError: an id is outside the vocabulary or is a control symbol.
+        """
+        self._flush()
+        self._check_ids(lines.tokens, lines.lengths)
+        self._write(lines.tokens, lines.lengths)
+
+    def _check_ids(self, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
+        outside = np.flatnonzero((ids < FIRST_SYMBOL) | (ids >= self._size))
+        if len(outside):
+            sequence = self._count + len(self._buffer) + int(np.searchsorted(np.cumsum(lengths), outside[0], "right"))
+            expected = f"expected ids {FIRST_SYMBOL} to {self._size - 1}"
+            raise ValueError(f"{self._name}, sequence {sequence}: id {ids[outside[0]]}; {expected}")
+
     def _flush(self) -> None:
-        if not self._buffer:
-            return
-        ends = self._tokens + np.cumsum([len(sequence) for sequence in self._buffer])
-        self._token_file.write(np.concatenate(self._buffer).tobytes())
+        if self._buffer:
+            self._write(np.concatenate(self._buffer), np.array([len(sequence) for sequence in self._buffer]))
+            self._buffer, self._buffered = [], 0
+
+    def _write(self, tokens: NDArray[Any], lengths: NDArray[Any]) -> None:
+        ends = self._tokens + np.cumsum(lengths)
+        self._token_file.write(tokens.astype(TOKENS.dtype, copy=False).tobytes())
         self._offset_file.write(ends.astype(OFFSETS.dtype).tobytes())
-        self._tokens, self._count = int(ends[-1]), self._count + len(self._buffer)
-        self._buffer, self._buffered = [], 0
+        self._tokens, self._count = self._tokens + len(tokens), self._count + len(lengths)
 
 
 def file_digests(folder: Path) -> dict[str, str]:

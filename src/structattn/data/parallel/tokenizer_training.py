@@ -4,20 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from structattn.data.folders.parallel_side import PARALLEL_LEVELS, SUBWORD_LEVELS, ParallelSide, ParallelSides
+from structattn.data.folders.parallel_side import ParallelSides
+from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, TextTokenizer
 from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.byte_pair_encoding import MARKERS, BytePairEncoding
-from structattn.data.tokenization.sentencepiece_model import SentencePieceModel
-from structattn.data.tokenization.subword_tokenizer import SubwordModel, build_subword_tokenizers
-from structattn.data.tokenization.subword_training import train_bpe, train_sentencepiece
+from structattn.data.tokenization.byte_pair_encoding import MARKERS
+from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.data.tokenization.subword_training import pretokenizer, train_subword_model
 from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer, split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import UsageError
-
-_SENTENCEPIECE: Final = "sentencepiece-"
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class TokenizerSettings:
     marker: str = "end"
 
     def __post_init__(self) -> None:
-        if self.level not in PARALLEL_LEVELS:
-            raise UsageError(f"level {self.level!r} is not one of {list(PARALLEL_LEVELS)}")
+        if self.level not in TEXT_LEVELS:
+            raise UsageError(f"level {self.level!r} is not one of {list(TEXT_LEVELS)}")
         if self.marker not in MARKERS:
             raise UsageError(f"marker {self.marker!r} is not one of {list(MARKERS)}")
         for name, value in (("size", self.size), ("threshold", self.threshold)):
@@ -63,11 +61,9 @@ class TokenizerSettings:
     @property
     def pretokenize(self) -> Callable[[str], list[str]]:
         """The function that splits a normalized line into pre-tokens (subwords) or symbols (other levels)."""
-        if self.level == "bpe":
-            return BytePairEncoding((), self.marker).pretokenize
-        if self.level in SUBWORD_LEVELS:
-            return SentencePieceModel(b"").pretokenize
-        return partial(split_line, self.level)
+        return (
+            pretokenizer(self.level, self.marker) if self.level in SUBWORD_LEVELS else partial(split_line, self.level)
+        )
 
 
 Counts = Mapping[str, int]
@@ -95,10 +91,10 @@ def train_tokenizers(
 
 def _train_subwords(
     sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
-) -> list[ParallelSide]:
-    model = _train_subword_model(_total(sides), settings)
+) -> list[TextTokenizer]:
+    model = train_subword_model(settings.level, _total(sides), settings.size, settings.marker)
     tokenizers = build_subword_tokenizers(model, sides, settings.threshold)
-    return [ParallelSide(tokenizer, normalization) for tokenizer in tokenizers]
+    return [TextTokenizer(tokenizer, normalization) for tokenizer in tokenizers]
 
 
 def _total(sides: list[Counts]) -> Counter[str]:
@@ -108,15 +104,9 @@ def _total(sides: list[Counts]) -> Counter[str]:
     return total
 
 
-def _train_subword_model(pretokens: Counts, settings: TokenizerSettings) -> SubwordModel:
-    if settings.level == "bpe":
-        return train_bpe(pretokens, settings.size, settings.marker)
-    return train_sentencepiece(pretokens, settings.size, settings.level.removeprefix(_SENTENCEPIECE))
-
-
 def _collect_symbols(
     sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
-) -> list[ParallelSide]:
+) -> list[TextTokenizer]:
     """Take the words, characters or bytes that are frequent enough on at least one side, and ``<unk>``."""
     total = _total(sides)
     if settings.level == "byte":
@@ -127,4 +117,4 @@ def _collect_symbols(
         ranked = sorted(frequent - {UNKNOWN_SYMBOL}, key=lambda symbol: (-total[symbol], symbol))
         vocabulary = Vocabulary.from_symbols(ranked, unknown=True)
     characters = WordCharacterTokenizer.from_counts(total) if settings.level == "word" else None
-    return [ParallelSide(SymbolTokenizer(settings.level, vocabulary), normalization, characters) for _ in sides]
+    return [TextTokenizer(SymbolTokenizer(settings.level, vocabulary), normalization, characters) for _ in sides]

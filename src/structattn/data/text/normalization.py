@@ -22,10 +22,15 @@ class Normalization:
 
     def __call__(self, line: str) -> str:
         """Return the normalized line; normalizing it again changes nothing."""
-        text = self._nfkc(line)
-        if self.lowercase:
-            text = self._nfkc(text.lower())
-        return " ".join(word for word in text.replace("\t", " ").split(" ") if word)
+        return " ".join(word for word in self.characters(line).replace("\t", " ").split(" ") if word)
+
+    def characters(self, text: str) -> str:
+        """Return one or more lines with normalized characters, but spaces and tabs as they are.
+
+        Neither NFKC nor lower case depends on what is beyond a line feed, so lines can be normalized together.
+        """
+        normalized = self._nfkc(text)
+        return self._nfkc(normalized.lower()) if self.lowercase else normalized
 
     def _nfkc(self, text: str) -> str:
         return unicodedata.normalize("NFKC", text) if self.nfkc else text
@@ -33,6 +38,11 @@ class Normalization:
     def description(self) -> dict[str, bool]:
         """Return the fields that the header of a prepared folder stores."""
         return asdict(self)
+
+    @classmethod
+    def describes(cls, description: Mapping[str, Any]) -> bool:
+        """Return whether a header's description contains a normalization."""
+        return any(field.name in description for field in fields(cls))
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "Normalization":

@@ -58,6 +58,27 @@ class Line(NamedTuple):
     skipped_bytes: int
 
 
+class TextChunk(NamedTuple):
+    """Consecutive lines of a file.
+
+    Args:
+        first_line: the number of the first line, counted from 1.
+        text: the lines, each followed by a line feed, also the last one of the file.
+        skipped_bytes: the number of bytes (of a mark) before the text of the first line.
+    """
+
+    first_line: int
+    text: str
+    skipped_bytes: int
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines one by one."""
+        skipped = self.skipped_bytes
+        for number, text in enumerate(self.text.split("\n")[:-1], start=self.first_line):
+            yield Line(number, text, skipped)
+            skipped = 0
+
+
 def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterator[Line]:
     """Read a text file line by line; a file whose name ends in ``.gz`` is decompressed.
 
@@ -71,14 +92,12 @@ def read_lines(path: Path, notices: Notices, name: Path | None = None) -> Iterat
     Raises:
         DataError: see the table above.
     """
-    check_readable(path)
-    shown = path if name is None else name
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        yield from read_lines_from(file, shown, notices)
+    for chunk in read_chunks(path, notices, 1, name):
+        yield from chunk.lines()
 
 
 def read_lines_from(file: io.BufferedIOBase, shown: Path, notices: Notices) -> Iterator[Line]:
-    """Read an open file, for example standard input, as ``read_lines`` does.
+    """Read an open file, for example standard input, as ``read_lines`` does; lines are yielded as they arrive.
 
     Args:
         file: a file opened in binary mode.
@@ -88,15 +107,39 @@ def read_lines_from(file: io.BufferedIOBase, shown: Path, notices: Notices) -> I
     Raises:
         DataError: see the table above.
     """
-    for number, raw in enumerate(_raw_lines(file, shown), start=1):
-        skipped = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
+    for chunk in _read_chunks_from(file, shown, notices, 1):
+        yield from chunk.lines()
+
+
+def read_chunks(path: Path, notices: Notices, min_bytes: int, name: Path | None = None) -> Iterator[TextChunk]:
+    """Read a text file in chunks of whole lines; otherwise like ``read_lines``.
+
+    Where chunks begin depends on the file and on ``min_bytes`` alone.
+
+    Args:
+        path: the file.
+        notices: collects what was dropped.
+        min_bytes: the minimum number of bytes read for a chunk, except at the end of the file and before an error.
+        name: the name of the file in messages, by default its path.
+
+    Raises:
+        DataError: see the table above; the chunks before it are yielded first.
+    """
+    check_readable(path)
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        yield from _read_chunks_from(file, path if name is None else name, notices, min_bytes)
+
+
+def _read_chunks_from(file: io.BufferedIOBase, shown: Path, notices: Notices, min_bytes: int) -> Iterator[TextChunk]:
+    for first_line, raw in _raw_chunks(file, shown, min_bytes):
+        skipped = len(_BYTE_ORDER_MARK) if first_line == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
         if skipped:
             notices.add(f"{shown}: the byte-order mark at the start is dropped")
             if len(raw) == skipped:
                 return  # nothing follows the mark: an empty file
-        if raw.endswith(b"\r\n"):
+        if b"\r\n" in raw:
             notices.add(f"{shown}: lines end in CRLF; the CR is dropped")
-        yield Line(number, _decode(raw, skipped, shown, number), skipped)
+        yield from _decode_chunk(raw, shown, first_line, skipped)
 
 
 def check_readable(path: Path) -> None:
@@ -116,25 +159,30 @@ def check_readable(path: Path) -> None:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
 
 
-def _raw_lines(file: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
-    """Yield lines with their line feeds. Lines are split here, so that a failed read has an exact position."""
-    number, pending = 1, list[bytes]()  # chunks of the current line; joined once, so that long lines take linear time
+def _raw_chunks(file: io.BufferedIOBase, path: Path, min_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield chunks of whole lines with the number of their first line; only the last line may lack its line feed."""
+    number, rest, failure = 1, b"", None
     while True:
-        try:
-            chunk = file.read1(_CHUNK)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(path, _read_failure(error), number, sum(map(len, pending)) + 1) from None
-        if not chunk:
-            break
-        *complete, rest = chunk.split(b"\n")
-        for part in complete:
-            yield b"".join((*pending, part, b"\n"))
-            pending.clear()
-        number += len(complete)
-        if rest:
-            pending.append(rest)
-    if pending:
-        yield b"".join(pending)
+        parts, length, ends_line = [rest], len(rest), False  # joined once, so that long lines take linear time
+        while length < min_bytes or not ends_line:
+            try:
+                part = file.read1(_CHUNK)
+            except (OSError, EOFError, zlib.error) as error:
+                failure = error
+                break
+            if not part:
+                if length:
+                    yield number, b"".join(parts)
+                return
+            parts.append(part)
+            length, ends_line = length + len(part), ends_line or b"\n" in part
+        whole = b"".join(parts)
+        end = whole.rfind(b"\n") + 1
+        if end:
+            yield number, whole[:end]
+        number, rest = number + whole.count(b"\n"), whole[end:]
+        if failure is not None:
+            raise DataError(path, _read_failure(failure), number, len(rest) + 1)
 
 
 def _read_failure(error: Exception) -> str:
@@ -145,9 +193,28 @@ def _read_failure(error: Exception) -> str:
     return f"cannot be read further: {getattr(error, 'strerror', None) or error}"
 
 
-def _decode(raw: bytes, skipped: int, path: Path, number: int) -> str:
-    ending = 2 if raw.endswith(b"\r\n") else int(raw.endswith(b"\n"))
-    body = raw[skipped : len(raw) - ending]
+def _decode_chunk(raw: bytes, path: Path, first_line: int, skipped: int) -> Iterator[TextChunk]:
+    """Decode a chunk; if a line is refused, yield the lines before it first."""
+    try:
+        text = raw[skipped:].decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text:
+        ending = "" if text.endswith("\n") else "\n"
+        yield TextChunk(first_line, text.replace("\r\n", "\n") + ending, skipped)
+        return
+    good = list[str]()
+    try:
+        for number, line in enumerate(raw.split(b"\n"), start=first_line):
+            good.append(_decode_line(line, skipped if number == first_line else 0, path, number))
+    except DataError:
+        if good:
+            yield TextChunk(first_line, "".join(line + "\n" for line in good), skipped)
+        raise
+
+
+def _decode_line(raw: bytes, skipped: int, path: Path, number: int) -> str:
+    body = raw[skipped:].removesuffix(b"\r")  # the error is found in any case
     nul = body.find(b"\0")
     try:
         text = body[: nul if nul >= 0 else None].decode()

@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
+from structattn.data.tokenization.optional_libraries import import_library
 from structattn.data.tokenization.sentencepiece_proto import disable_pieces
 from structattn.support.errors import UsageError
 
@@ -35,11 +36,7 @@ class SentencePieceModel:
 
     @cached_property
     def _processor(self) -> Any:
-        try:
-            import sentencepiece
-        except ModuleNotFoundError as error:
-            reason = f"sentencepiece, which is not installed ({error}); pip install 'structattn[mt]'"
-            raise UsageError(f"this text was tokenized with the optional library {reason}") from None
+        sentencepiece = import_library("sentencepiece", "applying a SentencePiece model")
         model = self.model if self.kept is None else disable_pieces(self.model, self.kept)
         return sentencepiece.SentencePieceProcessor(model_proto=model)
 
@@ -73,6 +70,11 @@ class SentencePieceModel:
         if draws is not None or rate:
             raise UsageError(_NO_DROPOUT)
         pieces: list[str] = self._processor.encode(pretoken, out_type=str)
+        return pieces
+
+    def segment_all(self, pretokens: Sequence[str]) -> list[list[str]]:
+        """Segment many words at once; equal to ``segment`` on each."""
+        pieces: list[list[str]] = self._processor.encode(list(pretokens), out_type=str)
         return pieces
 
     def pretokens_of(self, pieces: Iterable[str]) -> list[str]:

@@ -3,9 +3,10 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Protocol, SupportsInt
 
 import numpy as np
@@ -16,12 +17,16 @@ from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 _CACHED_PRETOKENS = 1 << 17
 _DRAWS_AT_ONCE = 512
+_BATCH = 1 << 13  # pre-tokens segmented at once
 _UNKNOWN_PIECE = "\n"  # represents <unk> among pieces: no line, and so no merge, contains it
 _RESERVED = {*CONTROL_SYMBOLS, UNKNOWN_SYMBOL}
 
 
 class SubwordModel(Protocol):
-    """A trained segmentation of lines into pieces: ``BytePairEncoding`` or ``SentencePieceModel``."""
+    """A trained segmentation of lines into pieces: ``BytePairEncoding`` or ``SentencePieceModel``.
+
+    The pre-tokens of a line are those of its words, one after the other.
+    """
 
     @property
     def pieces(self) -> Iterable[str]:
@@ -43,6 +48,9 @@ class SubwordModel(Protocol):
 
     def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
         """Segment a pre-token into pieces, with dropout at ``rate`` > 0."""
+
+    def segment_all(self, pretokens: Sequence[str]) -> list[list[str]]:
+        """Segment many pre-tokens at once; equal to ``segment`` on each."""
 
     def pretokens_of(self, pieces: Iterable[str]) -> list[str]:
         """Return the pre-tokens that pieces of a line came from."""
@@ -75,6 +83,12 @@ class SubwordTokenizer:
             line: words separated by single spaces, without leading or trailing spaces.
         """
         return [token for pretoken in self.model.pretokenize(line) for token in self._cached_ids(pretoken)]
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many words at once; joined, they are what ``encode`` returns for a line of these words."""
+        pretokens = [self.model.pretokenize(word) for word in words]
+        segmented = iter(self.model.segment_all([pretoken for each in pretokens for pretoken in each]))
+        return [[token for pieces in islice(segmented, len(each)) for token in self._ids(pieces)] for each in pretokens]
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Decode ids to a line, without control symbols.
@@ -151,9 +165,11 @@ def build_subword_tokenizers(
 def piece_counts(model: SubwordModel, pretokens: Mapping[str, int]) -> Counter[str]:
     """Count the pieces of a text, given the counts of its pre-tokens."""
     counts: Counter[str] = Counter()
-    for pretoken, count in pretokens.items():
-        for piece in model.segment(pretoken):
-            counts[piece] += count
+    remaining = iter(pretokens)
+    while batch := list(islice(remaining, _BATCH)):
+        for pretoken, pieces in zip(batch, model.segment_all(batch), strict=True):
+            for piece in pieces:
+                counts[piece] += pretokens[pretoken]
     return counts
 
 

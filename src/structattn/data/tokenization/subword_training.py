@@ -3,31 +3,25 @@
 Training needs the optional libraries of ``structattn[mt]``; applying a byte-pair encoding does not.
 """
 
-import importlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from structattn.data.tokenization.byte_pair_encoding import MARK, BytePairEncoding
+from structattn.data.tokenization.optional_libraries import import_library
 from structattn.data.tokenization.sentencepiece_model import SPACE, SentencePieceModel
 from structattn.data.tokenization.sentencepiece_proto import remove_input_path
+from structattn.data.tokenization.subword_tokenizer import SubwordModel
 from structattn.support.errors import UsageError
 from structattn.support.files import open_unflushed, temporary_folder
 
+_SENTENCEPIECE = "sentencepiece-"
+_PURPOSE = "training subwords"
 _SEPARATOR = "\n"  # the one character that no line contains
 _REPETITIONS = 1000
 _RESERVED_CHARACTER = "▅"  # U+2585: SentencePiece reserves it and skips words that contain it
 _MAX_WORD_BYTES = 1 << 20  # SentencePiece's default would skip words of more than 4192 bytes
-
-
-def _import_library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        reason = f"{name}, which is not installed ({error}); pip install 'structattn[mt]'"
-        raise UsageError(f"training subwords needs the optional library {reason}") from None
 
 
 def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end") -> BytePairEncoding:
@@ -45,7 +39,7 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
     Raises:
         UsageError: the library is not installed.
     """
-    tokenizers = _import_library("tokenizers")
+    tokenizers = import_library("tokenizers", _PURPOSE)
     counts = _without_marks(pretokens) if marker == "continuation" else pretokens
     num_characters = len(set().union(*counts))
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -56,6 +50,33 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
     tokenizer.train_from_iterator(_repeated(counts), trainer)
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return BytePairEncoding(tuple((left, right) for left, right in merges), marker)
+
+
+def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, marker: str = "end") -> SubwordModel:
+    """Train the subword model of a level.
+
+    Args:
+        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
+        pretokens: the counts of what ``pretokenizer`` returns on the training text.
+        size: the number of merges or pieces.
+        marker: the marker of ``bpe``.
+
+    Raises:
+        UsageError: see ``train_bpe`` and ``train_sentencepiece``.
+    """
+    if level == "bpe":
+        return train_bpe(pretokens, size, marker)
+    return train_sentencepiece(pretokens, size, level.removeprefix(_SENTENCEPIECE))
+
+
+def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:
+    """Return the function that splits a normalized line into the pre-tokens of a level of subwords.
+
+    Args:
+        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
+        marker: the marker of ``bpe``.
+    """
+    return BytePairEncoding((), marker).pretokenize if level == "bpe" else SentencePieceModel(b"").pretokenize
 
 
 def _without_marks(pretokens: Mapping[str, int]) -> Counter[str]:
@@ -87,7 +108,7 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
     Raises:
         UsageError: the library is not installed, or the size is too small for the characters alone.
     """
-    sentencepiece = _import_library("sentencepiece")
+    sentencepiece = import_library("sentencepiece", _PURPOSE)
     model = io.BytesIO()
     with temporary_folder() as folder:
         words = folder / "words.tsv"

@@ -125,11 +125,24 @@ def split_line(level: str, line: str) -> list[str]:
             that name, and as the control symbol it would let text end a sequence.
     """
     symbols = get_level(level).split(line)
+    refuse_control_symbols(line, symbols)
+    return symbols
+
+
+def refuse_control_symbols(line: str, symbols: Sequence[str]) -> None:
+    """Check that no word of a line is the name of a control symbol.
+
+    Args:
+        line: the line.
+        symbols: its words; for other levels, characters or bytes, there is nothing to refuse.
+
+    Raises:
+        TextError: see ``split_line``.
+    """
     for control in CONTROL_SYMBOLS:
         if control in symbols:
-            column = LEVELS[level].byte_offset(line, symbols.index(control)) + 1
+            column = LEVELS["word"].byte_offset(line, symbols.index(control)) + 1
             raise TextError(f"the word {control} is the name of a control symbol; spell it differently", column)
-    return symbols
 
 
 @dataclass(frozen=True)
@@ -164,6 +177,11 @@ class SymbolTokenizer:
             TextError: a symbol is not in a vocabulary without ``<unk>``, or is the name of a control symbol.
         """
         return self.encode_symbols(split_line(self.level, line), line)
+
+    def ids_of(self, symbols: Iterable[str]) -> Iterator[int]:
+        """Return the id of each symbol; symbols outside the vocabulary become ``<unk>``, id 3."""
+        id_of = self.vocabulary.id_of
+        return (id_of.get(symbol, UNK) for symbol in symbols)
 
     def encode_symbols(self, symbols: Sequence[str], line: str) -> list[int]:
         """Encode a line that ``split_line`` has already split into ``symbols``."""

@@ -1,0 +1,95 @@
+"""Splitting and checking of chunks of lines, as worker processes do it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from structattn.data.language_modeling.settings import TextSettings
+from structattn.data.text.reading import TextChunk
+from structattn.data.tokenization.splitting import SplitText, TextSize, split_text, text_size
+from structattn.data.tokenization.tokenizers import LEVELS, TextError, locate_errors, refuse_control_symbols
+from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
+
+
+class LineCounts(NamedTuple):
+    """What was counted in some lines.
+
+    Args:
+        symbols: how often each symbol occurs.
+        lines: the number of lines.
+        skipped: the number of lines that are skipped because they are empty.
+        size: the size of the other lines.
+    """
+
+    symbols: Mapping[str, int]
+    lines: int
+    skipped: int
+    size: TextSize
+
+
+def split_chunk(settings: TextSettings, chunk: TextChunk) -> SplitText | None:
+    """Split lines into the settings' unit; None if a line is refused, see ``refuse_line``."""
+    split = split_text(settings.unit, _normalize(settings, chunk.text))
+    if settings.level == "word" and not _CONTROLS.isdisjoint(split.symbols):
+        return None
+    if settings.mode == "stream":
+        return split
+    too_short = not settings.skip_empty and bool((split.lengths == 0).any())
+    return None if too_short or bool((split.lengths > settings.max_line_tokens).any()) else split
+
+
+def count_chunk(settings: TextSettings, chunk: TextChunk) -> LineCounts | None:
+    """Split lines as ``split_chunk`` and count their symbols."""
+    split = split_chunk(settings, chunk)
+    if split is None:
+        return None
+    is_skipped = split.lengths == 0
+    skipped = int(is_skipped.sum()) if settings.mode == "sentences" else 0
+    text = chunk.text
+    if skipped:
+        text = "".join(line.text + "\n" for line, skip in zip(chunk.lines(), is_skipped, strict=True) if not skip)
+    return LineCounts(split.counts(), len(split.lengths), skipped, text_size(text))
+
+
+def refuse_line(settings: TextSettings, path: Path, chunk: TextChunk) -> NoReturn:
+    """Raise the error of the first line for which ``split_chunk`` returns None.
+
+    Raises:
+        DataError: with file, line and byte column; if lines are normalized, the column is that of the line's start.
+    """
+    level = LEVELS[settings.unit]
+    for line in chunk.lines():
+        with locate_errors(path, line.number, line.skipped_bytes, exact=settings.normalization is None):
+            text = _normalize(settings, line.text + "\n")[:-1]
+            symbols = level.split(text)
+            if settings.level == "word":
+                refuse_control_symbols(text, symbols)
+            if settings.mode == "sentences":
+                _check_sentence(settings, text, symbols)
+    raise AssertionError(f"{path}: no line from {chunk.first_line} on is refused")
+
+
+_CONTROLS = frozenset(CONTROL_SYMBOLS)
+
+
+def _normalize(settings: TextSettings, text: str) -> str:
+    normalization = settings.normalization
+    if normalization is None:
+        return text
+    if settings.unit == "word":
+        return normalization.characters(text)  # splitting removes the spaces
+    return "".join(normalization(line) + "\n" for line in text.split("\n")[:-1])
+
+
+def _check_sentence(settings: TextSettings, text: str, symbols: list[str]) -> None:
+    if not symbols and not settings.skip_empty:
+        raise TextError("an empty line; skip_empty drops such lines, and mode stream keeps them", 1)
+    if len(symbols) > settings.max_line_tokens:
+        column = LEVELS[settings.unit].byte_offset(text, settings.max_line_tokens) + 1
+        raise TextError(too_long(len(symbols), settings.max_line_tokens), column)
+
+
+def too_long(num_tokens: int, limit: int) -> str:
+    """Return the reason why a line of that many tokens is refused."""
+    expected = f"max_line_tokens is {limit} in sentence mode; mode stream has no limit"
+    return f"the line has {num_tokens} tokens, but {expected}"

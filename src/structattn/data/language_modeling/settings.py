@@ -1,0 +1,82 @@
+"""Settings of the preparation of text."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS
+from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.byte_pair_encoding import MARKERS
+from structattn.support.errors import UsageError
+
+MODES: Final = ("sentences", "stream")
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How text is checked, split into tokens and stored.
+
+    Args:
+        level: ``word`` (separated by spaces and tabs), ``character`` (code points), ``byte`` (of UTF-8), or one of the
+            subwords ``bpe``, ``sentencepiece-bpe`` and ``sentencepiece-unigram``.
+        mode: ``sentences``: each line is a separate example; ``stream``: the lines are concatenated.
+        skip_empty: drop lines without symbols in sentence mode; otherwise they are refused.
+        max_line_tokens: longer lines are refused in sentence mode.
+        min_count: symbols that are rarer in the training text become ``<unk>``; rarer subwords are split.
+        max_symbols: the maximum vocabulary size, not counting special symbols; the most frequent symbols are kept. Not
+            for subwords.
+        vocabulary_size: the number of merges (``bpe``) or pieces (SentencePiece) to learn.
+        marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
+        nfkc: normalize text to Unicode NFKC.
+        lowercase: convert text to lower case.
+
+    Raises:
+        UsageError: a value is out of range, or does not apply to the level.
+    """
+
+    level: str = "word"
+    mode: str = "sentences"
+    skip_empty: bool = False
+    max_line_tokens: int = 100_000
+    min_count: int = 1
+    max_symbols: int | None = None
+    vocabulary_size: int = 32_000
+    marker: str = "end"
+    nfkc: bool = False
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("level", TEXT_LEVELS), ("mode", MODES), ("marker", MARKERS)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} {getattr(self, name)!r} is not one of {sorted(known)}")
+        for name in ("max_line_tokens", "min_count", "max_symbols", "vocabulary_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; expected at least 1")
+        if self.level == "byte" and (self.min_count > 1 or self.max_symbols is not None):
+            raise UsageError("min_count and max_symbols do not apply to bytes: the vocabulary always has all 256")
+        if self.subwords and self.max_symbols is not None:
+            raise UsageError("max_symbols does not apply to subwords; expected vocabulary_size")
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords."""
+        return self.level in SUBWORD_LEVELS
+
+    @property
+    def unit(self) -> str:
+        """The unit into which lines are split: the level, or ``word`` for subwords, which are parts of words."""
+        return "word" if self.subwords else self.level
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """The normalization of lines; None for lines as they are. Subwords always have single spaces between words."""
+        normalizes = self.subwords or self.nfkc or self.lowercase
+        return Normalization(self.nfkc, self.lowercase) if normalizes else None
+
+    def description(self) -> dict[str, Any]:
+        """Return what the header stores of the tokenizer: the settings that apply to the level."""
+        normalization = {} if self.normalization is None else self.normalization.description()
+        if not self.subwords:
+            return {"level": self.level, "min_count": self.min_count, "max_symbols": self.max_symbols, **normalization}
+        names = ("level", "vocabulary_size", "min_count", *(("marker",) if self.level == "bpe" else ()))
+        return {name: value for name, value in asdict(self).items() if name in names} | normalization

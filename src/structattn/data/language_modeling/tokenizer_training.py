@@ -1,0 +1,40 @@
+"""Training of the tokenizer of a text from the counts of its words, characters or bytes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from structattn.data.folders.text_tokenizer import TextTokenizer
+from structattn.data.language_modeling.settings import TextSettings
+from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.data.tokenization.subword_training import pretokenizer, train_subword_model
+from structattn.data.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
+
+
+def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
+    """Choose a vocabulary, or train subwords.
+
+    Args:
+        train: how often each symbol of the settings' unit occurs in the training text.
+        held_out: the symbols of the other texts.
+        settings: the kind of tokenizer.
+
+    Raises:
+        UsageError: an optional library is not installed.
+    """
+    if settings.subwords:
+        return _train_subwords(train, settings)
+    vocabulary = choose_vocabulary(
+        settings.level, train, min_count=settings.min_count, max_symbols=settings.max_symbols, held_out=held_out
+    )
+    return TextTokenizer(SymbolTokenizer(settings.level, vocabulary), settings.normalization)
+
+
+def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
+    pretokenize = pretokenizer(settings.level, settings.marker)
+    pretokens = Counter[str]()
+    for word, count in words.items():
+        for pretoken in pretokenize(word):
+            pretokens[pretoken] += count
+    model = train_subword_model(settings.level, pretokens, settings.vocabulary_size, settings.marker)
+    (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
+    return TextTokenizer(tokenizer, settings.normalization)

@@ -1,0 +1,88 @@
+"""Worker processes: results in order, whatever the number of processes, and whatever fails."""
+
+import os
+import signal
+from functools import partial
+from itertools import count, islice
+
+import pytest
+
+from structattn.support.errors import UsageError
+from structattn.support.processes import WorkerPool, worker_pool
+
+
+def square(number):
+    return number * number
+
+
+def fail_at(limit, number):
+    if number == limit:
+        raise ValueError(f"number {number}")
+    return number
+
+
+def process_id(number):
+    return os.getpid()
+
+
+def die_in_a_worker(parent, number):
+    if os.getpid() != parent and number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def broken(numbers, at):
+    for number in range(numbers):
+        if number == at:
+            raise OSError("no more")
+        yield number
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with worker_pool(2) as found:
+        yield found
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 30])
+def test_results_are_in_order(pool, length):
+    assert list(pool.map(square, range(length))) == [(number, number**2) for number in range(length)]
+
+
+def test_items_are_read_as_they_are_needed(pool):
+    assert list(islice(pool.map(square, count()), 9))[-1] == (8, 64)
+
+
+def test_processes_compute_unless_there_are_few_items(pool):
+    assert {found for _, found in pool.map(process_id, range(3))} == {os.getpid()}
+    found = {found for _, found in pool.map(process_id, range(20))}
+    assert len(found) == 2
+    assert os.getpid() not in found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("limit", "length"), [(1, 3), (7, 20), (19, 20)])
+def test_an_error_comes_after_the_results_before_it(workers, limit, length):
+    with worker_pool(workers) as pool:
+        results = pool.map(partial(fail_at, limit), range(length))
+        assert [next(results)[1] for _ in range(limit)] == list(range(limit))
+        with pytest.raises(ValueError, match=f"number {limit}"):
+            next(results)
+
+
+@pytest.mark.parametrize("at", [0, 2, 9])
+def test_an_error_of_the_items_comes_after_all_results(pool, at):
+    results = pool.map(square, broken(20, at))
+    assert [next(results)[0] for _ in range(at)] == list(range(at))
+    with pytest.raises(OSError, match="no more"):
+        next(results)
+
+
+def test_items_of_a_killed_worker_are_computed_here():
+    with worker_pool(2) as pool:
+        assert [found for _, found in pool.map(partial(die_in_a_worker, os.getpid()), range(20))] == list(range(20))
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(UsageError, match="workers is 0"):
+        WorkerPool(0)
