@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from structattn.data.folders import open_prepared
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.runs import TrainedRun
 from structattn.inference.word_features import WordFeatures
 from structattn.settings.run import resolve_settings
@@ -28,7 +28,9 @@ def encoded(features, sentences=SENTENCES):
 def text_run(tmp_path):
     def make(model, level="word", mode="sentences"):
         (tmp_path / "text").write_text("ab c\nc ab b\n")
-        prepare_language_modeling(tmp_path / "data", tmp_path / "text", tmp_path / "text", level=level, mode=mode)
+        prepare_language_modeling(
+            tmp_path / "data", tmp_path / "text", tmp_path / "text", settings=TextSettings(level, mode)
+        )
         batches = {"kind": "stream", "batch_size": 1, "sequence_length": 4} if mode == "stream" else None
         tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": model}
         tree["training"] = {"batches": batches} if batches else {}

@@ -140,7 +140,8 @@ class WordFeatures:
     @cached_property
     def _normalization(self) -> Callable[[str], str]:
         parallel = self.run.prepared.parallel_sides
-        return str if parallel is None else parallel.source.normalization
+        normalization = None if parallel is None else parallel.source.normalization
+        return str if normalization is None else normalization
 
     @cached_property
     def _separator(self) -> list[int]:

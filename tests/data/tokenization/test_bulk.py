@@ -16,21 +16,8 @@ from structattn.data.tokenization.subword_training import pretokenizer, train_su
 from structattn.data.tokenization.tokenizers import LEVELS, SymbolTokenizer, choose_vocabulary
 
 LINES = st.lists(st.text(st.sampled_from("ab \t\r\v\x85éß漢😀\u2028Σ\u0301ﬁ▁"), max_size=12), max_size=8)
-LEARNED = "low lower lowest newer newest wider größte 漢字漢字 e\u0301a ▁low </w> <unk> <0x0A>".split(" ")  # noqa: SIM905
-    "low",
-    "lower",
-    "lowest",
-    "newer",
-    "newest",
-    "wider",
-    "größte",
-    "漢字漢字",
-    "éa",
-    "▁low",
-    "</w>",
-    "<unk>",
-    "<0x0A>",
-]
+LEARNED = ["low", "lower", "lowest", "newer", "newest", "wider", "größte", "漢字漢字", "e\u0301a", "▁low"]
+LEARNED += ["</w>", "<unk>", "<0x0A>"]
 SEEN_LATER = [*LEARNED, "lo", "Xé", "q", "漢", "lowlowestest", "x" * 600, "<eos>"]
 
 
