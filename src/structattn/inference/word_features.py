@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Streams
 from structattn.data.batching.unknown_words import unknown_words_of_lines
+from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
 from structattn.decoding import map_in_batches, pad_sequences
 from structattn.inference.runs import TrainedRun
@@ -133,15 +134,17 @@ class WordFeatures:
         return tuple(part for word in words for part in split_line("word", self._normalization(word)))
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
+    def _text_tokenizer(self) -> TextTokenizer:
         prepared = self.run.prepared
-        return prepared.tokenizer if prepared.parallel_sides is None else prepared.sides.source.tokenizer
+        return prepared.tokenizer if prepared.parallel_sides is None else prepared.sides.source
 
-    @cached_property
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._text_tokenizer.tokenizer
+
+    @property
     def _normalization(self) -> Callable[[str], str]:
-        parallel = self.run.prepared.parallel_sides
-        normalization = None if parallel is None else parallel.source.normalization
-        return str if normalization is None else normalization
+        return self._text_tokenizer.normalization or str
 
     @cached_property
     def _separator(self) -> list[int]:
