@@ -21,6 +21,7 @@ from structattn.cli import (
     schema,
     score,
     sweep,
+    syntax,
     train,
     translate,
 )
@@ -73,6 +74,7 @@ _ORDER = (
     "compare",
     "contrast",
     "probe",
+    "syntax",
     "report",
     "list",
     "doctor",
@@ -142,6 +144,7 @@ app.command("score")(score.score)
 app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
 app.command("probe")(probe.probe)
+app.command("syntax")(syntax.syntax)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)

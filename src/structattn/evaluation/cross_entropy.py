@@ -1,4 +1,4 @@
-"""Negative log-likelihood of each sequence of a split, summed in float64 so that the batch size does not matter."""
+"""Negative log-likelihood of sequences, summed in float64 so that the batch size does not matter."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 from jaxtyping import Float64
+from torch import Tensor
 
 from structattn.data.batching.sequences import (
     Batch,
@@ -18,6 +19,7 @@ from structattn.data.batching.sequences import (
 from structattn.data.folders import Sequences
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
+from structattn.support.special_tokens import BOS
 from structattn.tasks.losses import model_inputs, token_losses
 
 NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
@@ -25,10 +27,39 @@ NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
 
 def batch_negative_log_likelihoods(model: torch.nn.Module, batch: Batch) -> NegativeLogLikelihoods:
     """Return -log p of every row of a batch, ``<eos>`` included, with terms in float32 or better summed in float64."""
-    with torch.no_grad():
-        inputs, lengths, classes = model_inputs(model, batch)
-        losses = token_losses(model(inputs, lengths=lengths), classes)
-    return np.asarray(losses.double().sum(dim=1).cpu().numpy(), dtype=np.float64)
+    return np.asarray(_batch_token_losses(model, batch).sum(dim=1).numpy(), dtype=np.float64)
+
+
+@torch.no_grad()
+def _batch_token_losses(model: torch.nn.Module, batch: Batch) -> Float64[Tensor, "batch time"]:
+    """Return -log p of every token of a batch on the CPU; 0 at padding."""
+    inputs, lengths, classes = model_inputs(model, batch)
+    return token_losses(model(inputs, lengths=lengths), classes).double().cpu()
+
+
+def line_token_losses(
+    model: torch.nn.Module, lines: Sequence[Sequence[int]], batch_tokens: int, what: str, start: int = BOS
+) -> list[Float64[np.ndarray, " tokens"]]:
+    """Return -log p of each token of each line, and of the ``<eos>`` after it, given the tokens before it.
+
+    Args:
+        model: ``model(tokens, lengths) -> logits``; it is put into evaluation mode for the call.
+        lines: ids without ``<bos>`` and ``<eos>``.
+        batch_tokens: the maximal padded size of a batch; affects speed and memory only.
+        what: a name for the progress bar.
+        start: the id before the first token.
+    """
+    rows = [np.asarray(line, dtype=np.int64) for line in lines]
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    found: list[Float64[np.ndarray, " tokens"]] = [np.empty(0)] * len(rows)
+    plan = token_batches(lengths, batch_tokens, seed=0, epoch=None)
+    with evaluating(model), progress(f"Scoring {what}", len(rows), "lines") as advance:
+        for indices in plan:
+            losses = _batch_token_losses(model, make_batch(rows, indices, start)).numpy()
+            for index, of_line in zip(indices.tolist(), losses, strict=True):
+                found[index] = of_line[: lengths[index] + 1]
+            advance(len(indices))
+    return found
 
 
 def _score_batches(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from structattn.reporting.blimp import blimp_section
 from structattn.reporting.chunking import chunking_section
 from structattn.reporting.figures.comparison import comparison_sections
 from structattn.reporting.figures.contrastive import contrastive_sections
@@ -48,6 +49,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts.append(comparison_sections(runs, prefix, figures))
     parts.append(contrastive_sections(runs, prefix, figures))
     parts.append(chunking_section(runs))
+    parts.append(blimp_section(runs))
     parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 

@@ -121,6 +121,21 @@ class _Contrastive(Shape):
     distances: dict[str, dict[str, _Proportion]]
 
 
+class _MinimalPairAccuracy(Shape):
+    sentence: _Proportion
+    known: _Proportion | None
+    one_prefix: _Proportion | None
+    two_prefix: _Proportion | None
+
+
+class _Blimp(Shape):
+    overall: _MinimalPairAccuracy
+    fields: dict[str, _MinimalPairAccuracy]
+    phenomena: dict[str, _MinimalPairAccuracy]
+    paradigms: dict[str, _MinimalPairAccuracy]
+    phenomenon_of: dict[str, str]
+
+
 class _Difference(Shape):
     first: Number
     second: Number
@@ -179,6 +194,7 @@ class _Chunking(Shape):
 
 ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "attention": _Attention,
+    "blimp": _Blimp,
     "contrastive": _Contrastive,
     "comparison": _Comparison,
     "chunking": _Chunking,

@@ -143,15 +143,18 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} is {value}; expected at least 1")
 
 
-def make_batch(sequences: Sequences | Sequence[NDArray[Any]], indices: Sequence[int] | Indices) -> Batch:
+def make_batch(
+    sequences: Sequences | Sequence[NDArray[Any]], indices: Sequence[int] | Indices, start: int = BOS
+) -> Batch:
     """Build the batch of the sequences of these indices.
 
     Args:
         sequences: all sequences.
-        indices: the indices of the sequences; ``<bos>`` is put before the inputs, ``<eos>`` after the targets.
+        indices: the indices of the sequences; ``<eos>`` is put after the targets.
+        start: the id that is put before the inputs.
     """
     rows = [np.asarray(sequences[int(index)]) for index in indices]
-    inputs = [np.concatenate(([BOS], row)) for row in rows]
+    inputs = [np.concatenate(([start], row)) for row in rows]
     targets = [np.concatenate((row, [EOS])) for row in rows]
     padded, lengths = pad(inputs)
     return Batch(padded, pad(targets)[0], lengths, tuple(int(index) for index in indices))

@@ -1,0 +1,127 @@
+"""``structattn syntax``: targeted syntactic evaluation of language models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from structattn.cli.output import literal
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Suite(StrEnum):
+    """A test suite."""
+
+    blimp = "blimp"
+
+
+class Marks(StrEnum):
+    """How a corpus writes punctuation marks and contractions."""
+
+    auto = "auto"
+    attached = "attached"
+    separate = "separate"
+
+
+def syntax(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of language models.")],
+    *,
+    suite: Annotated[Suite, typer.Option(help="Test suite: blimp, 67 paradigms of minimal pairs.")] = Suite.blimp,
+    data: Annotated[Path, typer.Option(help="BLiMP's file *.jsonl or *.jsonl.gz, or a folder of them.")],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
+    ] = None,
+    marks: Annotated[
+        Marks,
+        typer.Option(
+            help="Punctuation marks and contractions attached to words, or separate words as in WikiText; auto: "
+            "separate at level word, if the full stop is a word of the vocabulary."
+        ),
+    ] = Marks.auto,
+    prepared: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+) -> None:
+    """Score minimal pairs: how often is the acceptable sentence more likely than the unacceptable one?
+
+    Sentences are encoded by the tokenizer of the run, in lower case if its vocabulary has no upper-case letter. The
+    results are stored in the run folders and appear in reports.
+    """
+    from structattn.data.contrastive import read_minimal_pairs
+    from structattn.data.text.english import WrittenForm
+    from structattn.data.text.reading import Notices
+    from structattn.evaluation.suites.blimp import blimp_scores, write_blimp
+    from structattn.evaluation.suites.sentences import SentenceScorer
+    from structattn.inference.runs import open_run
+
+    pairs = read_minimal_pairs(data, Notices())
+    separate = None if marks is Marks.auto else marks is Marks.separate
+    results = []
+    for folder in runs:
+        run = open_run(folder, checkpoint, data=prepared)
+        form = WrittenForm.of_corpus(run.prepared.header.tokenizer["level"], run.prepared.vocabulary.symbols, separate)
+        scorer = SentenceScorer(run, form)
+        scores = blimp_scores(scorer, pairs)
+        write_blimp(scorer, scores)
+        results.append(asdict(scores))
+    _print(runs, results)
+
+
+def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the groups of paradigms beside published accuracies, then the paradigms."""
+    from rich.console import Console
+
+    from structattn.evaluation.suites.blimp_published import PUBLISHED
+    from structattn.evaluation.suites.blimp_table import paradigm_rows, summary_rows
+
+    groups = _table(folders, "group", "Published: Warstadt et al. (2020), table 3, corrected.")
+    for system in PUBLISHED:
+        groups.add_column(system, justify="right")
+    for row in summary_rows(results):
+        published = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
+        groups.add_row(literal(row.name), *map(_cell, row.runs), *published)
+    paradigms = _table(folders, "paradigm", _CAPTION)
+    for phenomenon, rows in paradigm_rows(results).items():
+        paradigms.add_row(literal(phenomenon), style="bold")
+        for row in rows:
+            paradigms.add_row(literal(f"  {row.name}"), *map(_cell, row.runs))
+    Console().print(groups, paradigms)
+
+
+_CAPTION = (
+    "Accuracy in percent with 95 % interval: the acceptable sentence is strictly more likely. In brackets: share of "
+    "the pairs without <unk>, and accuracy on them, where some have <unk>. One prefix, two prefixes: accuracy of words "
+    "given prefixes."
+)
+
+
+def _table(folders: Sequence[Path], heading: str, caption: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column(heading, overflow="fold")
+    for folder in folders:
+        table.add_column(literal(folder.name), justify="right")
+    return table
+
+
+def _cell(accuracy: Mapping[str, Any] | None) -> str:
+    from structattn.evaluation.suites.blimp_table import known_share
+
+    if accuracy is None:
+        return ""
+    whole, known = accuracy["sentence"], accuracy["known"]
+    lines = [f"{100 * whole['value']:.1f} ({100 * whole['lower']:.1f} to {100 * whole['upper']:.1f})"]
+    if known_share(accuracy) < 1:
+        lines.append(f"[{100 * known_share(accuracy):.0f} %: {100 * known['value']:.1f}]" if known else "[0 %]")
+    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
+    return "\n".join([*lines, *others])
+
+
+_METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}

@@ -1,0 +1,74 @@
+"""Published accuracy on BLiMP in percent: Warstadt et al. (2020), Table 3 as corrected by the erratum of August 2021.
+
+Accuracy by field is the mean over the paradigms of the field in the authors' summary file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+PHENOMENA = (
+    "anaphor_agreement",
+    "argument_structure",
+    "binding",
+    "control_raising",
+    "determiner_noun_agreement",
+    "ellipsis",
+    "filler_gap_dependency",
+    "irregular_forms",
+    "island_effects",
+    "npi_licensing",
+    "quantifiers",
+    "subject_verb_agreement",
+)
+FIELDS = ("syntax", "morphology", "syntax_semantics", "semantics")
+
+
+@dataclass(frozen=True)
+class PublishedAccuracy:
+    """Accuracy of a system of the paper, in percent.
+
+    Args:
+        training: what it was trained on.
+        overall: the mean over the 67 paradigms.
+        phenomena: phenomenon -> mean over its paradigms.
+        fields: field -> mean over its paradigms; empty where not published.
+    """
+
+    training: str
+    overall: float
+    phenomena: Mapping[str, float]
+    fields: Mapping[str, float]
+
+
+def _row(training: str, overall: float, phenomena: str, fields: str = "") -> PublishedAccuracy:
+    values = map(float, phenomena.split()), map(float, fields.split())
+    by_field = dict(zip(FIELDS, values[1], strict=True)) if fields else {}
+    return PublishedAccuracy(training, overall, dict(zip(PHENOMENA, values[0], strict=True)), by_field)
+
+
+PUBLISHED: Mapping[str, PublishedAccuracy] = MappingProxyType(
+    {
+        "5-gram": _row(
+            "Gigaword, 3.1 billion tokens", 61.2,
+            "47.9 71.9 64.4 68.5 70.0 36.9 60.2 79.5 57.2 45.5 53.5 60.3", "61.5 65.4 62.0 50.9",
+        ),
+        "LSTM": _row(
+            "Wikipedia, 83 million tokens", 69.8,
+            "91.7 73.2 73.5 67.0 85.4 67.6 73.9 89.1 46.6 51.7 64.5 80.1", "64.8 84.7 64.9 62.2",
+        ),
+        "Transformer-XL": _row(
+            "WikiText-103, 103 million tokens", 69.6,
+            "94.1 72.2 74.7 71.5 83.0 77.2 66.6 78.2 48.4 55.2 69.3 76.0", "63.7 81.3 70.0 62.8",
+        ),
+        "GPT-2": _row(
+            "WebText, about 8 billion tokens", 83.0,
+            "99.3 81.8 80.9 81.9 95.8 89.3 81.3 91.9 72.7 76.8 79.0 86.4", "79.4 92.6 80.6 78.0",
+        ),
+        "human": _row(
+            "single annotators", 88.6,
+            "97.5 90.0 87.3 83.9 92.2 85.0 86.9 97.0 84.9 88.1 86.6 90.9",
+        ),
+    }
+)  # fmt: skip
+"""System -> its accuracy."""

@@ -1,0 +1,232 @@
+"""BLiMP: strict comparison of sentence scores that equal the model's, grouped as in the paper, stored and reported."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.data.contrastive import read_minimal_pairs
+from structattn.data.contrastive.minimal_pairs import Continuations, MinimalPair
+from structattn.data.folders import open_prepared
+from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.text import Notices
+from structattn.data.text.english import WrittenForm
+from structattn.evaluation.suites.blimp import blimp_scores
+from structattn.evaluation.suites.blimp_published import FIELDS, PHENOMENA, PUBLISHED
+from structattn.evaluation.suites.sentences import SentenceScorer, Span
+from structattn.inference.runs import TrainedRun
+from structattn.reporting import write_report
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.model import build_model_for
+from structattn.training.run_training import train
+
+BLIMP = Path(__file__).resolve().parents[3] / "shared/data/blimp"
+TEXT = "Bo sees a dog .\nA dog sees Bo , who sleeps .\nDogs don 't sleep .\n"
+MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1}
+BATCHES = {"sentences": {"kind": "tokens", "max_tokens": 64},
+           "stream": {"kind": "stream", "sequence_length": 8, "batch_size": 2}}  # fmt: skip
+
+
+def pair(good, bad, paradigm="p", phenomenon="binding", field="syntax", line=1, **continuations):
+    return MinimalPair(good, bad, paradigm, phenomenon, field, continuations, Path("pairs.jsonl"), line)
+
+
+def run_on(folder, mode="sentences", text=TEXT, model=MODEL, **options):
+    for name in ("train", "valid"):
+        (folder / name).write_text(text)
+    prepare_language_modeling(folder / "data", folder / "train", folder / "valid", mode=mode, **options)
+    prepared = open_prepared(folder / "data")
+    tree = {"task": "language_modeling", "data": str(folder / "data"), "model": model,
+            "training": {"batches": BATCHES[mode]}}  # fmt: skip
+    torch.manual_seed(1)
+    settings = resolve_settings(tree)
+    return TrainedRun(folder, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+
+
+def by_hand(run, ids, first, with_eos):
+    """Log p of each token, one prefix at a time, with the softmax of the logits of its last position."""
+    found = []
+    for t, token in enumerate([*ids, *[2] * with_eos]):
+        with torch.no_grad():
+            logits = run.model(torch.tensor([[first, *ids[:t]]]))[0, -1].double()
+        found.append(torch.log_softmax(logits, -1)[token - 2].item())
+    return found
+
+
+@pytest.mark.parametrize(("mode", "first", "with_eos"), [("sentences", 1, True), ("stream", 2, False)])
+def test_scores_are_those_of_the_model_token_by_token(tmp_path, mode, first, with_eos):
+    run = run_on(tmp_path, mode, min_count=2)
+    scorer = SentenceScorer(run, WrittenForm())
+    lines = [scorer.encode(text, Path("x"), 1) for text in ("Bo sees a dog .", "dog", "who sleeps Bo .")]
+    spans = [*map(scorer.sentence, lines), Span(lines[0], 2, 4)]
+    found = scorer.log_probabilities(spans, "x")
+    expected = [by_hand(run, ids, first, with_eos) for ids in lines]
+    np.testing.assert_allclose(found, [*map(sum, expected), sum(expected[0][2:4])], rtol=1e-5)
+    assert [scorer.has_unknown(line) for line in lines] == [True, False, True]
+
+
+@pytest.fixture
+def scorer(tmp_path):
+    """A scorer whose log-probability is minus the number of tokens."""
+    scorer = SentenceScorer(run_on(tmp_path, min_count=2), WrittenForm())
+    object.__setattr__(scorer, "log_probabilities", lambda spans, _: np.array([s.start - s.stop for s in spans], float))
+    return scorer
+
+
+def test_a_scorer_that_counts_words_is_right_where_the_bad_sentence_is_longer(scorer):
+    pairs = [pair("Bo sees", "Bo sees a dog"), pair("Bo sees", "sees Bo"), pair("a dog sees", "Bo sees")]
+    scores = blimp_scores(scorer, pairs)
+    assert (scores.overall.sentence.successes, scores.overall.sentence.trials) == (1, 3), "a tie is wrong"
+    object.__setattr__(scorer, "log_probabilities", lambda spans, _: np.zeros(len(spans)))
+    assert blimp_scores(scorer, pairs).overall.sentence.successes == 0
+
+
+def test_groups_unknown_words_and_prefix_methods(scorer):
+    one = Continuations(("Bo", "Bo"), ("sees", "sees Bo"))
+    two = Continuations(("Bo sees", "Bo"), ("a dog", "a"))
+    pairs = [
+        pair("Bo sees", "Bo sees Bo", "p", "binding", "syntax", one_prefix=one),
+        pair("Bo likes", "Bo likes Bo", "p", "binding", "syntax", two_prefix=two),
+        pair("Bo sees Bo", "Bo", "q", "ellipsis", "syntax"),
+        pair("Bo", "Bo sees", "r", "ellipsis", "semantics"),
+    ]
+    scores = blimp_scores(scorer, pairs)
+
+    def counts(accuracy):
+        values = (accuracy.sentence, accuracy.known, accuracy.one_prefix, accuracy.two_prefix)
+        return [each and (each.successes, each.trials) for each in values]
+
+    assert counts(scores.paradigms["p"]) == [(2, 2), (1, 1), (1, 1), (0, 1)]
+    assert counts(scores.phenomena["ellipsis"]) == [(1, 2), (1, 2), None, None]
+    assert {name: counts(each)[0] for name, each in scores.fields.items()} == {"semantics": (1, 1), "syntax": (2, 3)}
+    assert counts(scores.overall) == [(3, 4), (2, 3), (1, 1), (0, 1)]
+
+
+def test_words_after_a_prefix_are_scored_given_the_prefix(tmp_path):
+    scorer = SentenceScorer(run_on(tmp_path), WrittenForm())
+    spans = []
+
+    def record(found, what):
+        spans.extend(found)
+        return np.zeros(len(found))
+
+    object.__setattr__(scorer, "log_probabilities", record)
+    words = Continuations(("Bo sees", "Bo sees"), ("a", "Bo"))
+    blimp_scores(scorer, [pair("Bo sees a dog", "Bo sees dog", one_prefix=words)])
+    good, other = (tuple(scorer.run.prepared.tokenizer.encode(text)) for text in ("Bo sees a dog", "Bo sees Bo"))
+    assert spans[-2:] == [Span(good, 2, 3), Span(other, 2, 3)]
+
+
+def test_the_form_of_a_corpus_is_read_off_its_vocabulary():
+    sentence = "Doesn't Bo's sister, \tthe teachers' dog, sleep?"
+    wikitext = WrittenForm.of_corpus("word", ["A", ".", "'t"])
+    assert wikitext(sentence) == "Doesn 't Bo 's sister , the teachers ' dog , sleep ?"
+    treebank = WrittenForm.of_corpus("word", ["a", ".", "n't"])
+    assert treebank(sentence) == "does n't bo 's sister , the teachers ' dog , sleep ?"
+    assert WrittenForm.of_corpus("character", ["A", "."])(sentence) == " ".join(sentence.split())
+    assert WrittenForm.of_corpus("word", ["A", "."], separate_marks=False)(sentence) == " ".join(sentence.split())
+
+
+def entry(**changes):
+    return {"sentence_good": "Bo sees.", "sentence_bad": "Bo see.", "field": "syntax/semantics", "UID": "p",
+            "linguistics_term": "s-selection", "one_prefix_method": True, "two_prefix_method": False,
+            "one_prefix_prefix": "Bo", "one_prefix_word_good": "sees", "one_prefix_word_bad": "see",
+            **changes}  # fmt: skip
+
+
+def test_reading_merges_the_two_spellings_and_the_two_terms(tmp_path):
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write(json.dumps(entry()) + "\n")
+    (found,) = read_minimal_pairs(tmp_path, Notices())
+    assert (found.field, found.phenomenon) == ("syntax_semantics", "argument_structure")
+    assert found.continuations == {"one_prefix": (("Bo", "Bo"), ("sees", "see"))}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", r"holds list; expected a JSON object"),
+        ("{", r"not JSON"),
+        (json.dumps(entry(sentence_bad=" ")), r"sentence_bad: String should match"),
+        (json.dumps(entry(UID=3)), r"UID: Input should be a valid string"),
+        (json.dumps({k: v for k, v in entry().items() if k != "one_prefix_prefix"}), r"one_prefix_prefix: Field req"),
+    ],
+)
+def test_malformed_pairs_are_refused_with_their_line(tmp_path, text, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(entry()) + "\n" + text + "\n")
+    with pytest.raises(DataError, match=rf"a\.jsonl:2.*{message}"):
+        read_minimal_pairs(path, Notices())
+
+
+def test_a_folder_without_pairs_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no minimal pairs"):
+        read_minimal_pairs(tmp_path, Notices())
+
+
+def test_models_without_sentence_probabilities_and_long_sentences_are_refused(translation_run, tmp_path):
+    with pytest.raises(UsageError, match="expected a causal model"):
+        SentenceScorer(translation_run(), WrittenForm())
+    positions = {"kind": "learned", "max_positions": 4}
+    scorer = SentenceScorer(run_on(tmp_path, model=MODEL | {"positions": positions}), WrittenForm())
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: has 5 tokens; the model has 4 positions"):
+        blimp_scores(scorer, [pair("Bo", "Bo sees a dog .", line=7)])
+
+
+def test_the_command_stores_prints_and_reports(tmp_path):
+    run_on(tmp_path)
+    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "model": MODEL,
+            "training": {"batches": BATCHES["sentences"], "max_updates": 2, "max_epochs": None}}  # fmt: skip
+    train(resolve_settings(tree), tmp_path / "run")
+    entries = [entry(UID="p<1>"), entry(UID="q", field="semantics", linguistics_term="quantifiers")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
+    arguments = ["syntax", str(tmp_path / "run"), "--data", str(tmp_path / "pairs.jsonl"), "--marks", "separate"]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 1
+    assert "'see' is not in the vocabulary, which has no <unk>" in shown.output
+    for each in entries:
+        each |= {"sentence_bad": "Bo sees Bo.", "one_prefix_word_bad": "sleeps"}
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "quantifiers" in shown.output
+    kept = json.loads((tmp_path / "run/analyses/blimp.json").read_text())
+    assert kept["scoring"] == {"start": "<bos>", "eos_scored": True, "separate_marks": True,
+                               "separate_negations": False, "lowercase": False}  # fmt: skip
+    assert kept["overall"]["sentence"]["trials"] == kept["overall"]["known"]["trials"] == 2
+    page = write_report([tmp_path / "run"], tmp_path / "report").read_text()
+    assert "Minimal pairs: BLiMP" in page
+    assert "p&lt;1&gt;" in page
+    assert "83.0" in page, "GPT-2"
+
+
+def test_published_means_agree_with_the_paradigms_behind_them():
+    """The mean over fields, and over phenomena, weighted by their numbers of paradigms, is the overall accuracy."""
+    by_field = dict(zip(FIELDS, (26, 18, 14, 9), strict=True))
+    by_phenomenon = dict(zip(PHENOMENA, (2, 9, 7, 5, 8, 2, 7, 2, 8, 7, 4, 6), strict=True))
+    for name, system in PUBLISHED.items():
+        for groups, sizes in ((system.fields, by_field), (system.phenomena, by_phenomenon)):
+            if groups and name != "human":
+                mean = sum(groups[key] * size for key, size in sizes.items()) / 67
+                assert mean == pytest.approx(system.overall, abs=0.1), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BLIMP.is_dir(), reason="../shared/data/blimp is not there")
+def test_the_67_paradigms():
+    pairs = read_minimal_pairs(BLIMP, Notices())
+    assert set(Counter(each.paradigm for each in pairs).values()) == {1000}
+    paradigms = {each.paradigm: each for each in pairs}
+    assert len(paradigms) == 67
+    assert Counter(each.field for each in paradigms.values()) == dict(zip(FIELDS, (26, 18, 14, 9), strict=True))
+    assert {each.phenomenon for each in pairs} == set(PHENOMENA)
+    assert Counter(method for each in paradigms.values() for method in each.continuations) == \
+        {"one_prefix": 20, "two_prefix": 20}  # fmt: skip
+    assert sum(each.good == each.bad for each in pairs) == 7
