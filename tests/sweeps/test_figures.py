@@ -80,6 +80,8 @@ def test_an_unknown_axis_is_rejected():
         sweep(panels="length")
     with pytest.raises(ValueError, match="x_axis: length needs score"):
         sweep(x_axis="length")
+    with pytest.raises(ValueError, match="x_axis: epoch needs score: validation"):
+        sweep(x_axis="epoch")
 
 
 def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path):
@@ -130,3 +132,69 @@ def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_pa
         SweepSettings.model_validate(
             tree | {"figures": [{"kind": "dependencies", "cell": {"model": "harder"}, "caption": ""}]}
         )
+
+
+def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(tmp_path):
+    lengths = {"train_lengths": [4, 8], "test_lengths": [10, 12]}
+    tree = {
+        "base": {
+            "task": "formal_language",
+            "prepare": {"language": "marked-reversal", "train": 20, "valid": 10, "test_per_length": 4, **lengths},
+            "model": {"d_model": 8, "num_heads": 2, "d_ff": 8},
+            "training": {"max_epochs": 3, "early_stopping_patience": None},
+        },
+        "grid": {"model": {"Tf": {"model.layers": "1"}, "Tf+Sup": {"model.layers": "superposition-4"}}},
+        "figures": [
+            {"x_axis": "epoch", "caption": "validation"},
+            {"kind": "stack_maps", "caption": "actions"},
+            {"kind": "stack_maps", "cell": {"model": "Tf"}, "caption": "no stack, no figure"},
+        ],
+    }
+    small = SweepSettings.model_validate(tree)
+    run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
+    results = read_sweep_results(small, tmp_path)
+    curves, stack = sweep_figures(small, results.rows, results.runs, "small")
+    assert (curves.name, stack.name) == ("small-epoch-validation", "small-tf-sup-layer-1-stack")
+    (axes,) = curves.figure.axes
+    assert [list(bar.lines[0].get_xdata()) for bar in axes.containers] == [[1, 2, 3], [1, 2, 3]]
+    for bar, row in zip(axes.containers, results.rows, strict=True):
+        assert min(bar.lines[0].get_ydata()) == pytest.approx(row.best)
+    assert stack.caption == "Tf+Sup, layer 1. actions"
+
+
+def test_heads_and_differences_of_translations_are_drawn(tmp_path):
+    words = ["eins", "zwei", "drei vier", "vier", "zwei drei eins", "eins vier"]
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in words))
+        (tmp_path / f"{name}.en").write_text("".join(f"{line.upper()}\n" for line in words))
+    files = {name: [str(tmp_path / f"{name}.{side}") for side in ("de", "en")] for name in ("train", "valid", "test")}
+    gaussian = {"model.encoder.layers": "1xgaussian", "model.decoder.layers": "1xgaussian"}
+    tree = {
+        "base": {
+            "task": "translation",
+            "prepare": {"kind": "parallel", **files, "level": "character"},
+            "model": {"kind": "encoder_decoder", "d_model": 8, "d_ff": 8, "num_heads": 2}
+            | {side: {"layers": 1} for side in ("encoder", "decoder")},
+            "training": {"batches": {"kind": "pairs", "max_tokens": 200}, "loss": "token_mean", "max_updates": 2},
+            "evaluation": {"beam_size": 1, "max_length": 8},
+        },
+        "grid": {"model": {"base": {}, "hc-sa": gaussian}},
+        "evaluate": {"test": "all"},
+        "figures": [
+            {"kind": "locality", "cell": {"model": "base"}, "caption": "heads"},
+            {"kind": "differences_by_bin", "base": {"model": "base"}, "caption": "bins"},
+        ],
+    }
+    small = SweepSettings.model_validate(tree)
+    run_sweep(small, tmp_path / "sweep", lambda: ProcessPoolEngine(1), lambda status: None)
+    results = read_sweep_results(small, tmp_path / "sweep")
+    heads, bins = sweep_figures(small, results.rows, results.runs, "small")
+    assert (heads.name, bins.name) == ("small-locality", "small-differences-base")
+    assert [axes.get_title() or axes.get_title("left") for axes in heads.figure.axes[:3]] == [
+        "encoder",
+        "decoder",
+        "cross-attention",
+    ]
+    assert [text.get_text() for text in bins.figure.legends[0].get_texts()] == ["hc-sa"]
+    with pytest.raises(ValueError, match=r"figures\.0\.base: no value for model"):
+        SweepSettings.model_validate(tree | {"figures": [{"kind": "differences_by_bin", "base": {}, "caption": ""}]})

@@ -76,7 +76,21 @@ def bleu_metric(tokenizer: str, **options: Any) -> Any:
 
 def _metrics(tokenizer: str) -> dict[str, Any]:
     found = import_sacrebleu("sacrebleu.metrics")
-    return {"BLEU": bleu_metric(tokenizer), "chrF2": found.CHRF(), "TER": found.TER()}
+    metrics = {"BLEU": bleu_metric(tokenizer), "chrF2": found.CHRF(), "TER": found.TER()}
+    return {name: _with_float_scores(metric) for name, metric in metrics.items()}
+
+
+def _with_float_scores(metric: Any) -> Any:
+    """Make a metric of sacrebleu compute floats: its bootstrap cannot average a mixture of them and NumPy's float32."""
+    compute = metric._compute_score_from_stats
+
+    def compute_float(statistics: Any) -> Any:
+        found = compute(statistics)
+        found.score = float(found.score)
+        return found
+
+    metric._compute_score_from_stats = compute_float
+    return metric
 
 
 def corpus_scores(

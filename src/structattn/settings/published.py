@@ -9,6 +9,9 @@ from structattn.settings.base import Settings, discriminated_by
 LENGTH = "length"
 """The x axis of a figure that shows scores by length instead of an axis of the grid."""
 
+EPOCH = "epoch"
+"""The x axis of a figure that shows validation scores during training."""
+
 SCORES = (
     "cross_entropy",
     "lower_bound",
@@ -87,30 +90,60 @@ class Curves(ScoreName):
 
     kind: Literal["curves"] = "curves"
     x_axis: str = Field(
-        description="axis of the grid, its values in the order of the recipe; or `length`, the string length in the "
-        "split of the selected trial"
+        description="axis of the grid, its values in the order of the recipe; or, for the selected trial, `length`, "
+        "the string length in the split, or `epoch`, the epochs of training"
     )
     panels: str | None = Field(default=None, description="axis of the grid with one panel for each value; null: none")
     caption: str = Field(description="caption")
 
     @model_validator(mode="after")
-    def _check_length(self) -> Self:
+    def _check_score(self) -> Self:
         if self.x_axis == LENGTH and (self.score == "validation" or self.statistic != "selected"):
             raise ValueError("x_axis: length needs score: SPLIT.NAME and statistic: selected")
+        if self.x_axis == EPOCH and (self.score != "validation" or self.statistic != "selected"):
+            raise ValueError("x_axis: epoch needs score: validation and statistic: selected")
         return self
 
 
-class Dependencies(Settings):
-    """Figure of the inputs on which each prediction of an example depends, true and by the selected trials."""
+class CellFigure(Settings):
+    """Base class of figures of what the selected trials of some cells do on a split."""
 
-    kind: Literal["dependencies"]
-    split: str = Field(default="test", description="split whose first example is shown")
+    split: str = Field(default="test", description="split that is shown")
     cell: CellPattern = Field(default={}, description="axis -> value or list of values; all matching cells are shown")
     caption: str = Field(description="caption")
 
 
+class Dependencies(CellFigure):
+    """Figure of the inputs on which each prediction of an example depends, true and by the selected trials."""
+
+    kind: Literal["dependencies"]
+
+
+class StackMaps(CellFigure):
+    """Figure for each stack of the selected trials: its actions and readings on an example of the split."""
+
+    kind: Literal["stack_maps"]
+
+
+class Locality(CellFigure):
+    """Figure of how far from a position each head of the selected trials attends (You et al. 2020, figure 2)."""
+
+    kind: Literal["locality"]
+
+
+class DifferencesByBin(CellFigure):
+    """Figure of differences in BLEU from a base cell, by reference length and off-diagonality (You et al. 2020)."""
+
+    kind: Literal["differences_by_bin"]
+    base: dict[str, str] = Field(description="axis -> value, for every axis of the grid, of the cell compared with")
+
+
 Figure = Annotated[
-    Annotated[Curves, Tag("curves")] | Annotated[Dependencies, Tag("dependencies")],
+    Annotated[Curves, Tag("curves")]
+    | Annotated[Dependencies, Tag("dependencies")]
+    | Annotated[StackMaps, Tag("stack_maps")]
+    | Annotated[Locality, Tag("locality")]
+    | Annotated[DifferencesByBin, Tag("differences_by_bin")],
     discriminated_by("kind", default="curves"),
 ]
 

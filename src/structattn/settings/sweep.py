@@ -10,12 +10,14 @@ from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validato
 from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.published import (
     CONTRASTIVE,
+    EPOCH,
     LENGTH,
     SCORES,
+    CellFigure,
     CellPattern,
     Claim,
     Curves,
-    Dependencies,
+    DifferencesByBin,
     Figure,
     PublishedTable,
 )
@@ -198,15 +200,22 @@ class SweepSettings(Settings):
             for pattern in (claim.cell, claim.below or {}, claim.above or {}):
                 self._check_pattern(f"claims.{index}", pattern)
         for index, figure in enumerate(self.figures):
-            if isinstance(figure, Dependencies):
-                self._check_pattern(f"figures.{index}", figure.cell)
+            if isinstance(figure, CellFigure):
+                self._check_cell_figure(f"figures.{index}", figure)
                 continue
             for name, axis in (("x_axis", figure.x_axis), ("panels", figure.panels)):
-                if axis not in (None, *self.grid) and (name, axis) != ("x_axis", LENGTH):
+                if axis not in (None, *self.grid) and (name, axis) not in (("x_axis", LENGTH), ("x_axis", EPOCH)):
                     raise ValueError(
                         f"figures.{index}.{name}: {axis!r} is not an axis; the grid has {', '.join(self.grid)}"
                     )
         return self
+
+    def _check_cell_figure(self, place: str, figure: CellFigure) -> None:
+        self._check_pattern(place, figure.cell)
+        if isinstance(figure, DifferencesByBin):
+            self._check_pattern(f"{place}.base", figure.base)
+            if missing := [axis for axis in self.grid if axis not in figure.base]:
+                raise ValueError(f"{place}.base: no value for {', '.join(missing)}")
 
     def _check_pattern(self, place: str, pattern: Mapping[str, str | tuple[str, ...]]) -> None:
         for axis, value in pattern.items():

@@ -1,16 +1,35 @@
-"""Distribution the figures that a sweep's settings ask for."""
+"""The figures that a sweep's settings ask for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, Final
 
+from structattn.analysis.head_locality import write_locality
 from structattn.analysis.run_analysis import analyze_run, default_examples
+from structattn.evaluation.comparison import compare_runs_by_bin
+from structattn.evaluation.run_files import analysis_path, hypotheses_path
 from structattn.inference.runs import open_run
+from structattn.reporting.figures.comparison import differences_plot
 from structattn.reporting.figures.curves import Curve, Panel, Place, Value, curves_plot
 from structattn.reporting.figures.figure import Plot, file_name
+from structattn.reporting.figures.heatmaps import stack_plot
+from structattn.reporting.figures.locality import heads_of, locality_plot
+from structattn.reporting.figures.palette import line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
-from structattn.reporting.runs import read_run
-from structattn.settings.published import LENGTH, Curves, Dependencies
+from structattn.reporting.runs import Run, read_run
+from structattn.runs.events import verified_events
+from structattn.runs.folder import RunFolder
+from structattn.settings.published import (
+    EPOCH,
+    LENGTH,
+    Curves,
+    Dependencies,
+    DifferencesByBin,
+    Figure,
+    Locality,
+    StackMaps,
+)
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.support.json_files import read_json
 from structattn.sweeps.comparison import row_score, score_statistics
@@ -18,56 +37,127 @@ from structattn.sweeps.table import TableRow
 
 
 def sweep_figures(sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
-    """Distribution the figures of a sweep; figures without data are left out.
+    """Return the figures of a sweep; figures without data are left out.
 
     Args:
         sweep: the settings with the list of figures.
         rows: the results.
-        runs: the folder of the run folders, which hold scores by length and records.
+        runs: the folder of the run folders, which hold scores by length, records and analyses.
         name: the name of the recipe, a prefix of the file names.
     """
-    plots = [
-        _dependencies(figure, rows, runs, name)
-        if isinstance(figure, Dependencies)
-        else _curves(figure, sweep, rows, runs, name)
-        for figure in sweep.figures
+    return [plot for figure in sweep.figures for plot in _plots(figure, sweep, rows, runs, name)]
+
+
+def _plots(figure: Figure, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
+    if isinstance(figure, Curves):
+        return _curves(figure, sweep, rows, runs, name)
+    shown = [(row, runs / row.selected) for row in rows if matches(row.cell, figure.cell)]
+    if isinstance(figure, Locality):
+        return _locality(figure, shown, name)
+    if isinstance(figure, DifferencesByBin):
+        base = [runs / row.selected for row in rows if row.cell == figure.base]
+        translated = [each for each in shown if hypotheses_path(each[1], figure.split).exists()]
+        return _differences(figure, base, translated, name)
+    explained = [_explained(folder, figure.split, _label(row)) for row, folder in shown]
+    return (
+        _dependencies(figure, explained, name) if isinstance(figure, Dependencies) else _maps(explained, figure, name)
+    )
+
+
+def _label(row: TableRow) -> str:
+    return ", ".join(row.cell.values())
+
+
+def _explained(folder: Path, split: str, label: str) -> Run:
+    """Read a run folder; without records on the split, the first default example is explained before."""
+    if not any((folder / "records").glob(f"{split}-*.json")):
+        run = open_run(folder)
+        analyze_run(run, split, default_examples(run, split, 1))
+    return read_run(folder, label)
+
+
+def _located(folder: Path, split: str, label: str) -> Run:
+    """Read the run folder of a translation run; the locality of its heads is computed if it was not before."""
+    if not analysis_path(folder, f"{split}-attention").exists():
+        write_locality(open_run(folder), split)
+    return read_run(folder, label)
+
+
+def _dependencies(figure: Dependencies, runs: Sequence[Run], name: str) -> list[Plot]:
+    plot = dependency_plot(runs, file_name(name, figure.kind))
+    return [] if plot is None else [replace(plot, caption=figure.caption)]
+
+
+def _maps(runs: Sequence[Run], figure: StackMaps, name: str) -> list[Plot]:
+    """Plot each stack of each run on the first of the run's examples of the split."""
+    return [
+        stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
+        for run in runs
+        for place, record in _stack_records(run, figure.split).items()
     ]
-    return [plot for plot in plots if plot is not None]
 
 
-def _dependencies(figure: Dependencies, rows: Sequence[TableRow], runs: Path, name: str) -> Plot | None:
-    """Plot the dependency matrices of the selected trials; a run without records is explained first."""
-    found = []
-    for row in rows:
-        if matches(row.cell, figure.cell):
-            folder = runs / row.selected
-            if not any((folder / "records").glob(f"{figure.split}-*.json")):
-                run = open_run(folder)
-                analyze_run(run, figure.split, default_examples(run, figure.split, 1))
-            found.append(read_run(folder, ", ".join(row.cell.values())))
-    plot = dependency_plot(found, file_name(name, "dependencies"))
-    return plot and replace(plot, caption=figure.caption)
+def _stack_records(run: Run, split: str) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in run.records.values():
+        if record.get("split") == split and record.get("actions"):
+            found.setdefault(f"{record.get('side', '')} layer {int(record['layer']) + 1}".lstrip(), record)
+    return found
 
 
-def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> Plot | None:
+def _locality(figure: Locality, shown: Sequence[tuple[TableRow, Path]], name: str) -> list[Plot]:
+    runs = [_located(folder, figure.split, _label(row)) for row, folder in shown]
+    located = [(run, line_style(number), heads_of(run, figure.split)) for number, run in enumerate(runs)]
+    if not (located := [each for each in located if each[2]]):
+        return []
+    return [replace(locality_plot(located, figure.split, file_name(name, figure.kind)), caption=figure.caption)]
+
+
+def _differences(
+    figure: DifferencesByBin, base: Sequence[Path], shown: Sequence[tuple[TableRow, Path]], name: str
+) -> list[Plot]:
+    others = [(row, folder) for row, folder in shown if folder not in base]
+    if not base or not others:
+        return []
+    of = ", ".join(figure.base.values())
+    _located(base[0], figure.split, of)
+    compared = [
+        (
+            read_run(folder, _label(row)),
+            line_style(number),
+            [asdict(each) for each in compare_runs_by_bin(base[0], folder, figure.split)],
+        )
+        for number, (row, folder) in enumerate(others)
+    ]
+    plot = differences_plot(compared, of, figure.split, file_name(name, "differences", of))
+    return [replace(plot, caption=figure.caption)]
+
+
+def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
     panels = _panels(figure, rows, runs)
     if not panels:
-        return None
-    places = None if figure.x_axis == LENGTH else list(sweep.grid[figure.x_axis])
+        return []
+    places = None if figure.x_axis in _NUMERIC else list(sweep.grid[figure.x_axis])
     labels = figure.x_axis, figure.score.replace(".", ", ").replace("_", " ")
-    return curves_plot(panels, places, labels, file_name(name, figure.x_axis, figure.score), figure.caption)
+    return [curves_plot(panels, places, labels, file_name(name, figure.x_axis, figure.score), figure.caption)]
 
 
 def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]:
     """One panel for each value of the panel axis, one curve for each combination of the remaining axes."""
     points: dict[str, dict[str, dict[Place, Value]]] = {}
     for row in rows:
-        points_of_row = _by_length(figure, runs / row.selected) if figure.x_axis == LENGTH else _by_axis(figure, row)
+        points_of_row = _points(figure, row, runs)
         if points_of_row:
             rest = [value for axis, value in row.cell.items() if axis not in (figure.x_axis, figure.panels)]
             panel = points.setdefault(row.cell.get(figure.panels or "", ""), {})
             panel.setdefault(", ".join(rest) or figure.score, {}).update(points_of_row)
     return [Panel(title, [Curve(*curve) for curve in curves.items()]) for title, curves in points.items()]
+
+
+def _points(figure: Curves, row: TableRow, runs: Path) -> Mapping[Place, Value]:
+    if figure.x_axis in _NUMERIC:
+        return _NUMERIC[figure.x_axis](figure, runs / row.selected)
+    return _by_axis(figure, row)
 
 
 def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
@@ -82,6 +172,16 @@ def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
     found: Sequence[Mapping[str, float | None]] = read_json(path, "scores")["by_length"] if path.exists() else []
     numbers = {row["length"]: row.get(score) for row in found}
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
+
+
+def _by_epoch(figure: Curves, run: Path) -> dict[Place, Value]:
+    """The validation score after each epoch: the difference from the lower bound if it is known."""
+    events = [event for event in verified_events(RunFolder(run)) if event["event"] == "validation"]
+    scores = ((event["epoch"], event["cross_entropy_difference"], event["cross_entropy"]) for event in events)
+    return {epoch: (total if difference is None else difference, None) for epoch, difference, total in scores}
+
+
+_NUMERIC: Final = {LENGTH: _by_length, EPOCH: _by_epoch}
 
 
 def _interval(figure: Curves, row: TableRow) -> float | None:

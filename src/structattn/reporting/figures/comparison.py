@@ -64,7 +64,7 @@ def _section(
     base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]], name: str, folder: Path
 ) -> Markup:
     bins = [(run, style, found["bins"]) for run, style, found in compared]
-    figure = figure_element(_plot(bins, base, split, name), folder)
+    figure = figure_element(differences_plot(bins, base, split, name), folder)
     by_kind = tag("details", tag("summary", "table of BLEU by bin"), _table(bins, base))
     return joined(tag("h3", f"Against {base} ({split})"), _whole(compared, base), figure, by_kind)
 
@@ -120,7 +120,15 @@ def _written(ends: tuple[float, float]) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def _plot(compared: Compared, base: str, split: str, name: str) -> Plot:
+def differences_plot(compared: Compared, base: str, split: str, name: str) -> Plot:
+    """Plot differences in BLEU from a base, with a panel for each sentence attribute and kind of bins.
+
+    Args:
+        compared: runs with their styles and differences by bin.
+        base: the name of the base.
+        split: the translated split.
+        name: the name of the figure's files.
+    """
     kinds = _kinds(compared)
     columns = min(_COLUMNS, len(kinds))
     lines = -(-len(kinds) // columns)

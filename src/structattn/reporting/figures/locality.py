@@ -28,18 +28,26 @@ _CAPTION = (
 
 def locality_section(runs: Sequence[tuple[Run, LineStyle]], split: str, prefix: str, folder: Path) -> Markup:
     """Return a figure and a table for each run; empty if no run's attention was analysed on the split."""
-    located = [(run, style, heads) for run, style in runs if (heads := _heads(run, split))]
+    located = [(run, style, heads) for run, style in runs if (heads := heads_of(run, split))]
     if not located:
         return Markup("")
-    figure = figure_element(_plot(located, split, file_name(prefix, split, "locality")), folder)
+    figure = figure_element(locality_plot(located, split, file_name(prefix, split, "locality")), folder)
     return joined(tag("h3", "Locality of attention heads"), figure, *[_table(*each) for each in located])
 
 
-def _heads(run: Run, split: str) -> Sequence[Head]:
+def heads_of(run: Run, split: str) -> Sequence[Head]:
+    """Return the heads of a run whose attention was analysed on the split; empty if it was not."""
     return next((found["heads"] for found in run.analyses_of_kind("attention") if found["split"] == split), ())
 
 
-def _plot(located: Located, split: str, name: str) -> Plot:
+def locality_plot(located: Located, split: str, name: str) -> Plot:
+    """Plot the mean and the mean absolute offset of each head, by layer.
+
+    Args:
+        located: runs with their styles and heads.
+        split: the split that the heads were analysed on.
+        name: the name of the figure's files.
+    """
     kinds = [kind for kind in _KINDS if any(head["kind"] == kind for *_, heads in located for head in heads)]
     with figure_style(name):
         figure = new_figure(11.4, 5.2)
