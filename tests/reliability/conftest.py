@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -84,6 +85,14 @@ class Starter:
     def start(self, settings: dict[str, Any], folder: Path, **more: Any) -> int:
         """Start or resume a run and return its process id."""
         return self._ask({"settings": settings, "folder": str(folder), "log": str(self.log), **more})["pid"]
+
+    def start_together(self, settings: dict[str, Any], folder: Path, size: int = 2, **more: Any) -> list[int]:
+        """Start or resume a run in processes that train together; return their ids by rank."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        environments = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+        return [self.start(settings, folder, environment=environment, **more) for environment in environments]
 
     def wait(self, pid: int) -> int:
         """Wait for a run and return its exit status; negative if a signal ended it."""

@@ -6,7 +6,7 @@ Prints a line when ready. Reads one JSON object per line from standard input and
     {"wait": 123}                                                                      ->  {"exit": 0}
 
 ``die_at`` kills the run at its n-th file operation in the folder; ``start_at`` is a monotonic time;
-``file_limit`` is the maximum file size in bytes.
+``file_limit`` is the maximum file size in bytes; ``environment`` has further variables.
 """
 
 import json
@@ -43,6 +43,7 @@ def run(request: dict) -> None:
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    os.environ.update(request.get("environment", {}))
     settings = resolve_settings(request["settings"])
     if request.get("die_at"):
         die_at(request["die_at"], request["folder"])

@@ -25,7 +25,7 @@ from structattn.cli import (
     train,
     translate,
 )
-from structattn.support.errors import DISK_FULL, StructattnError
+from structattn.support.errors import DISK_FULL, ReportedError, StructattnError
 from structattn.support.memory import is_out_of_memory, out_of_memory_message
 from structattn.support.text import escape_control_characters
 from structattn.support.version import __version__
@@ -56,6 +56,8 @@ def _failure(error: BaseException) -> SystemExit | None:
     """Report an error that has its cause outside the program, and return the exception that ends it; None: a bug."""
     if is_out_of_memory(error):
         return _fail(out_of_memory_message(error), StructattnError.exit_code)
+    if isinstance(error, ReportedError):
+        return SystemExit(error.exit_code)
     if isinstance(error, StructattnError):
         return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     if isinstance(error, OSError):

@@ -1,5 +1,6 @@
 """``structattn train``: train a model."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,12 @@ def train(
 ) -> None:
     """Train a model. An interrupted run continues with --resume and gives identical results."""
     from structattn.settings.run import load_settings
+    from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
     summary = run_training(load_settings(settings, overrides or ()), output, resume=resume)
+    if not (world_of(os.environ) or SINGLE).is_first:
+        return
     verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:

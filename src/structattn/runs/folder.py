@@ -141,14 +141,21 @@ def settings_digest(settings: RunSettings) -> str:
     """Return the SHA-256 of the training settings that differ from their defaults.
 
     Defaults are left out so that a new settings field keeps existing digests valid. The data path is left out because
-    the data have their own digest. Evaluation settings are left out, except the BLEU tokenizer if checkpoints are
-    selected by BLEU.
+    the data have their own digest, the processes because a run may be resumed with others. Evaluation settings are left
+    out, except the BLEU tokenizer if checkpoints are selected by BLEU.
     """
-    tree = settings.model_dump(mode="json", exclude_defaults=True, exclude={"data", "evaluation"})
+    same = _in_one_process(settings)
+    tree = same.model_dump(mode="json", exclude_defaults=True, exclude={"data", "evaluation"})
     tokenizer = settings.evaluation.bleu_tokenizer
     if settings.training.select_by == "bleu" and tokenizer != EvaluationSettings().bleu_tokenizer:
         tree["bleu_tokenizer"] = tokenizer
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def _in_one_process(settings: RunSettings) -> RunSettings:
+    """Return the settings for training in one process, which computes the same as several."""
+    training = settings.training.model_copy(update={"devices": 1, "nodes": 1, "strategy": "ddp"})
+    return settings.model_copy(update={"training": training})
 
 
 def require_empty_folder(run_dir: RunFolder) -> None:
@@ -184,14 +191,14 @@ def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:
 
 
 def check_same_settings(run_dir: RunFolder, settings: RunSettings) -> None:
-    """Check that a run is resumed with its own settings; the data path may differ.
+    """Check that a run is resumed with its own settings; the data path and the processes may differ.
 
     Raises:
         SettingsError: the stored settings cannot be read.
         CheckpointError: they differ; the message lists each field with both values.
     """
-    stored = _flat(run_dir.read_settings().model_dump(mode="json"))
-    given = _flat(settings.model_dump(mode="json"))
+    stored = _flat(_in_one_process(run_dir.read_settings()).model_dump(mode="json"))
+    given = _flat(_in_one_process(settings).model_dump(mode="json"))
     changes = [
         f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
         for field in sorted((stored.keys() | given.keys()) - {"data"})

@@ -232,6 +232,28 @@ class Timing:
         self._file.close()
 
 
+class NoLog:
+    """Event log and timing log of a process that does not write the run folder, where other processes train, too."""
+
+    prefix = NO_EVENTS
+    seconds = minutes_since_checkpoint = 0.0
+
+    def write(self, event: str, **values: Any) -> None:
+        """Log nothing."""
+
+    def flush_to_disk(self) -> None:
+        """Flush nothing."""
+
+    def record(self, event: str, **values: Any) -> None:
+        """Log nothing."""
+
+    def after_update(self, update: int, num_tokens: int) -> None:
+        """Log nothing."""
+
+    def after_checkpoint(self, update: int, began: float) -> None:
+        """Log nothing."""
+
+
 def _seconds_of_last_line(path: Path) -> float:
     """Return the logged training time of earlier starts; terminate an incomplete last line first."""
     if not path.exists():

@@ -73,6 +73,7 @@ def run_card(
     identity: Identity,
     parameters: int,
     device: torch.device,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Return the card of a new run; ``result`` is filled in when the run ends."""
     return {
@@ -85,7 +86,8 @@ def run_card(
         "settings_digest": identity.settings,
         "data": {"path": str(settings.data), "kind": data_kind, "digest": identity.data},
         "environment": environment(),
-        "hardware": hardware(device),
+        "hardware": hardware(device) | {"processes": processes},
+        "batches_per_update": settings.training.gradient_accumulation_steps,
         "result": None,
     }
 

@@ -227,3 +227,22 @@ class TrainingSettings(Settings):
     num_threads: int | None = Field(
         default=None, ge=1, le=1024, description="number of CPU threads; null: default of torch"
     )
+    devices: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="number of processes on each machine, each with a GPU of its own or with a part of the cores; "
+        "torchrun's number takes precedence",
+    )
+    nodes: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="number of machines, on each of which the command is started with MASTER_ADDR, MASTER_PORT and "
+        "NODE_RANK in its environment",
+    )
+    strategy: Literal["ddp", "fsdp"] = Field(
+        default="ddp",
+        description="what several processes hold; ddp: each the whole model; fsdp: each a part of all weights, "
+        "gradients and optimizer state",
+    )

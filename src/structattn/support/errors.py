@@ -26,6 +26,18 @@ class Interrupted(StructattnError):  # noqa: N818 - not a failure: the work can 
     exit_code = 75
 
 
+class ReportedError(StructattnError):
+    """Another process has reported why the processes of a run end; this one ends without a message.
+
+    Args:
+        exit_code: the exit code of the other process.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("another process has reported the error")
+        self.exit_code = exit_code
+
+
 class LockedError(StructattnError):
     """Another running process holds the lock."""
 

@@ -54,7 +54,7 @@ def run_job(job: Job) -> JobResult:
     torch.set_num_threads(job.trial.settings.training.num_threads or 1)
     try:
         _prepare_trial_data(job.trial)
-        train(job.trial.settings, job.run_dir, resume="auto")
+        train(job.trial.settings, job.run_dir, resume="auto", torchrun=False)
         for split in job.splits:
             if not is_scored(job.run_dir, split):
                 evaluate(job.run_dir, split)

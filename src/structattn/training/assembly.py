@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
-from structattn.runs.checkpoint import Identity
+from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.runs.folder import RunFolder, settings_digest
-from structattn.runs.logs import NO_EVENTS, EventLog, Timing, events_of
+from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of
 from structattn.runs.ranking import best_updates
+from structattn.runs.state import TrainingState
 from structattn.runs.store import CheckpointStore
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
@@ -22,7 +23,8 @@ from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
-from structattn.training.learner import Learner, build_learner
+from structattn.training.distributed import SINGLE, World
+from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.position_limits import require_positions_fit
 from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run, restore_state
@@ -65,13 +67,13 @@ def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
     return Plan(run_dir, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
 
 
-def initial_learner(plan: Plan) -> Learner:
-    """Initialize the model from the run's seed; then seed the generators for dropout."""
-    seed = plan.settings.seed
+def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
+    """Initialize the model from the run's seed; then seed the generators for dropout, in each process with its rank."""
+    seed, rank = plan.settings.seed, () if world.is_first else (world.rank,)
     torch.manual_seed(derived_seed(seed, "initialisation"))
     model = build_model_for(plan.settings.model, plan.prepared)
-    torch.manual_seed(derived_seed(seed, "dropout"))
-    return build_learner(model, plan.settings.training)
+    torch.manual_seed(derived_seed(seed, "dropout", *rank))
+    return replace(build_learner(model, plan.settings.training, str(world.device())), world=world)
 
 
 @contextmanager
@@ -89,24 +91,44 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         run_dir.best,
         lambda: best_updates(events_of(run_dir.events, ["validation"]), plan.settings.evaluation.best_checkpoints),
     )
-    store.clean()
-    state = store.newest()
-    if state is None and run_dir.best.exists():
-        raise CheckpointError(f"{run_dir.checkpoints}: the checkpoints of the run are missing; cannot resume")
+    state = _newest_state(run_dir, store, learner.world)
     if state is not None:
         restore_state(learner, state, store)
+    learner = distribute(learner, training)
     progress = first_progress(training) if state is None else state.progress
-    store.write_best(progress)
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
+    log, saved = NoLog(), None if state is None else progress
+    if not learner.world.is_first:
+        yield Run(training, plan.task, learner, order, log, log, store, stop, _no_bar, progress, saved)
+        return
+    store.write_best(progress)
     with ExitStack() as files:
         events = files.enter_context(EventLog(run_dir.events, NO_EVENTS if state is None else state.event_log))
         timing = files.enter_context(Timing(run_dir.timing))
         flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
-        timing.record("start", update=progress.update, threads=torch.get_num_threads())
+        threads, processes = torch.get_num_threads(), learner.world.size
+        timing.record("start", update=progress.update, threads=threads, processes=processes)
         bar = progress_bar("training", planned_updates(plan.settings, order), "updates", progress.update)
-        run = Run(training, plan.task, learner, order, events, timing, store, stop, files.enter_context(bar), progress)
-        run.saved = None if state is None else progress
-        yield run
+        advance = files.enter_context(bar)
+        yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
+
+
+def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> TrainingState | None:
+    """Load the newest intact checkpoint; of processes that train together, the first decides which one that is."""
+    state = None
+    if world.is_first:
+        store.clean()
+        state = store.newest()
+        if state is None and run_dir.best.exists():
+            raise CheckpointError(f"{run_dir.checkpoints}: the checkpoints of the run are missing; cannot resume")
+    update = int(world.from_first(-1 if state is None else state.progress.update))
+    if world.is_first or update < 0:
+        return state
+    return read_checkpoint(store.folder / str(update), store.identity)
+
+
+def _no_bar(count: int = 1, note: str = "") -> None:
+    """Show nothing: the first process shows the progress."""
 
 
 def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:

@@ -43,8 +43,8 @@ def _hook(label: str, found: list[str]) -> Callable[..., None]:
     return check
 
 
-def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str:
-    """Repeat a step and return a description of the first non-finite value.
+def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str | None:
+    """Repeat a step and return a description of the first non-finite value of a module; None if there is none.
 
     Args:
         model: the model.
@@ -52,8 +52,11 @@ def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str:
     """
     with record_non_finite(model) as found:
         run()
-    if found:
-        return found[0]
+    return found[0] if found else None
+
+
+def first_gradient_not_finite(model: torch.nn.Module) -> str:
+    """Return a description of the first gradient of a parameter that is not finite."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not is_finite(parameter.grad):
             return f"the gradient of {name}"

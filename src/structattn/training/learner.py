@@ -3,13 +3,15 @@
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from structattn.settings.training import AdamSettings, TrainingSettings
 from structattn.support.precision import default_device
+from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard, whole
+from structattn.training.distributed import SINGLE, World
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Learner:
         optimizer: the optimizer of these parameters.
         device: the device of the model.
         bf16: whether forward passes run under bfloat16 autocast.
+        world: the processes that train together.
+        parallel: the model as they share it; None for a single process.
     """
 
     model: torch.nn.Module
@@ -29,6 +33,8 @@ class Learner:
     optimizer: torch.optim.Optimizer
     device: torch.device
     bf16: bool = False
+    world: World = SINGLE
+    parallel: DataParallel | None = None
 
     def autocast(self) -> torch.autocast:
         """Return the context of forward passes: bfloat16 autocast if ``bf16`` is set."""
@@ -69,15 +75,32 @@ class MismatchError(ValueError):
     """Saved tensors do not match the learner; the message names one."""
 
 
+def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
+    """Return a learner that trains together with those of other processes, which have the same state.
+
+    With FSDP the parameters of its model are replaced by sharded ones.
+    """
+    world = learner.world
+    if world.size == 1:
+        return learner
+    if settings.strategy == "ddp":
+        return replace(learner, parallel=DataParallel(world, replicate(learner.model)))
+    module = shard(learner.model, learner.device)
+    parameters = tuple(learner.model.parameters())
+    optimizer = adam(parameters, settings.optimizer)
+    for before, parameter in zip(learner.parameters, parameters, strict=True):
+        if state := learner.optimizer.state.get(before):
+            optimizer.state[parameter] = {name: like_parameter(value, parameter) for name, value in state.items()}
+    return replace(learner, parameters=parameters, optimizer=optimizer, parallel=DataParallel(world, module))
+
+
 def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and persistent buffers of a module by name; a tied tensor appears under its first name."""
-    first_names: dict[tuple[int, int], str] = {}
-    tensors = {}
-    for name, tensor in module.state_dict().items():
-        key = (tensor.data_ptr(), tensor.numel())
-        if tensor.numel() == 0 or first_names.setdefault(key, name) == name:
-            tensors[name] = tensor
-    return tensors
+    """Return the parameters and persistent buffers of a module by name; a tied parameter appears under its first name.
+
+    Of a sharded module, all processes must call this together: they gather each tensor, on the CPU.
+    """
+    aliases = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
+    return {name: whole(tensor) for name, tensor in module.state_dict().items() if name not in aliases}
 
 
 def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
@@ -119,9 +142,9 @@ def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
 
 
 def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
-    """Return the optimizer state as ``parameter/quantity``."""
+    """Return the optimizer state as ``parameter/quantity``; gathered, as by ``weights_of``, if it is sharded."""
     return {
-        f"{name}/{quantity}": tensor
+        f"{name}/{quantity}": whole(tensor)
         for name, parameter in learner.model.named_parameters()
         for quantity, tensor in learner.optimizer.state.get(parameter, {}).items()
     }
@@ -162,9 +185,27 @@ def generator_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
+def generators_of_all(learner: Learner) -> dict[str, Tensor]:
+    """Return the states of the generators of all processes; to the names of those of process r > 0, ``/r`` is added."""
+    return {
+        f"{name}/{rank}" if rank else name: state
+        for name, own in generator_states(learner.device).items()
+        for rank, state in enumerate(learner.world.gather(own))
+    }
+
+
+def own_generators(states: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Return the states of one process from those of all; none if fewer processes trained before."""
+    if world.is_first:
+        return {name: state for name, state in states.items() if "/" not in name}
+    end = f"/{world.rank}"
+    return {name.removesuffix(end): state for name, state in states.items() if name.endswith(end)}
+
+
 def set_generator_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore the random generators; states of absent devices are ignored."""
-    torch.set_rng_state(states["cpu"])
+    """Restore the random generators; those without a state, and states of absent devices, are left alone."""
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
 

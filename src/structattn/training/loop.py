@@ -12,7 +12,7 @@ from structattn.runs.ranking import selection_score
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import BatchT, Scores, Task
 from structattn.training import progress as after
-from structattn.training.diagnosis import first_not_finite
+from structattn.training.diagnosis import first_gradient_not_finite, first_not_finite
 from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.progress import current_epoch, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
@@ -29,12 +29,14 @@ class Update(Generic[BatchT]):
         batches: the batches over which gradients are accumulated.
         learning_rate: the learning rate.
         max_grad_norm: the global gradient norm is clipped to this; None for no clipping.
+        idle: this process has fewer batches than others: the last one is that of another process, and does not count.
     """
 
     number: int
     batches: Sequence[BatchT]
     learning_rate: float
     max_grad_norm: float | None
+    idle: bool = False
 
 
 def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) -> float:
@@ -48,9 +50,11 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
             left unchanged; the message names the update, its examples and the first module with such a value.
     """
     generators = generator_states(learner.device)
-    loss_sum = accumulate_gradients(learner, task, update.batches)
+    loss_sum = accumulate_gradients(learner, task, update.batches, update.idle)
     gradients = [parameter.grad for parameter in learner.parameters if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
+    if learner.parallel is not None:
+        loss_sum, norm = learner.parallel.totals(loss_sum, norm)
     loss, gradient_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only synchronisation
     if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
         found = f"the loss is {loss}, the gradient norm {gradient_norm}"
@@ -64,13 +68,26 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
     return float(loss)
 
 
-def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence[BatchT]) -> Tensor:
-    """Accumulate gradients over the batches; return the detached sum of losses."""
-    denominator = sum(task.loss_denominator(batch) for batch in batches)
+def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence[BatchT], idle: bool = False) -> Tensor:
+    """Accumulate gradients over the batches of all processes; return the detached sum of losses over those of this one.
+
+    Args:
+        learner: the model.
+        task: provides losses and denominators.
+        batches: those of this process; all processes have equally many.
+        idle: the last one does not count.
+    """
+    parallel, count = learner.parallel, len(batches) - idle
+    denominator = sum(task.loss_denominator(batch) for batch in batches[:count])
+    if parallel is not None:
+        denominator = int(parallel.world.sum(denominator))
     sums = []
-    for batch in batches:
+    for number, batch in enumerate(batches, start=1):
         with learner.autocast():
-            loss_sum = task.loss_sum(learner.model, batch)
+            if parallel is None:
+                loss_sum = task.loss_sum(learner.model, batch)
+            else:
+                loss_sum = parallel.loss_sum(task, batch, number == len(batches)) * (number <= count)
         (loss_sum / denominator).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         sums.append(loss_sum.detach())
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
@@ -82,7 +99,10 @@ def _non_finite_error(
     """Restore the state before the step, repeat it to find the first module, and restore the state again."""
     set_generator_states(generators, learner.device)
     learner.optimizer.zero_grad()
-    first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches))
+    first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches, update.idle))
+    if learner.parallel is not None:
+        learner.parallel.world.require_first_with(first is not None)
+    first = first or first_gradient_not_finite(learner.model)
     set_generator_states(generators, learner.device)
     learner.optimizer.zero_grad()
     examples = [example for batch in update.batches for example in batch.examples]
@@ -102,7 +122,7 @@ def train_until_done(run: Run) -> str:
     """
     while True:
         run.stop.check()
-        reason = reason_to_stop(run.progress, run.settings, run.timing.seconds / 60)
+        reason = reason_to_stop(run.progress, run.settings, run.minutes)
         if validation_is_due(run.progress, run.settings) or (reason and not_validated(run)):
             validate(run)
             save(run)
@@ -124,12 +144,15 @@ def update(run: Run) -> None:
     before = run.progress
     epoch = run.order.batches_of(before.epoch)
     indices = epoch[before.position : before.position + run.settings.gradient_accumulation_steps]
-    batches = [run.task.batch(part) for part in indices]
+    own, idle = (indices, False) if run.learner.parallel is None else run.learner.parallel.world.share(indices)
+    batches = [run.task.batch(part) for part in own]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
-    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm))
-    run.progress = after.after_update(before, len(batches), len(epoch))
-    num_tokens = sum(run.task.num_tokens(batch) for batch in batches)
+    loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
+    run.progress = after.after_update(before, len(indices), len(epoch))
+    num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
+    if run.learner.parallel is not None:
+        num_tokens = int(run.learner.parallel.world.sum(num_tokens))
     run.events.write(
         "train",
         update=number,
@@ -151,7 +174,10 @@ def validate(run: Run) -> None:
     """
     began = run.timing.seconds
     with run.learner.autocast():
-        scores = run.task.validate(run.learner.model, run.stop.check)
+        if run.learner.parallel is None:
+            scores = run.task.validate(run.learner.model, run.stop.check)
+        else:
+            scores = run.learner.parallel.validate(run.task, run.stop.check)
     if not math.isfinite(scores.perplexity):
         raise NonFiniteError(
             f"validation after update {run.progress.update} is not finite: cross-entropy {scores.cross_entropy}"
@@ -191,11 +217,15 @@ def checkpoint_is_due(run: Run) -> bool:
         return False
     by_count = settings.checkpoint_every is not None and progress.update % settings.checkpoint_every == 0
     minutes = settings.checkpoint_minutes
-    return by_count or (minutes is not None and run.timing.minutes_since_checkpoint >= minutes)
+    if by_count or minutes is None:
+        return by_count
+    return run.learner.world.from_first(run.timing.minutes_since_checkpoint) >= minutes
 
 
 def save(run: Run, temporary: bool = False) -> None:
     """Write a checkpoint. The event log is flushed to disk before the state that contains its length.
+
+    All processes that train together take part; the first one writes.
 
     Args:
         run: the run.
@@ -203,6 +233,8 @@ def save(run: Run, temporary: bool = False) -> None:
     """
     began = run.timing.seconds
     run.events.flush_to_disk()
-    run.store.save(state_of(run), temporary)
+    state = state_of(run)
+    if run.learner.world.is_first:
+        run.store.save(state, temporary)
     run.saved = run.progress
     run.timing.after_checkpoint(run.progress.update, began)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from structattn.runs.checkpoint import MODEL_NAME, OPTIMIZER_NAME, STATE_NAME
-from structattn.runs.logs import EventLog, Timing
+from structattn.runs.logs import EventLog, NoLog, Timing
 from structattn.runs.state import Progress, TrainingState
 from structattn.runs.store import CheckpointStore
 from structattn.settings.training import TrainingSettings
@@ -14,12 +14,13 @@ from structattn.tasks.task import Task
 from structattn.training.learner import (
     Learner,
     MismatchError,
-    generator_states,
     generators_from_text,
+    generators_of_all,
     generators_to_text,
     load_optimizer_tensors,
     load_weights,
     optimizer_tensors_of,
+    own_generators,
     set_generator_states,
     weights_of,
 )
@@ -49,21 +50,29 @@ class Run:
     task: Task[Any]
     learner: Learner
     order: DataOrder
-    events: EventLog
-    timing: Timing
+    events: EventLog | NoLog
+    timing: Timing | NoLog
     store: CheckpointStore
     stop: StopFlag
     advance: Callable[..., None]
     progress: Progress
     saved: Progress | None = None
 
+    @property
+    def minutes(self) -> float:
+        """The training time in minutes; 0 if it does not matter. Processes that train together agree on it."""
+        return 0.0 if self.settings.max_minutes is None else self.learner.world.from_first(self.timing.seconds / 60)
+
 
 def state_of(run: Run) -> TrainingState:
-    """Return everything that influences the next step. The tensors are not copied: use them before that step."""
+    """Return everything that influences the next step. The tensors are not copied: use them before that step.
+
+    Processes that train together must call this together.
+    """
     return TrainingState(
         weights=weights_of(run.learner.model),
         optimizer=optimizer_tensors_of(run.learner),
-        generators=generators_to_text(generator_states(run.learner.device)),
+        generators=generators_to_text(generators_of_all(run.learner)),
         progress=run.progress,
         event_log=run.events.prefix,
     )
@@ -81,7 +90,7 @@ def restore_state(learner: Learner, state: TrainingState, store: CheckpointStore
         name = OPTIMIZER_NAME
         load_optimizer_tensors(learner, state.optimizer)
         name = STATE_NAME
-        set_generator_states(generators_from_text(state.generators), learner.device)
+        set_generator_states(own_generators(generators_from_text(state.generators), learner.world), learner.device)
     except (MismatchError, RuntimeError) as error:  # torch raises RuntimeError for an invalid generator state
         path = store.folder / str(state.progress.update) / name
         raise CheckpointError(f"{path}: {str(error).splitlines()[0]}") from None

@@ -1,9 +1,11 @@
 """`train`: start or resume a run and train it to its end."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +24,13 @@ from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
-from structattn.support.errors import DISK_FULL, Interrupted, StructattnError
+from structattn.support.errors import DISK_FULL, Interrupted, SettingsError, StructattnError
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
+from structattn.training.distributed import SINGLE, World, joined, world_of
+from structattn.training.launch import run_processes
+from structattn.training.learner import Learner
 from structattn.training.loop import save, train_until_done
 from structattn.training.run import Run
 from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
@@ -35,16 +40,24 @@ logger = logging.getLogger(__name__)
 Resume = bool | Literal["auto"]
 
 
-def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = False) -> TrainingSummary:
+def train(
+    settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = False, torchrun: bool = True
+) -> TrainingSummary:
     """Train a run to its end, or resume it.
 
-    On the same machine and with the same number of threads, the same settings and data give byte-identical weights,
-    optimizer state and event log, however often the run is interrupted and resumed.
+    On the same machine and with the same numbers of threads and processes, the same settings and data give
+    byte-identical weights, optimizer state and event log, however often the run is interrupted and resumed.
+
+    The batches of an update are dealt out to the processes: their number changes sums in the last digits and which
+    random numbers dropout draws, but nothing else. Validation is the same in all processes; the first one writes the
+    run folder, which all of them must see.
 
     Args:
         settings: the run settings.
         run_dir: the run folder; created if missing.
         resume: False starts a new run, True resumes an existing one, ``"auto"`` resumes if there is a run.
+        torchrun: take part in the training of the processes that torchrun has started, if it has started this one.
+            Otherwise as many processes are started as the settings say, or this one trains.
 
     Returns:
         How the run ended, its number of updates and epochs, and its best validation score.
@@ -56,19 +69,50 @@ def train(settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = 
         DataError, SettingsError: data or settings are invalid.
         CheckpointError: settings or data have changed, or all checkpoints are missing or damaged.
         NonFiniteError: a loss, gradient or validation score is not finite.
+        LostProcessError: another process that trains the run has ended.
+        ReportedError: another process has raised one of these errors.
     """
-    folder = RunFolder(Path(run_dir))
+    world = world_of(os.environ) if torchrun else None
+    if world is None and settings.training.devices * settings.training.nodes > 1:
+        return run_processes(partial(train, settings, run_dir, resume), settings.training)
+    world = world or SINGLE
+    with joined(world):
+        return _train_together(world, settings, RunFolder(Path(run_dir)), resume)
+
+
+def _train_together(world: World, settings: RunSettings, folder: RunFolder, resume: Resume) -> TrainingSummary:
+    _require_batches(settings, world)
     # Check everything before creating any file; check again under the lock, because the folder may have changed.
     plan = None if _can_resume(folder, settings, resume) else _plan_new_run(folder, settings)
-    create_folder(folder.path)
-    with explain_disk_full(folder), exclusive_lock(folder.lock, "training"), stop_on_signals() as stop:
-        resuming = _can_resume(folder, settings, resume)
-        if resuming:
+    world.barrier()  # the first process writes only after all have checked
+    with explain_disk_full(folder), _locked(folder, world), stop_on_signals(world) as stop:
+        resuming = bool(world.from_first(world.is_first and _can_resume(folder, settings, resume)))
+        if resuming and world.is_first:
             _flush_what_a_killed_process_wrote(folder)
         if resuming and (end := folder.end_event()):
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
-        return _train(plan or make_plan(folder, settings), resuming, stop)
+        return _train(plan or make_plan(folder, settings), resuming, stop, world)
+
+
+def _require_batches(settings: RunSettings, world: World) -> None:
+    count = settings.training.gradient_accumulation_steps
+    if count < world.size:
+        raise SettingsError(
+            f"training.gradient_accumulation_steps: {count}; expected at least {world.size}, the number of processes, "
+            "to which the batches of an update are dealt out"
+        )
+
+
+@contextmanager
+def _locked(run_dir: RunFolder, world: World) -> Iterator[None]:
+    """Create the run folder and lock it, in the first of the processes that train together."""
+    if not world.is_first:
+        yield
+        return
+    create_folder(run_dir.path)
+    with exclusive_lock(run_dir.lock, "training"):
+        yield
 
 
 def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
@@ -96,31 +140,40 @@ def _can_resume(run_dir: RunFolder, settings: RunSettings, resume: Resume) -> bo
     return True
 
 
-def _train(plan: Plan, resuming: bool, stop: StopFlag) -> TrainingSummary:
+def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World) -> TrainingSummary:
     settings, run_dir = plan.settings, plan.run_dir
     if settings.training.num_threads is not None:
         torch.set_num_threads(settings.training.num_threads)
     if resuming:
         check_same_data(run_dir, plan.identity, settings.data)
-        record_data_path(run_dir, settings)
-    learner = initial_learner(plan)
-    parameters = sum(parameter.numel() for parameter in learner.model.parameters())
-    card = run_card(
-        settings, plan.prepared.kind, plan.prepared.vocabulary.size, plan.identity, parameters, learner.device
-    )
-    if resuming:
-        _warn_if_threads_differ(run_dir, card)
-    else:
-        begin_run(run_dir, settings, card)
+    learner = initial_learner(plan, world)
+    if world.is_first:
+        _write_or_check_card(plan, learner, resuming)
     with open_run(plan, learner, stop) as run:
         return _train_until_done(run, run_dir, run.progress.update if resuming else None)
 
 
-def _warn_if_threads_differ(run_dir: RunFolder, card: dict[str, Any]) -> None:
-    before, now = run_dir.read_card().get("hardware", {}).get("threads"), card["hardware"]["threads"]
-    if before != now:
-        message = "%s: started with %s threads and resumes with %s; results may differ in the last digits"
-        logger.warning(message, run_dir.path, before, now)
+def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
+    settings, run_dir = plan.settings, plan.run_dir
+    parameters = sum(parameter.numel() for parameter in learner.model.parameters())
+    size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
+    card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes)
+    if resuming:
+        record_data_path(run_dir, settings)
+        _warn_if_hardware_differs(run_dir, card["hardware"])
+    else:
+        begin_run(run_dir, settings, card)
+
+
+def _warn_if_hardware_differs(run_dir: RunFolder, now: dict[str, Any]) -> None:
+    before = {"processes": 1, **run_dir.read_card()["hardware"]}
+    for name, reason in (
+        ("threads", "results may differ in the last digits"),
+        ("processes", "results may differ in the last digits, and dropout draws other random numbers"),
+    ):
+        if before[name] != now[name]:
+            message = "%s: started with %s %s and resumes with %s; %s"
+            logger.warning(message, run_dir.path, before[name], name, now[name], reason)
 
 
 def _train_until_done(run: Run, run_dir: RunFolder, resumed_from: int | None) -> TrainingSummary:
@@ -133,13 +186,18 @@ def _train_until_done(run: Run, run_dir: RunFolder, resumed_from: int | None) ->
             f"{run_dir.path}: {request} after update {run.progress.update}; a checkpoint was saved, resume to continue"
         ) from None
     summary = summary_of(reason, run.progress, resumed_from, run.settings.select_by)
+    if run.learner.world.is_first:
+        _record_end(run, run_dir, summary)
+    return summary
+
+
+def _record_end(run: Run, run_dir: RunFolder, summary: TrainingSummary) -> None:
     seconds = round(run.timing.seconds, 1)
     result = summary.end_values() | {"seconds": seconds, "event_log": asdict(run.events.prefix)}
     run_dir.write_card(run_dir.read_card() | {"result": result})
     run.timing.record("end", update=run.progress.update)
     run.events.write("end", **summary.end_values())  # written last: it marks the run as finished
     run.events.flush_to_disk()
-    return summary
 
 
 @contextmanager

@@ -1,10 +1,15 @@
 """Stop a run on SIGTERM or SIGINT at the next point where no work is lost."""
 
+import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from types import FrameType
+
+from structattn.training.distributed import SINGLE, World
 
 
 class StopRequested(Exception):  # noqa: N818 - a request, not an error; training saves a checkpoint
@@ -12,10 +17,14 @@ class StopRequested(Exception):  # noqa: N818 - a request, not an error; trainin
 
 
 class StopFlag:
-    """A flag set by a signal and checked between steps and during validation."""
+    """A flag set by a signal and checked between steps and during validation.
 
-    def __init__(self) -> None:
-        self.signal_name: str | None = None
+    Args:
+        world: the processes that train together, which all stop at the same check.
+    """
+
+    def __init__(self, world: World = SINGLE) -> None:
+        self.number, self._world = 0, world
 
     def check(self) -> None:
         """Raise if a signal has arrived.
@@ -23,23 +32,24 @@ class StopFlag:
         Raises:
             StopRequested: a signal has arrived; the message is its name.
         """
-        if self.signal_name is not None:
-            raise StopRequested(self.signal_name)
+        number = self._world.largest(self.number)
+        if number:
+            raise StopRequested(signal.Signals(number).name)
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopFlag]:
+def stop_on_signals(world: World = SINGLE) -> Iterator[StopFlag]:
     """Yield a flag that SIGTERM and SIGINT set; a second SIGINT terminates the process.
 
     Only the main thread can handle signals; in other threads the flag is never set.
     """
-    flag = StopFlag()
+    flag = StopFlag(world)
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        flag.signal_name = signal.Signals(number).name
+        flag.number = number
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -49,3 +59,14 @@ def stop_on_signals() -> Iterator[StopFlag]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set from Python
+
+
+def stop_with_parent() -> None:
+    """Wait until the process that has started this one with ``multiprocessing`` has ended, then send SIGTERM to this.
+
+    To be run in a thread: no process would receive the results.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -2,8 +2,6 @@
 
 import itertools
 import multiprocessing
-import os
-import signal
 import threading
 import time
 from multiprocessing.connection import Connection, wait
@@ -11,6 +9,7 @@ from multiprocessing.process import BaseProcess
 
 from structattn.support.errors import StructattnError
 from structattn.sweeps.worker import Job, JobResult, run_job
+from structattn.training.signals import stop_with_parent
 
 MAX_SERVER_STARTS = 5
 SERVER_RESTART_SECONDS = 0.2
@@ -82,13 +81,5 @@ class ProcessPoolEngine:
 
 
 def _run_and_send(job: Job, sender: Connection) -> None:
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    threading.Thread(target=stop_with_parent, daemon=True).start()
     sender.send(run_job(job))
-
-
-def _stop_with_parent() -> None:
-    """Stop this process when its parent has exited, since no process would receive the result."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)

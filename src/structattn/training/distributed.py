@@ -1,0 +1,190 @@
+"""The processes that train a model together, and what they tell each other.
+
+Small numbers travel over gloo, also where gradients travel over NCCL. Every process must call the same functions in the
+same order. A process that waits for one that has died gets an error at once, since its connection is closed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
+
+from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
+from structattn.support.precision import default_device
+
+TIMEOUT = timedelta(minutes=30)  # of a process that hangs; longer than another may take to write a checkpoint
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_ItemT = TypeVar("_ItemT")
+
+
+class LostProcessError(StructattnError):
+    """Another process of the group has ended, or cannot be reached."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train a model together, seen from one of them; by default a single process.
+
+    Args:
+        rank: the number of this process, from 0. Process 0 alone writes the run folder.
+        size: the number of processes.
+        local_rank: the number of this process on its machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is process 0."""
+        return self.rank == 0
+
+    def device(self) -> torch.device:
+        """Return the device of this process: the CPU, or the GPU with its local rank.
+
+        Raises:
+            SettingsError: the machine has fewer GPUs than processes.
+        """
+        device = default_device()
+        if self.size == 1 or device.type == "cpu":
+            return device
+        count = torch.cuda.device_count()
+        if self.local_rank >= count:
+            raise SettingsError(
+                f"training.devices: process {self.local_rank} of this machine has no GPU of its own; expected at most "
+                f"{count} processes on it"
+            )
+        return torch.device(device.type, self.local_rank)
+
+    def share(self, items: Sequence[_ItemT]) -> tuple[list[_ItemT], bool]:
+        """Return every ``size``-th item from number ``rank`` on; and whether the first of all had to be added.
+
+        It is added where other processes have one item more, so that all have equally many.
+        """
+        own = list(items[self.rank :: self.size])
+        idle = len(own) < -(-len(items) // self.size)
+        return own + list(items[:idle]), idle
+
+    def sum(self, value: float) -> float:
+        """Return the sum over the processes, in float64."""
+        return self._reduced(value, dist.ReduceOp.SUM)
+
+    def largest(self, value: int) -> int:
+        """Return the maximum over the processes."""
+        return int(self._reduced(value, dist.ReduceOp.MAX))
+
+    def from_first(self, value: float) -> float:
+        """Return the value that process 0 passes."""
+        return self._reduced(value if self.is_first else 0.0, dist.ReduceOp.SUM)
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all processes, which have the same shape, by rank."""
+        if self.size == 1:
+            return [tensor]
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(found, tensor)
+        return found
+
+    def require_first_with(self, found: bool) -> None:
+        """Return in the first of the processes that found something, and in the first of all if none did.
+
+        Raises:
+            ReportedError: in the others.
+        """
+        lowest = int(self._reduced(self.rank if found else self.size, dist.ReduceOp.MIN))
+        if self.rank != lowest % self.size:
+            raise ReportedError(StructattnError.exit_code)
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        self.from_first(0.0)
+
+    def _reduced(self, value: float, operation: dist.ReduceOp.RedOpType) -> float:
+        if self.size == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(total, operation)
+        return total.item()
+
+
+SINGLE = World()
+"""A process that trains alone."""
+
+
+def world_of(environment: Mapping[str, str]) -> World | None:
+    """Return the place of this process in the group that torchrun has started; None without its variables.
+
+    Raises:
+        StructattnError: a variable is not a number, or the rank is not below the size.
+    """
+    if any(name not in environment for name in _VARIABLES):
+        return None
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    texts = [environment.get(name, "0") for name in names]
+    for name, text in zip(names, texts, strict=True):
+        if not text.isdecimal():
+            raise StructattnError(
+                f"the environment variable {name} is {text!r}; expected a number, as torchrun sets it"
+            )
+    rank, size, local_rank = map(int, texts)
+    if rank >= size:
+        raise StructattnError(f"the environment variable RANK is {rank}; expected less than WORLD_SIZE, {size}")
+    return World(rank, size, local_rank)
+
+
+@contextmanager
+def joined(world: World) -> Iterator[None]:
+    """Connect the processes within the block. Of the errors that end them one is raised as it is, that of the first.
+
+    Raises:
+        ReportedError: another process has failed before this one.
+        LostProcessError: another process has ended without an error, or cannot be reached.
+    """
+    if world.size == 1:
+        yield
+        return
+    try:
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        backend = "cpu:gloo,cuda:nccl" if default_device().type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
+    except dist.DistError as error:
+        raise LostProcessError(f"cannot connect to the other processes: {str(error).splitlines()[0]}") from None
+    try:
+        yield
+        world.barrier()
+    except ReportedError:
+        raise
+    except Exception as error:
+        lost = is_lost_process(error)
+        # all processes are interrupted together
+        reports = world.is_first if isinstance(error, Interrupted) else _is_first_to_fail(store)
+        if not reports and (lost or isinstance(error, StructattnError)):
+            raise ReportedError(getattr(error, "exit_code", StructattnError.exit_code)) from None
+        if lost:
+            raise LostProcessError(_LOST.format(rank=world.rank, size=world.size)) from error
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+_LOST = "process {rank} of {size} lost the connection to another, which has ended; resume the run from its checkpoint"
+
+
+def is_lost_process(error: BaseException) -> bool:
+    """Return whether an error is that of a collective operation in which another process does not take part."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _is_first_to_fail(store: Store) -> bool:
+    try:
+        return bool(store.add("failed", 1) == 1)
+    except (dist.DistError, RuntimeError):  # the process that holds the store has ended
+        return True
