@@ -1,6 +1,6 @@
 """Damage files of runs and prepared folders in many ways, and run a command on each damaged copy.
 
-    python benchmarks/fuzz_files.py [--count 5000] [--seed 0] [--only NUMBER] [--write NAME]
+    python benchmarks/fuzz_files.py [--count 5000] [--seed 0] [--only NUMBER] [--write]
 
 The commands are load (from Python), resume, evaluate, translate and report. They run in a process forked from one that
 has imported everything, and in a new one after a fault, without the cache of verified digests. In half of the cases
@@ -438,7 +438,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="number of the one case to repeat")
-    parser.add_argument("--write", metavar="NAME")
+    parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     mpl.use("Agg")
@@ -458,7 +458,7 @@ def main() -> int:
     found = summary(results, arguments.seed, time.monotonic() - started)
     print(json.dumps(found))
     if arguments.write:
-        (RESULTS / f"fuzz_files-{arguments.write}.json").write_text(json.dumps(found, indent=2) + "\n")
+        (RESULTS / "fuzz_files.json").write_text(json.dumps(found, indent=2) + "\n")
     if arguments.only is None:
         shutil.rmtree(work)
     else:

@@ -149,6 +149,19 @@ def seeds(results: dict[str, Any]) -> str:
     return table(("model", "embedding initialization", *(f"seed {seed}" for seed in columns)), body)
 
 
+def damaged_files(results: dict[str, Any]) -> str:
+    """Return a paragraph about commands on damaged files."""
+    outcomes, faults = results["outcomes"], len(results["faults"])
+    return f"""`python benchmarks/fuzz_files.py --count {results["cases"]} --seed {results["seed"]}`: runs and prepared
+folders were damaged in {results["cases"]:,} ways (bits, truncation, extension, exchanged files, numbers, nesting,
+links, FIFOs, paths, YAML tags), with recomputed digests in {results["forged"]:,} cases, and loaded, resumed, evaluated,
+translated or reported. {outcomes["refused"]:,} were refused in one line; {outcomes["done"]:,} gave the result of
+undamaged files or, with recomputed digests, another; {faults or "none"} ended in a traceback, in a signal, after 20 s
+or with more than 1 GB of memory. The longest took {results["max_seconds"]:.1f} s, the largest
+{results["max_resident_bytes"] / 1e6:.0f} MB.
+"""
+
+
 def sweeps(found: dict[str, Any]) -> str:
     """Return a table of sweeps with killed processes, and the throughput of a second worker."""
     verdicts = {True: "identical run folders and table", False: "DIFFERENT results"}
@@ -313,6 +326,7 @@ uninterrupted run.
 `python benchmarks/reliability_decoding.py RUN`: {same_in_batches(results_of("reliability_decoding"))}
 
 {sweeps(results_of("reliability_sweeps"))}
+{damaged_files(results_of("fuzz_files"))}
 ## Plain eager PyTorch
 
 `python benchmarks/plain_eager.py`, one thread, ten strings of length 60: a training step of structattn takes
