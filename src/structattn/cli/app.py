@@ -15,6 +15,7 @@ from structattn.cli import (
     doctor,
     evaluate,
     listing,
+    parse,
     prepare,
     probe,
     report,
@@ -73,6 +74,7 @@ _ORDER = (
     "evaluate",
     "translate",
     "score",
+    "parse",
     "compare",
     "contrast",
     "probe",
@@ -143,6 +145,7 @@ app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("translate")(translate.translate)
 app.command("score")(score.score)
+app.command("parse")(parse.parse)
 app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
 app.command("probe")(probe.probe)

@@ -1,4 +1,4 @@
-"""``structattn prepare``: prepare a formal language, a transduction, text, or parallel text."""
+"""``structattn prepare``: prepare a formal language, a transduction, text, parallel text, or trees."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,9 @@ from structattn.support.reading import MAX_INTEGER
 if TYPE_CHECKING:
     from structattn.data.folders import PreparedFolder
 
-app = typer.Typer(no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, or parallel text.")
+app = typer.Typer(
+    no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, parallel text, or trees."
+)
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Number of worker processes.  [default: one for each core]")]
@@ -49,6 +51,13 @@ class Mode(StrEnum):
 
     sentences = "sentences"
     stream = "stream"
+
+
+class TreeTags(StrEnum):
+    """What stands for a word in a linearized tree."""
+
+    normalized = "normalized"
+    kept = "kept"
 
 
 @app.command("formal-language")
@@ -210,6 +219,38 @@ def parallel(
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
     )
+    print_summary(output)
+
+
+@app.command("trees")
+def trees(
+    *,
+    output: Output,
+    train: Annotated[Path, typer.Option(help="Training trees, bracketed: (S (NP (DT the) ...) ...).")],
+    valid: Annotated[Path, typer.Option(help="Validation trees.")],
+    test: Annotated[Path | None, typer.Option(help="Test trees.")] = None,
+    tags: Annotated[
+        TreeTags, typer.Option(help="Linearized trees have XX for each word (normalized), or its tag (kept).")
+    ] = TreeTags.normalized,
+    level: Annotated[Level, typer.Option(help="Unit of tokens of the sentences.")] = Level.word,
+    vocabulary_size: Annotated[
+        int, typer.Option(min=0, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
+    ] = 8_000,
+    vocabulary_threshold: Annotated[
+        int, typer.Option(min=0, help="Words less frequent than this become <unk>; subwords are split.")
+    ] = 0,
+) -> None:
+    """Read constituency trees, and encode each sentence with its linearized tree, for a parser.
+
+    Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
+    """
+    from structattn.data.parallel.prepare import prepare_parallel
+    from structattn.data.parallel.tokenizer_training import TokenizerSettings
+    from structattn.data.text.normalization import Normalization
+
+    files = {"train": (train,), "valid": (valid,)} | ({} if test is None else {"test": (test,)})
+    tokenizer = TokenizerSettings(level.value, False, vocabulary_size, vocabulary_threshold)
+    prepare_parallel(output, files, tokenizer=tokenizer, normalization=Normalization(nfkc=False), trees=tags.value)
     print_summary(output)
 
 

@@ -8,8 +8,8 @@
 - ``Tokenizer`` is the protocol of all tokenizers, ``Vocabulary`` their symbols and ids; ``build_tokenizer`` builds a
   ``SymbolTokenizer`` of words, characters or bytes.
 
-Only ``data.batching`` needs torch; it is not imported here. Imports run in one direction: text, tokenization, folders,
-then the packages that prepare data, and batching.
+Only ``data.batching`` needs torch; it is not imported here. Imports run in one direction: text, treebanks,
+tokenization, folders, then the packages that prepare data, and batching.
 """
 
 from structattn.data.folders import (

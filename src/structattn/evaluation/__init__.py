@@ -6,6 +6,7 @@
 - ``make_translator``, ``make_pair_scorer``: a translator or a scorer of translations from one run or an ensemble.
 - ``compare_runs``, ``compare_runs_by_bin``: compare two translation runs by paired bootstrap.
 - ``contrastive_scores``: accuracy on contrastive pairs.
+- ``make_parser``, ``parsing_scores``: trees of sentences by a run that was trained on trees, and their scores.
 - ``probe_chunking``: scores of a linear layer that finds chunks in the hidden states of a run.
 - ``ngram_baselines``: perplexities of interpolated n-gram models.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from structattn.evaluation.scores import LengthScore, SplitScores
     from structattn.evaluation.suites.chunking import probe_chunking
     from structattn.evaluation.suites.contrastive import contrastive_scores
+    from structattn.evaluation.suites.parsing import make_parser, parsing_scores
     from structattn.evaluation.translation import make_pair_scorer, make_translator
 
 __all__ = [
@@ -33,8 +35,10 @@ __all__ = [
     "evaluate_run",
     "is_scored",
     "make_pair_scorer",
+    "make_parser",
     "make_translator",
     "ngram_baselines",
+    "parsing_scores",
     "probe_chunking",
 ]
 
@@ -50,8 +54,10 @@ __getattr__, __dir__ = lazy_exports(
         "evaluate_run": "structattn.evaluation.run_evaluation",
         "is_scored": "structattn.evaluation.run_evaluation",
         "make_pair_scorer": "structattn.evaluation.translation",
+        "make_parser": "structattn.evaluation.suites.parsing",
         "make_translator": "structattn.evaluation.translation",
         "ngram_baselines": "structattn.evaluation.ngrams",
+        "parsing_scores": "structattn.evaluation.suites.parsing",
         "probe_chunking": "structattn.evaluation.suites.chunking",
     },
 )

@@ -17,6 +17,7 @@ from structattn.reporting.figures.palette import LineStyle, line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.labels import flattened
 from structattn.reporting.markup import Markup, joined, tag
+from structattn.reporting.parsing import parsing_sections
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_table, swatch
 from structattn.support.errors import StructattnError
@@ -50,6 +51,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts.append(contrastive_sections(runs, prefix, figures))
     parts.append(chunking_section(runs))
     parts.append(blimp_section(runs))
+    parts.append(parsing_sections(runs))
     parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 

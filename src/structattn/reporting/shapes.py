@@ -170,7 +170,7 @@ class _Comparison(Shape):
     bins: Annotated[list[_Bin], Field(min_length=1)]
 
 
-class _ChunkScores(Shape):
+class _BracketScores(Shape):
     precision: Number
     recall: Number
     f1: Number
@@ -178,7 +178,7 @@ class _ChunkScores(Shape):
 
 class _Tagging(Shape):
     accuracy: Number
-    overall: _ChunkScores
+    overall: _BracketScores
 
 
 class _Stream(Shape):
@@ -192,12 +192,30 @@ class _Chunking(Shape):
     streams: Annotated[list[_Stream], Field(min_length=1)]
 
 
+class _TreeBracketScores(_BracketScores):
+    exact: Number
+
+
+class _TreeScores(Shape):
+    labelled: _TreeBracketScores
+    unlabelled: _TreeBracketScores
+
+
+class _Parsing(Shape):
+    name: str
+    malformed: Number
+    scores: _TreeScores
+    right_branching: _TreeScores
+    left_branching: _TreeScores
+
+
 ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "attention": _Attention,
     "blimp": _Blimp,
     "contrastive": _Contrastive,
     "comparison": _Comparison,
     "chunking": _Chunking,
+    "parsing": _Parsing,
 }
 
 

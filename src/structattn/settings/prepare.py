@@ -119,10 +119,37 @@ class TextData(Settings):
     lowercase: bool = Field(default=False, description="convert text to lower case")
 
 
+class Treebank(Settings):
+    """Constituency trees, with the options of `structattn prepare trees`."""
+
+    kind: Literal["trees"]
+    train: str = Field(description="file of bracketed trees")
+    valid: str = Field(description="file of bracketed trees")
+    test: str | None = Field(default=None, description="file of bracketed trees")
+    tags: Literal["normalized", "kept"] = Field(
+        default="normalized",
+        description="what stands for a word in a linearized tree: XX (normalized), or its part-of-speech tag (kept)",
+    )
+    level: Level = Field(default="word", description="unit of tokens of the sentences")
+    vocabulary_size: int = Field(
+        default=8_000, ge=0, description="number of merges (bpe) or pieces (sentencepiece) to learn"
+    )
+    vocabulary_threshold: int = Field(
+        default=0, ge=0, description="words less frequent than this become <unk>; subwords are split"
+    )
+
+    @property
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        """Split -> its file."""
+        given = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {name: (file,) for name, file in given.items() if file is not None}
+
+
 Prepare = Annotated[
     Annotated[FormalLanguageData, Tag("formal_language")]
     | Annotated[TransductionPairs, Tag("transduction")]
     | Annotated[ParallelText, Tag("parallel")]
-    | Annotated[TextData, Tag("text")],
+    | Annotated[TextData, Tag("text")]
+    | Annotated[Treebank, Tag("trees")],
     discriminated_by("kind", default="formal_language"),
 ]

@@ -9,7 +9,7 @@ from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.data.text.normalization import Normalization
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
-from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TextData, TransductionPairs
+from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TextData, TransductionPairs, Treebank
 from structattn.support.processes import available_cores
 
 
@@ -27,6 +27,8 @@ def prepare_data(folder: Path, data: Prepare) -> None:
         _prepare_parallel_text(folder, data)
     elif isinstance(data, TextData):
         _prepare_text(folder, data)
+    elif isinstance(data, Treebank):
+        _prepare_trees(folder, data)
     elif isinstance(data, TransductionPairs):
         _sample_pairs(folder, data)
     else:
@@ -49,6 +51,16 @@ def _prepare_text(folder: Path, data: TextData) -> None:
     test = None if data.test is None else Path(data.test)
     settings = TextSettings(**data.model_dump(exclude={"kind", "train", "valid", "test"}))
     prepare_language_modeling(folder, Path(data.train), Path(data.valid), test, settings, workers=available_cores())
+
+
+def _prepare_trees(folder: Path, data: Treebank) -> None:
+    prepare_parallel(
+        folder,
+        {name: [Path(file) for file in files] for name, files in data.splits.items()},
+        tokenizer=TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold),
+        normalization=Normalization(nfkc=False),
+        trees=data.tags,
+    )
 
 
 def _sample_pairs(folder: Path, data: TransductionPairs) -> None:

@@ -22,10 +22,14 @@ from structattn.data.parallel.writing import rare_word_collectors, write_paralle
 from structattn.data.text.normalization import Normalization
 from structattn.data.text.reading import Notices
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.data.treebanks import Tags
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 
 TRAIN: Final = "train"
+TREE_TAGS: Final = "tree_tags"
+"""The key of the header that tells how trees were linearized."""
+
 _TOKENIZER: Final = TokenizerSettings()
 _FILTERS: Final = Filters()
 _NORMALIZATION: Final = Normalization()
@@ -40,6 +44,7 @@ def prepare_parallel(
     normalization: Normalization = _NORMALIZATION,
     hold_out: Mapping[str, float] = MappingProxyType({}),
     max_line_tokens: int = 100_000,
+    trees: Tags | None = None,
 ) -> tuple[str, ...]:
     """Check parallel text, train its tokenizers, encode it, and write a prepared folder atomically.
 
@@ -53,6 +58,8 @@ def prepare_parallel(
         hold_out: maps names of further splits to the random share of the training pairs that they get (the seed is
             ``filters.sample_seed``); pairs with the same source line stay together.
         max_line_tokens: longer lines are refused; in words at level ``word``, otherwise in characters.
+        trees: each split has one file, of bracketed trees: their words are the source, the linearized trees with these
+            tags the target.
 
     Returns:
         Notices to the user: dropped byte-order marks, CRs and pairs, and the number of ``<unk>``.
@@ -66,7 +73,7 @@ def prepare_parallel(
     portions = split_portions(hold_out, filters.sample_seed, TRAIN)
     require_empty_folder(folder)
     rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
-    with open_pair_files(splits, folder) as given:
+    with open_pair_files(splits, folder, trees) as given:
         files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
         sources = {name: its.entries(name, folder) for name, its in files.items()}
         parts = [
@@ -89,7 +96,10 @@ def prepare_parallel(
                 },
                 with_texts=[name for name in files if name != TRAIN],
                 sources=[entry for entries in sources.values() for entry in entries],
-                extra=lambda: _description(parts, filters, hold_out, max_line_tokens),
+                extra=lambda: {
+                    **_description(parts, filters, hold_out, max_line_tokens),
+                    **({} if trees is None else {TREE_TAGS: trees}),
+                },
             )
     _report_unknown(parts, notices)
     return notices.messages

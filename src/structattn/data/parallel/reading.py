@@ -5,6 +5,7 @@
 | what ``data.text.reading`` refuses           | refused with file, line and byte column                        |
 | one file has more lines than the other       | refused at the first line without a counterpart                |
 | a line of a TSV without exactly one tab      | refused with the line and the column of the second tab or end  |
+| what ``data.treebanks.reading`` refuses      | refused with file and line, where the file holds trees         |
 """
 
 import shutil
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from structattn.data.folders.writing import STANDARD_INPUT, source_entry
 from structattn.data.text.reading import Line, Notices, read_lines
+from structattn.data.treebanks import Tags, leaves_of, linearize, read_trees
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import open_unflushed, sha256_of_file, temporary_folder
 
@@ -45,14 +47,17 @@ class PairFiles:
     """The files of a split.
 
     Args:
-        source: a file of source lines; without ``target`` a TSV, source TAB target.
+        source: a file of source lines; without ``target`` a TSV, source TAB target, or bracketed trees.
         target: a file of as many target lines.
         name: the name of ``source`` in messages, by default its path.
+        trees: ``source`` holds bracketed trees: the words of each are the source, the linearized tree with these tags
+            is the target; None: it does not.
     """
 
     source: Path
     target: Path | None = None
     name: Path | None = None
+    trees: Tags | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -96,6 +101,8 @@ def read_pairs(files: PairFiles, notices: Notices) -> Iterator[RawPair]:
     Raises:
         DataError: see the table above.
     """
+    if files.trees is not None:
+        return _read_trees(files.source, files.trees, notices)
     if files.target is None:
         return _read_tsv(files.source, files.shown, notices)
     return _read_two_files(files.source, files.target, notices)
@@ -137,18 +144,30 @@ def _read_tsv(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
         )
 
 
+def _read_trees(path: Path, tags: Tags, notices: Notices) -> Iterator[RawPair]:
+    for line, tree in read_trees(path, notices):
+        sides = " ".join(leaf.word for leaf in leaves_of(tree)), " ".join(linearize(tree, tags))
+        yield RawPair(line, *(Text(side, path, line, 0) for side in sides))
+
+
 @contextmanager
-def open_pair_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Iterator[dict[str, PairFiles]]:
+def open_pair_files(
+    splits: Mapping[str, Sequence[Path]], beside: Path, trees: Tags | None = None
+) -> Iterator[dict[str, PairFiles]]:
     """Find the files of each split; standard input is copied to a temporary file, because it is read twice.
 
     Args:
         splits: maps names of splits to two files, source and target, or one TSV; ``-`` is a TSV on standard input.
         beside: the copy is created next to this path, where the prepared folder needs the space in any case.
+        trees: each split has one file of bracketed trees instead, whose tags are linearized so.
 
     Raises:
-        UsageError: another number of files, or standard input for two splits.
+        UsageError: another number of files, or standard input for two splits or for trees.
     """
     splits = {name: tuple(map(Path, paths)) for name, paths in splits.items()}
+    if trees is not None:
+        yield {name: _tree_file(name, paths, trees) for name, paths in splits.items()}
+        return
     for name, paths in splits.items():
         if len(paths) not in {1, 2}:
             raise UsageError(f"{name}: {len(paths)} files; expected source and target, or one TSV")
@@ -157,7 +176,7 @@ def open_pair_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Itera
     given = [name for name, paths in splits.items() if paths == (Path(STANDARD_INPUT),)]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: standard input can be used for one split only")
-    files = {name: PairFiles(*paths) for name, paths in splits.items()}
+    files = {name: PairFiles(paths[0], next(iter(paths[1:]), None)) for name, paths in splits.items()}
     if not given:
         yield files
         return
@@ -166,3 +185,9 @@ def open_pair_files(splits: Mapping[str, Sequence[Path]], beside: Path) -> Itera
         with open_unflushed(copy) as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield {**files, given[0]: PairFiles(copy, name=_INPUT_NAME)}
+
+
+def _tree_file(name: str, paths: Sequence[Path], tags: Tags) -> PairFiles:
+    if len(paths) != 1 or paths[0] == Path(STANDARD_INPUT):
+        raise UsageError(f"{name}: {', '.join(map(str, paths))}; expected one file of trees")
+    return PairFiles(paths[0], trees=tags)

@@ -1,0 +1,83 @@
+"""``structattn parse``: constituency trees of sentences, or scores on a file of trees."""
+
+import sys
+from io import BufferedIOBase
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from structattn.cli.translate import LINES_AT_ONCE, STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from structattn.evaluation.suites.parsing import ParsingScores
+    from structattn.inference.parser import Parser
+
+
+def parse(
+    run: Annotated[Path, typer.Argument(help="Run folder of a translation run that was trained on trees.")],
+    score: Annotated[
+        Path | None, typer.Option(help="File of bracketed trees: parse their words, and score the trees as evalb does.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings]")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+) -> None:
+    """Parse sentences from standard input, words separated by spaces, and write one bracketed tree per line.
+
+    With --score, parse the words of a file of trees instead, and print labelled and unlabelled bracketing scores beside
+    those of right- and left-branching trees; they are stored in the run folder and appear in reports.
+    """
+    from structattn.evaluation.suites.parsing import make_parser, parsing_scores, write_parsing
+    from structattn.inference.runs import open_run
+
+    opened = open_run(run, checkpoint, data=data)
+    how = opened.settings.evaluation
+    parser = make_parser(opened, how if beam is None else how.changed({"beam_size": beam}))
+    if score is None:
+        _parse_standard_input(parser)
+        return
+    scores = parsing_scores(parser, score)
+    write_parsing(opened, score, scores)
+    _print(scores)
+
+
+def _parse_standard_input(parser: "Parser") -> None:
+    from structattn.data.text.reading import Notices, read_lines_from
+    from structattn.data.treebanks import bracketed
+    from structattn.inference.parser import treebank_words
+    from structattn.support.progress import progress
+
+    source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
+    lines, done = (treebank_words(line.text) for line in read_lines_from(source, STANDARD_INPUT, Notices())), 0
+    with progress("Parsing", None, "sentences") as advance:
+        while chunk := list(islice(lines, LINES_AT_ONCE)):
+            for found in parser(chunk, advance, done + 1, STANDARD_INPUT):
+                sys.stdout.write(("" if found is None else bracketed(found.tree)) + "\n")
+            sys.stdout.flush()
+            done += len(chunk)
+
+
+def _print(scores: "ParsingScores") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    caption = f"brackets in percent; {scores.malformed:.1%} of the outputs were malformed and repaired"
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column("trees")
+    for heading in ("precision", "recall", "F1", "exact", "F1, no labels"):
+        table.add_column(heading, justify="right")
+    rows = {"parsed": scores.scores, "right-branching": scores.right_branching, "left-branching": scores.left_branching}
+    for name, of_trees in rows.items():
+        found = of_trees.labelled
+        values = (found.precision, found.recall, found.f1, found.exact, of_trees.unlabelled.f1)
+        table.add_row(name, *[f"{100 * value:.2f}" for value in values])
+    Console().print(table)

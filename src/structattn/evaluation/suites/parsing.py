@@ -1,0 +1,95 @@
+"""Constituency parsing: bracketing F1 of a run on a file of trees, beside trees that branch to one side only."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from structattn.data.parallel.prepare import TREE_TAGS
+from structattn.data.text.reading import Notices
+from structattn.data.treebanks import brackets_of, branching_brackets, leaves_of, read_trees
+from structattn.data.treebanks.brackets import Span
+from structattn.evaluation.run_files import write_analysis
+from structattn.evaluation.translation import make_translator
+from structattn.inference.parser import Parser
+from structattn.inference.runs import TrainedRun
+from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
+from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.errors import UsageError
+from structattn.support.progress import progress
+
+
+@dataclass(frozen=True)
+class TreeScores:
+    """Scores of predicted trees with and without labels, as evalb counts brackets; see ``data.treebanks.brackets``."""
+
+    labelled: BracketingScores
+    unlabelled: BracketingScores
+
+
+@dataclass(frozen=True)
+class ParsingScores:
+    """Scores of a parser on a file of trees.
+
+    Args:
+        scores: of its trees.
+        malformed: the fraction of outputs that had to be repaired.
+        right_branching: scores of trees (a (b (c d))), every label the most frequent one of the file.
+        left_branching: the same for (((a b) c) d).
+    """
+
+    scores: TreeScores
+    malformed: float
+    right_branching: TreeScores
+    left_branching: TreeScores
+
+
+def make_parser(run: TrainedRun, how: EvaluationSettings | None = None) -> Parser:
+    """Return a parser with the model of a run.
+
+    Args:
+        run: trained on trees.
+        how: beam search and length limits; by default the evaluation settings of the run.
+
+    Raises:
+        UsageError: the run was not trained on trees.
+    """
+    if TREE_TAGS not in run.prepared.header.extra:
+        raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
+    return Parser(make_translator([run], how))
+
+
+def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
+    """Parse the sentences of a file of trees, and compare the trees.
+
+    Raises:
+        DataError: the file is malformed, or a sentence cannot be encoded.
+    """
+    gold = [each.tree for each in read_trees(path, Notices())]
+    leaves = [list(leaves_of(tree)) for tree in gold]
+    with progress("Parsing", len(gold), "sentences") as advance:
+        found = parser([[leaf.word for leaf in each] for each in leaves], advance, path=path)
+    trees = [each for each in found if each is not None]  # no sentence of a file of trees is empty
+    tags = [[leaf.tag for leaf in each] for each in leaves]
+    truth = [brackets_of(tree, of_words) for tree, of_words in zip(gold, tags, strict=True)]
+    guess = [brackets_of(each.tree, of_words) for each, of_words in zip(trees, tags, strict=True)]
+    label = Counter(each for brackets in truth for each, *_ in brackets).most_common(1)[0][0]
+    return ParsingScores(
+        _tree_scores(truth, guess),
+        sum(each.malformed for each in trees) / len(trees),
+        _tree_scores(truth, [branching_brackets(of_words, "right", label) for of_words in tags]),
+        _tree_scores(truth, [branching_brackets(of_words, "left", label) for of_words in tags]),
+    )
+
+
+def write_parsing(run: TrainedRun, path: Path, scores: ParsingScores) -> Path:
+    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file of trees."""
+    name = path.name.split(".")[0]
+    content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
+    return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)
+
+
+def _tree_scores(gold: Sequence[Sequence[Span]], predicted: Sequence[Sequence[Span]]) -> TreeScores:
+    truth, guess = ([[Bracket(*span) for span in of_tree] for of_tree in trees] for trees in (gold, predicted))
+    without = [unlabelled(each) for each in truth], [unlabelled(each) for each in guess]
+    return TreeScores(bracketing_scores(truth, guess), bracketing_scores(*without))

@@ -1,0 +1,50 @@
+"""Constituency parsing with trained models: the translation of a sentence into its linearized tree, repaired."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from structattn.data.treebanks import Repaired, repair
+from structattn.inference.translator import SOURCE_LINES, Translator
+
+_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
+
+
+def treebank_words(line: str) -> list[str]:
+    """Return the words of a line; a parenthesis alone is spelled -LRB- or -RRB-, and a bracketed tree can hold it."""
+    return [_ESCAPES.get(word, word) for word in line.replace("\t", " ").split(" ") if word]
+
+
+@dataclass(frozen=True)
+class Parser:
+    """Parses sentences; every tree has exactly the words of its sentence.
+
+    Args:
+        translator: of a run that was trained on trees.
+    """
+
+    translator: Translator
+
+    def __call__(
+        self,
+        sentences: Sequence[Sequence[str]],
+        advance: Callable[[int], object] = lambda count: None,
+        first: int = 1,
+        path: Path = SOURCE_LINES,
+    ) -> list[Repaired | None]:
+        """Return the best tree of each sentence; None for a sentence without words.
+
+        Args:
+            sentences: words, none of them with spaces.
+            advance: called with the number of sentences that have been parsed since.
+            first: the number of the first line, for messages.
+            path: of the file, for messages.
+
+        Raises:
+            DataError: a sentence cannot be encoded or is too long for the model.
+        """
+        found = self.translator([" ".join(words) for words in sentences], 1, advance, first, paths=(path, path))
+        return [
+            repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words) if words else None
+            for words, best in zip(sentences, found, strict=True)
+        ]

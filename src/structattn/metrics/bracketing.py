@@ -1,0 +1,65 @@
+"""Precision, recall and F1 of labelled brackets (Black et al. 1991), as evalb counts them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Bracket(NamedTuple):
+    """A constituent: its label, and its words ``start`` to ``end`` - 1."""
+
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class BracketingScores:
+    """Scores of predicted trees, over the brackets of all sentences.
+
+    Args:
+        sentences: the number of sentences.
+        correct: the number of predicted brackets that are right; equal brackets of a tree count separately.
+        predicted: the number of predicted brackets.
+        gold: the number of true brackets.
+        precision: correct / predicted; 0 where nothing was predicted.
+        recall: correct / gold; 0 where there are no true brackets.
+        f1: their harmonic mean; 0 where both are 0.
+        exact: the fraction of sentences whose brackets are all right, and no more.
+    """
+
+    sentences: int
+    correct: int
+    predicted: int
+    gold: int
+    precision: float
+    recall: float
+    f1: float
+    exact: float
+
+
+def bracketing_scores(gold: Sequence[Sequence[Bracket]], predicted: Sequence[Sequence[Bracket]]) -> BracketingScores:
+    """Compute the scores of all sentences.
+
+    Args:
+        gold: the true brackets of each sentence.
+        predicted: the predicted brackets of each sentence; none for one that has no parse.
+
+    Raises:
+        ValueError: the numbers of sentences differ, or there are none.
+    """
+    pairs = [(Counter(truth), Counter(guess)) for truth, guess in zip(gold, predicted, strict=True)]
+    if not pairs:
+        raise ValueError("no sentences; expected at least one")
+    correct = sum((truth & guess).total() for truth, guess in pairs)
+    found, wanted = sum(guess.total() for _, guess in pairs), sum(truth.total() for truth, _ in pairs)
+    precision, recall = (correct / count if count else 0.0 for count in (found, wanted))
+    f1 = 2 * correct / (found + wanted) if found + wanted else 0.0
+    exact = sum(truth == guess for truth, guess in pairs) / len(pairs)
+    return BracketingScores(len(pairs), correct, found, wanted, precision, recall, f1, exact)
+
+
+def unlabelled(brackets: Sequence[Bracket]) -> list[Bracket]:
+    """Return the brackets without their labels; several of the same words count as one."""
+    return [Bracket("", *span) for span in sorted({(each.start, each.end) for each in brackets})]

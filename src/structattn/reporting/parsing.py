@@ -1,0 +1,46 @@
+"""Tables of bracketing scores of parsers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from structattn.reporting.figures.palette import LineStyle
+from structattn.reporting.labels import percent, points
+from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.runs import Run
+from structattn.reporting.tables import swatch
+
+_HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
+_BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}
+_NOTE = (
+    "Labelled brackets in percent, as evalb counts them with COLLINS.prm. One-sided trees have the most frequent label "
+    "of the file throughout."
+)
+
+Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
+
+
+def parsing_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return a table for each file of trees that runs were scored on; empty if there is none."""
+    found = [(run, style, scores) for run, style in runs for scores in run.analyses_of_kind("parsing")]
+    names = list(dict.fromkeys(scores["name"] for *_, scores in found))
+    return joined(*[_section(name, [each for each in found if each[2]["name"] == name]) for name in names])
+
+
+def _section(name: str, scored: Scored) -> Markup:
+    rows = [
+        [*_row(joined(swatch(style), run.name), scores["scores"]), _number(percent(scores["malformed"]))]
+        for run, style, scores in scored
+    ]
+    rows += [[*_row(joined(title), scored[0][2][key]), _number("")] for key, title in _BASELINES.items()]
+    head = [tag("th", "trees"), *[tag("th", each, class_="number") for each in (*_HEADINGS, "malformed")]]
+    return joined(tag("h3", f"Parsing: {name}"), table([tag("tr", *head)], rows), tag("p", _NOTE, class_="note"))
+
+
+def _row(title: Markup, scores: Mapping[str, Any]) -> list[Markup]:
+    labelled = scores["labelled"]
+    values = [labelled[key] for key in ("precision", "recall", "f1", "exact")] + [scores["unlabelled"]["f1"]]
+    return [tag("th", title, scope="row"), *[_number(points(100 * value)) for value in values]]
+
+
+def _number(text: str) -> Markup:
+    return tag("td", text, class_="number")

@@ -1,0 +1,99 @@
+"""A parser from a file of trees to scores, trees of sentences, and a report; also with a stack in the decoder."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.cli.app import app
+from structattn.data.folders import open_prepared
+from structattn.data.text.reading import Notices
+from structattn.data.treebanks import brackets_of, leaves_of, read_trees
+from structattn.evaluation.suites.parsing import make_parser
+from structattn.inference.parser import treebank_words
+from structattn.metrics.bracketing import Bracket, bracketing_scores
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import DataError, UsageError
+from structattn.training.run_training import train
+
+TREES = """(ROOT (S (NP-SBJ (DT the) (NN cat)) (VP (VBD sat)) (. .)))
+(ROOT (S (NP-SBJ (DT a) (NN dog)) (VP (VBD saw) (NP (DT the) (NN cat))) (. .)))
+(ROOT (S (NP-SBJ (NN dog)) (VP (VBD ran)) (. .)))
+"""
+SIZES = {"kind": "encoder_decoder", "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}
+
+
+def run(*arguments, **options):
+    result = CliRunner().invoke(app, [str(each) for each in arguments], **options)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def parser_run(tmp_path_factory):
+    """A parser with a stack in the decoder, hardly trained: its output needs repair."""
+    folder = tmp_path_factory.mktemp("parser")
+    (folder / "my.trees").write_text(TREES)
+    run("prepare", "trees", "--train", folder / "my.trees", "--valid", folder / "my.trees", "-o", folder / "data")
+    model = {**SIZES, "encoder": {"layers": 1}, "decoder": {"layers": "1.superposition-8.1"}}
+    training = {"batches": {"kind": "pairs", "max_tokens": 200}, "max_epochs": 15, "loss": "token_mean"}
+    training |= {"optimizer": {"learning_rate": 0.01}, "validate_every": 15}
+    tree = {"task": "translation", "data": str(folder / "data"), "model": model, "training": training}
+    train(resolve_settings(tree), folder / "run")
+    return folder
+
+
+def test_sentences_and_linearized_trees_are_the_two_sides(parser_run):
+    prepared = open_prepared(parser_run / "data")
+    assert prepared.texts("valid", "source")[0] == "the cat sat ."
+    assert prepared.texts("valid", "target")[0] == "(S (NP XX XX )NP (VP XX )VP XX )S"
+    assert prepared.header.sources[0].path.endswith("my.trees")
+
+
+def test_scores_of_a_file_of_trees(parser_run):
+    assert "right-branching" in run("parse", parser_run / "run", "--score", parser_run / "my.trees")
+    kept = json.loads((parser_run / "run/analyses/parsing-my.json").read_text())
+    gold = [each.tree for each in read_trees(parser_run / "my.trees", Notices())]
+    leaves = [list(leaves_of(tree)) for tree in gold]
+    sentences = "".join(" ".join(leaf.word for leaf in each) + "\n" for each in leaves)
+    (parser_run / "parsed").write_text(run("parse", parser_run / "run", input=sentences))
+    parsed = [each.tree for each in read_trees(parser_run / "parsed", Notices())]
+    brackets = [
+        [[Bracket(*span) for span in brackets_of(tree, [leaf.tag for leaf in each])] for tree, each in pairs]
+        for pairs in (list(zip(gold, leaves, strict=True)), list(zip(parsed, leaves, strict=True)))
+    ]
+    assert kept["scores"]["labelled"] == asdict(bracketing_scores(*brackets)), "those of the trees that parse writes"
+    assert 0 <= kept["malformed"] <= 1
+    right = kept["right_branching"]  # (the (cat sat)), (a (dog (saw (the cat)))) and (dog ran), all NP
+    assert (right["labelled"]["correct"], right["labelled"]["predicted"]) == (1, 7)
+    assert right["unlabelled"]["correct"] == 5
+    run("report", parser_run / "run", "-o", parser_run / "page")
+    page = (parser_run / "page/index.html").read_text()
+    assert "Parsing: my" in page
+    assert "right-branching trees" in page
+
+
+def test_sentences_from_standard_input_become_trees(parser_run):
+    found = run("parse", parser_run / "run", "--beam", 1, input="the cat sat .\n\ndog ( ran\n").split("\n")
+    assert [word in found[0] for word in ("(XX the)", "(XX cat)", "(XX sat)", "(XX .)")] == [True] * 4
+    assert found[1] == ""
+    assert [word in found[2] for word in ("(XX dog)", "(XX -LRB-)", "(XX ran)")] == [True] * 3
+
+
+def test_words_of_a_line():
+    assert treebank_words(" a\t( b(c )") == ["a", "-LRB-", "b(c", "-RRB-"]
+
+
+def test_what_is_no_parser_is_refused(translation_run):
+    with pytest.raises(UsageError, match="was not trained on trees"):
+        make_parser(translation_run())
+
+
+def test_malformed_files_are_refused(tmp_path):
+    (tmp_path / "bad").write_text("(S (NN a))\n(S (NN a\n")
+    result = CliRunner().invoke(
+        app, ["prepare", "trees", "--train", f"{tmp_path}/bad", "--valid", f"{tmp_path}/bad", "-o", f"{tmp_path}/out"]
+    )
+    assert result.exit_code == DataError.exit_code
+    assert not (tmp_path / "out").exists()
