@@ -3,6 +3,11 @@
 from importlib import metadata
 
 import pytest
+from pydantic import TypeAdapter
+
+from structattn.settings.models import ModelSettings
+from structattn.support.errors import UsageError
+from structattn.tasks import model as tasks_model
 
 
 def test_absence_and_age_are_told(transformers, monkeypatch):
@@ -19,3 +24,13 @@ def test_absence_and_age_are_told(transformers, monkeypatch):
     monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(ImportError, match=r"pip install 'structattn\[hf\]'"):
         require_transformers()
+
+
+def test_a_run_with_a_model_of_transformers_tells_how_to_install_it(monkeypatch):
+    def absent(*arguments):
+        raise ImportError("needs transformers; pip install 'structattn[hf]'")
+
+    monkeypatch.setattr(tasks_model, "digests_of", absent)
+    settings = TypeAdapter(ModelSettings).validate_python({"kind": "gpt2", "pretrained": "folder"})
+    with pytest.raises(UsageError, match=r"pip install 'structattn\[hf\]'"):
+        tasks_model.pretrained_digests(settings)

@@ -12,7 +12,7 @@ from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.mechanisms import Softmax
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
-from structattn.settings.models import ModelSettings
+from structattn.settings.models import OwnModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.transformer import TransformerSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
@@ -21,11 +21,11 @@ from structattn.support.errors import SettingsError
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def build_model(settings: ModelSettings, vocabulary_size: int) -> nn.Module:
+def build_model(settings: OwnModelSettings, vocabulary_size: int) -> nn.Module:
     """Build a model, with initial weights sampled from torch's global generator.
 
     Args:
-        settings: the settings of any kind of model.
+        settings: the settings of any kind of model of this package.
         vocabulary_size: the number of ids, including special tokens; of both sides of an encoder-decoder.
     """
     match settings:

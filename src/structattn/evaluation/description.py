@@ -7,6 +7,8 @@ from typing import Any, assert_never
 from structattn.data.folders import PreparedFolder
 from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
+from structattn.settings.inserted_stacks import stack_layers
 from structattn.settings.layers import Layer
 from structattn.settings.mechanisms import describe_mechanism
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
@@ -24,15 +26,32 @@ def describe_model(settings: ModelSettings) -> str:
             return f"d {settings.d_model}, masked: {_layers_in_words(settings.layers)}"
         case EncoderDecoderSettings():
             return f"d {settings.d_model}: {_sides_in_words(settings)}"
-        case TwoStreamSettings():
-            form = "simplified " if settings.layer_form == "simplified" else ""
-            return f"d {settings.d_model}: {settings.num_layers} {form}two-stream"
-        case TwoStreamEncoderDecoderSettings():
-            side = f"{settings.num_layers} two-stream"
-            return f"d {settings.d_model}: encoder {side}; decoder {side}"
+        case TwoStreamSettings() | TwoStreamEncoderDecoderSettings():
+            return _two_streams_in_words(settings)
         case LstmSettings() | ElmanSettings():
             return _recurrent_in_words(settings)
+        case Gpt2Settings() | RobertaSettings():
+            return _huggingface_in_words(settings)
     assert_never(settings)
+
+
+def _two_streams_in_words(settings: TwoStreamSettings | TwoStreamEncoderDecoderSettings) -> str:
+    layers = f"{settings.num_layers} two-stream"
+    if isinstance(settings, TwoStreamEncoderDecoderSettings):
+        return f"d {settings.d_model}: encoder {layers}; decoder {layers}"
+    form = "simplified " if settings.layer_form == "simplified" else ""
+    return f"d {settings.d_model}: {settings.num_layers} {form}two-stream"
+
+
+def _huggingface_in_words(settings: Gpt2Settings | RobertaSettings) -> str:
+    name = "GPT-2" if isinstance(settings, Gpt2Settings) else "RoBERTa"
+    weights = "" if settings.pretrained is None else f" from {settings.pretrained.name}"
+    if settings.stack is None:
+        return f"{name}{weights}, d {settings.d_model}: {settings.num_layers} softmax"
+    chosen = len(stack_layers(settings.stack, settings.num_layers))
+    where = "" if chosen == settings.num_layers else f" in {chosen}"
+    stack = f"{describe_mechanism(settings.stack)}{where}"
+    return f"{name}{weights}, d {settings.d_model}: {settings.num_layers} softmax + {stack}"
 
 
 def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:

@@ -28,7 +28,7 @@ from structattn.huggingface.roberta import (
     StackRobertaForTokenClassification,
     StackRobertaModel,
 )
-from structattn.huggingface.stacks import NondeterministicStack, PointerStack, SuperpositionStack
+from structattn.settings.inserted_stacks import NondeterministicStack, PointerStack, SuperpositionStack
 
 register_models()
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from transformers import GPT2Config, RobertaConfig
 
-from structattn.huggingface.stacks import Stack, stack_from
+from structattn.settings.inserted_stacks import Stack, stack_from
 
 
 class WithStack:

@@ -16,8 +16,8 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from structattn.huggingface.cache import stack_cache_layer
 from structattn.huggingface.configuration import StackGPT2Config
 from structattn.huggingface.padding import Padding, padding_from_arguments
-from structattn.huggingface.stacks import stack_from, stack_layers
 from structattn.huggingface.sublayer import StackSublayer
+from structattn.settings.inserted_stacks import stack_from, stack_layers
 
 
 class StackGPT2Block(GPT2Block):

@@ -15,7 +15,7 @@ from transformers import (
 
 from structattn.huggingface import gpt2, roberta
 from structattn.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.huggingface.stacks import Stack
+from structattn.settings.inserted_stacks import Stack
 
 CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
     AutoModel: (gpt2.StackGPT2Model, roberta.StackRobertaModel),

@@ -17,8 +17,8 @@ from transformers.models.roberta.modeling_roberta import RobertaLayer
 from structattn.huggingface.cache import stack_cache_layer
 from structattn.huggingface.configuration import StackRobertaConfig
 from structattn.huggingface.padding import Padding, padding_from_arguments
-from structattn.huggingface.stacks import stack_from, stack_layers
 from structattn.huggingface.sublayer import StackSublayer
+from structattn.settings.inserted_stacks import stack_from, stack_layers
 
 
 class StackRobertaLayer(RobertaLayer):

@@ -10,7 +10,7 @@ from structattn.building.builders import build_stack
 from structattn.huggingface.cache import StackCacheLayer
 from structattn.huggingface.history import initial_history, process_next, process_sequences
 from structattn.huggingface.padding import Padding
-from structattn.huggingface.stacks import Stack
+from structattn.settings.inserted_stacks import Stack
 
 
 class StackSublayer(nn.Module):

@@ -19,9 +19,10 @@ from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
-from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
@@ -131,8 +132,8 @@ def _text_inputs(tokenizer: Tokenizer, settings: RunSettings, text: str, number:
     """
     is_stream = isinstance(settings.training.batches, StreamBatches)
     lines = [_encoded(tokenizer, line, TEXTS, number) for line in (text.split("\n") if is_stream else [text])]
-    if isinstance(settings.model, MaskedLanguageModelSettings):
-        ids = [BOS] * settings.model.bos + [token for line in lines for token in (*line, EOS)]
+    if settings.task == MASKED_LANGUAGE_MODELING:
+        ids = [BOS] * reads_bos(settings.model) + [token for line in lines for token in (*line, EOS)]
     else:
         ids = [token for line in lines for token in (EOS if is_stream else BOS, *line)]
     _require_positions(len(ids), settings, number)

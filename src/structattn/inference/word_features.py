@@ -19,7 +19,8 @@ from structattn.inference.runs import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding, max_positions
-from structattn.settings.model import MaskedLanguageModelSettings
+from structattn.settings.model import reads_bos
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
@@ -155,15 +156,17 @@ class WordFeatures:
     def _before(self) -> tuple[int, ...]:
         """The special token before a sentence: none, ``<bos>``, or ``<eos>`` in a stream."""
         settings = self.run.settings
-        without = isinstance(settings.model, MaskedLanguageModelSettings) and not settings.model.bos
-        if without or isinstance(self.run.model, EncoderDecoder):
+        if not reads_bos(settings.model) or isinstance(self.run.model, EncoderDecoder):
             return ()
+        if settings.task == MASKED_LANGUAGE_MODELING:
+            return (BOS,)
         return (EOS,) if isinstance(settings.training.batches, StreamBatches) else (BOS,)
 
     @property
     def _after(self) -> tuple[int, ...]:
-        """The special token after a sentence: ``<eos>`` for encoders."""
-        return (EOS,) if isinstance(self.run.model, EncoderDecoder) else ()
+        """The special token after a sentence: ``<eos>`` for models that see it in training."""
+        sees = isinstance(self.run.model, EncoderDecoder) or self.run.settings.task == MASKED_LANGUAGE_MODELING
+        return (EOS,) if sees else ()
 
     @property
     def _embedding(self) -> nn.Module:

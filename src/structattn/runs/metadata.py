@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -52,6 +53,7 @@ class _Card(Shape):
     vocabulary_size: int
     settings_digest: str
     data: _Data
+    pretrained: dict[str, str] | None = None
     environment: dict[str, Any]
     hardware: _Hardware
     result: _Result | None
@@ -74,8 +76,20 @@ def run_card(
     parameters: int,
     device: torch.device,
     processes: int = 1,
+    pretrained: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the card of a new run; ``result`` is filled in when the run ends."""
+    """Return the card of a new run; ``result`` is filled in when the run ends.
+
+    Args:
+        settings: the resolved settings.
+        data_kind: the kind of the prepared data.
+        vocabulary_size: the number of ids.
+        identity: digests of the settings and the data.
+        parameters: the number of parameters.
+        device: the device of the model.
+        processes: the number of processes.
+        pretrained: SHA-256 of each file of pretrained weights; None if there are none.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "version": __version__,
@@ -88,6 +102,7 @@ def run_card(
         "environment": environment(),
         "hardware": hardware(device) | {"processes": processes},
         "batches_per_update": settings.training.gradient_accumulation_steps,
+        **({} if pretrained is None else {"pretrained": dict(pretrained)}),
         "result": None,
     }
 

@@ -67,4 +67,4 @@ class MaskedLanguageModelSettings(TransformerSettings):
 
 def reads_bos(model: object) -> bool:
     """Return whether the inputs of a model begin with <bos>; masked models can do without."""
-    return not isinstance(model, MaskedLanguageModelSettings) or model.bos
+    return bool(getattr(model, "bos", True))

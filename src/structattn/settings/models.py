@@ -6,9 +6,21 @@ from pydantic import Tag
 
 from structattn.settings.base import discriminated_by
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+
+OwnModelSettings = (
+    LanguageModelSettings
+    | MaskedLanguageModelSettings
+    | EncoderDecoderSettings
+    | TwoStreamSettings
+    | TwoStreamEncoderDecoderSettings
+    | LstmSettings
+    | ElmanSettings
+)
+"""Models of this package, without those of transformers."""
 
 ModelSettings = Annotated[
     Annotated[LanguageModelSettings, Tag("transformer")]
@@ -17,6 +29,8 @@ ModelSettings = Annotated[
     | Annotated[TwoStreamSettings, Tag("two_stream")]
     | Annotated[TwoStreamEncoderDecoderSettings, Tag("two_stream_encoder_decoder")]
     | Annotated[LstmSettings, Tag("lstm")]
-    | Annotated[ElmanSettings, Tag("rnn")],
+    | Annotated[ElmanSettings, Tag("rnn")]
+    | Annotated[Gpt2Settings, Tag("gpt2")]
+    | Annotated[RobertaSettings, Tag("roberta")],
     discriminated_by("kind", default="transformer"),
 ]

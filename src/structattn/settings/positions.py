@@ -81,5 +81,12 @@ Positions = Annotated[_Positions, BeforeValidator(from_name, json_schema_input_t
 
 def max_positions(model: object) -> int | None:
     """Return the maximum sequence length of a model with learned positions; None for other models."""
-    positions = getattr(model, "positions", None)
-    return positions.max_positions if isinstance(positions, Learned) else None
+    learned = getattr(model, "positions", None)
+    found = learned if isinstance(learned, Learned) else model
+    maximum: int | None = getattr(found, "max_positions", None)
+    return maximum
+
+
+def max_positions_field(model: object) -> str:
+    """Return the field of the settings of a model that has its maximum sequence length."""
+    return "model.positions.max_positions" if hasattr(model, "positions") else "model.max_positions"

@@ -1,8 +1,9 @@
-"""Lazy exports: names of a package that are imported when they are first used."""
+"""Names that are imported when they are first used: those of a package, and functions that need an optional library."""
 
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -24,3 +25,12 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
         return sorted({*vars(sys.modules[package]), *modules})
 
     return __getattr__, __dir__
+
+
+def lazy_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports ``name`` from ``module`` when it is first called, and calls it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+    return call

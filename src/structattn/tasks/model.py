@@ -1,6 +1,8 @@
 """Build the model of a run: its settings with the vocabularies and the length ratio of the data."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -13,13 +15,23 @@ from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
-from structattn.support.errors import SettingsError
+from structattn.support.errors import SettingsError, UsageError
+from structattn.support.lazy import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
+
+if TYPE_CHECKING:
+    from structattn.huggingface.language_models import build_huggingface
+    from structattn.huggingface.pretrained import digests_of, load_pretrained
+else:
+    build_huggingface = lazy_function("structattn.huggingface.language_models", "build_huggingface")
+    load_pretrained = lazy_function("structattn.huggingface.pretrained", "load_pretrained")
+    digests_of = lazy_function("structattn.huggingface.pretrained", "digests_of")
 
 
 def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
@@ -28,7 +40,11 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
     Raises:
         SettingsError: source and target are to share embeddings, but have separate vocabularies; or words are to be
             composed of characters, but the folder holds none.
+        UsageError: the model is one of transformers, which is not installed.
     """
+    if isinstance(settings, Gpt2Settings | RobertaSettings):
+        model: nn.Module = _from_transformers(build_huggingface, settings, prepared.vocabulary.size)
+        return model
     if prepared.parallel_sides is None and isinstance(settings, LanguageModelSettings):
         return build_language_model(settings, _words_of_text(prepared))
     if prepared.parallel_sides is None and isinstance(settings, LstmSettings | ElmanSettings):
@@ -44,6 +60,38 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
         )
     known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
     return build_encoder_decoder(known, _words_of_side(sides.source), _words_of_side(sides.target))
+
+
+def load_pretrained_weights(model: nn.Module, settings: ModelSettings, prepared: PreparedFolder) -> None:
+    """Copy the weights of ``settings.pretrained``, if that is given, into a model built for these data.
+
+    Raises:
+        SettingsError: the folder is incomplete, or its model or vocabulary is another.
+        UsageError: transformers is not installed.
+    """
+    if isinstance(settings, Gpt2Settings | RobertaSettings) and settings.pretrained is not None:
+        _from_transformers(load_pretrained, model, settings, prepared.vocabulary.symbols)
+
+
+def pretrained_digests(settings: ModelSettings) -> dict[str, str] | None:
+    """Return the SHA-256 of each file of ``settings.pretrained``; None if that is not given.
+
+    Raises:
+        SettingsError: the folder is incomplete.
+        UsageError: transformers is not installed.
+    """
+    if not isinstance(settings, Gpt2Settings | RobertaSettings) or settings.pretrained is None:
+        return None
+    found: dict[str, str] = _from_transformers(digests_of, settings.pretrained)
+    return found
+
+
+def _from_transformers(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that needs transformers, which is optional and takes seconds to import."""
+    try:
+        return function(*args)
+    except ImportError as error:
+        raise UsageError(str(error)) from None
 
 
 def _with_length_ratio(settings: EncoderDecoderSettings, prepared: PreparedFolder) -> EncoderDecoderSettings:

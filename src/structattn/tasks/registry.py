@@ -28,14 +28,15 @@ class TaskKind:
 
 
 _ENCODER_DECODER = ("encoder_decoder", "two_stream_encoder_decoder")
-_CAUSAL = ("transformer", "two_stream", "lstm", "rnn")
+_CAUSAL = ("transformer", "two_stream", "lstm", "rnn", "gpt2")
+_MASKED = ("masked", "roberta")
 
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
         "formal_language": TaskKind(formal_language_task, _CAUSAL),
         "language_modeling": TaskKind(language_modeling_task, _CAUSAL),
-        "masked_language_modeling": TaskKind(masked_language_modeling_task, ("masked",)),
-        "masked_transduction": TaskKind(transduction_task, (*_CAUSAL, "masked")),
+        "masked_language_modeling": TaskKind(masked_language_modeling_task, _MASKED),
+        "masked_transduction": TaskKind(transduction_task, (*_CAUSAL, *_MASKED)),
         "autoregressive_transduction": TaskKind(transduction_task, _CAUSAL),
         "translation": TaskKind(translation_task, _ENCODER_DECODER),
     }

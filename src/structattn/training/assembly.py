@@ -20,7 +20,7 @@ from structattn.support.files import flush_to_disk
 from structattn.support.precision import default_device, require_fast
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
-from structattn.tasks.model import build_model_for
+from structattn.tasks.model import build_model_for, load_pretrained_weights
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
@@ -72,6 +72,7 @@ def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
     seed, rank = plan.settings.seed, () if world.is_first else (world.rank,)
     torch.manual_seed(derived_seed(seed, "initialisation"))
     model = build_model_for(plan.settings.model, plan.prepared)
+    load_pretrained_weights(model, plan.settings.model, plan.prepared)
     torch.manual_seed(derived_seed(seed, "dropout", *rank))
     return replace(build_learner(model, plan.settings.training, str(world.device())), world=world)
 

@@ -1,12 +1,12 @@
 """Check that no example is longer than the number of learned positions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from structattn.data.folders import PreparedFolder, Sequences
+from structattn.data.folders import PreparedFolder
 from structattn.settings.model import reads_bos
-from structattn.settings.positions import max_positions
+from structattn.settings.positions import max_positions, max_positions_field
 from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
@@ -29,17 +29,30 @@ def require_positions_fit(
     maximum = max_positions(settings.model)
     if maximum is None:
         return
+    for num_tokens, found in _longest_inputs(settings, prepared, splits):
+        if num_tokens > maximum:
+            field = max_positions_field(settings.model)
+            raise SettingsError(f"{field}: {found}; the model has {maximum} learned positions")
+
+
+def _longest_inputs(
+    settings: RunSettings, prepared: PreparedFolder, splits: Iterable[str]
+) -> Iterator[tuple[int, str]]:
+    """Yield the number of tokens of the longest input of each split, and its name."""
     if isinstance(settings.training.batches, StreamBatches):
-        length = settings.training.batches.sequence_length
-        added = " and <bos> a position more" if (with_bos := _is_masked(settings) and reads_bos(settings.model)) else ""
-        _require_at_most(maximum, length + with_bos, f"training.batches.sequence_length is {length}{added}")
+        length, with_bos = settings.training.batches.sequence_length, _is_masked(settings) and reads_bos(settings.model)
+        found = f"training.batches.sequence_length is {length}"
+        yield length + with_bos, f"{found}, and <bos> takes a position" if with_bos else found
         return
     for split in sorted({*splits} & {*prepared.splits}):
         sides = {"": prepared.split(split)} | (
             {" source": prepared.pairs(split).source} if prepared.parallel_sides is not None else {}
         )
         for side, sequences in sides.items():
-            _require_sequences(sequences, _num_added(settings, prepared.kind), maximum, f"{split}{side}")
+            if len(sequences):
+                longest = int(np.argmax(sequences.lengths))
+                num_tokens = int(sequences.lengths[longest]) + _num_added(settings, prepared.kind)
+                yield num_tokens, f"{split}{side} example {longest} has {num_tokens} tokens"
 
 
 def _num_added(settings: RunSettings, kind: str) -> int:
@@ -54,16 +67,3 @@ def _num_added(settings: RunSettings, kind: str) -> int:
 
 def _is_masked(settings: RunSettings) -> bool:
     return settings.task == MASKED_LANGUAGE_MODELING
-
-
-def _require_sequences(sequences: Sequences, num_added: int, maximum: int, where: str) -> None:
-    if not len(sequences):
-        return
-    longest = int(np.argmax(sequences.lengths))
-    num_tokens = int(sequences.lengths[longest]) + num_added
-    _require_at_most(maximum, num_tokens, f"{where} example {longest} has {num_tokens} tokens")
-
-
-def _require_at_most(maximum: int, num_tokens: int, found: str) -> None:
-    if num_tokens > maximum:
-        raise SettingsError(f"model.positions.max_positions: {found}; the model has {maximum} learned positions")

@@ -24,9 +24,10 @@ from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
-from structattn.support.errors import DISK_FULL, Interrupted, SettingsError, StructattnError
+from structattn.support.errors import DISK_FULL, CheckpointError, Interrupted, SettingsError, StructattnError
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
+from structattn.tasks.model import pretrained_digests
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.launch import run_processes
@@ -157,12 +158,21 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     settings, run_dir = plan.settings, plan.run_dir
     parameters = sum(parameter.numel() for parameter in learner.model.parameters())
     size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
-    card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes)
+    pretrained = pretrained_digests(settings.model)
+    card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, pretrained)
     if resuming:
+        _require_same_pretrained(run_dir, pretrained)
         record_data_path(run_dir, settings)
         _warn_if_hardware_differs(run_dir, card["hardware"])
     else:
         begin_run(run_dir, settings, card)
+
+
+def _require_same_pretrained(run_dir: RunFolder, digests: dict[str, str] | None) -> None:
+    before = run_dir.read_card().get("pretrained")
+    if before != digests:
+        changed = sorted(name for name, digest in (digests or {}).items() if (before or {}).get(name) != digest)
+        raise CheckpointError(f"{run_dir.path}: model.pretrained: changed since the run started: {', '.join(changed)}")
 
 
 def _warn_if_hardware_differs(run_dir: RunFolder, now: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""What kind of stack goes into a model, and where."""
+"""Stacks that are inserted into models of transformers: of what kind, and where."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pydantic import Field, TypeAdapter, create_model
 
@@ -58,13 +58,15 @@ def _stack_class(entry: Mechanism) -> type[Settings]:
     return cast(type[Settings], create_model(f"{entry.settings.__name__}Stack", __base__=bases, __module__=__name__))
 
 
-_STACK: TypeAdapter[Stack] = TypeAdapter(
-    union_of(
+if TYPE_CHECKING:
+    InsertedStack: TypeAlias = Stack
+else:
+    InsertedStack = union_of(
         {entry.name: _stack_class(entry) for entry in MECHANISMS.values() if entry.added_stack},
         field="attention",
         default="stack_pointer",
     )
-)
+_STACK: TypeAdapter[Stack] = TypeAdapter(InsertedStack)
 
 
 def stack_from(value: Stack | dict[str, Any] | None) -> Stack:
