@@ -14,7 +14,7 @@ from structattn.cli.app import app
 from structattn.data.contrastive import read_minimal_pairs
 from structattn.data.contrastive.minimal_pairs import Continuations, MinimalPair
 from structattn.data.folders import open_prepared
-from structattn.data.language_modeling import prepare_language_modeling
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.text import Notices
 from structattn.data.text.english import WrittenForm
 from structattn.evaluation.suites.blimp import blimp_scores
@@ -41,7 +41,9 @@ def pair(good, bad, paradigm="p", phenomenon="binding", field="syntax", line=1, 
 def run_on(folder, mode="sentences", text=TEXT, model=MODEL, **options):
     for name in ("train", "valid"):
         (folder / name).write_text(text)
-    prepare_language_modeling(folder / "data", folder / "train", folder / "valid", mode=mode, **options)
+    prepare_language_modeling(
+        folder / "data", folder / "train", folder / "valid", settings=TextSettings(mode=mode, **options)
+    )
     prepared = open_prepared(folder / "data")
     tree = {"task": "language_modeling", "data": str(folder / "data"), "model": model,
             "training": {"batches": BATCHES[mode]}}  # fmt: skip

@@ -26,6 +26,20 @@ class Variant(StrEnum):
     reference = "reference"
 
 
+class TransformationName(StrEnum):
+    """The tasks of McCoy et al. (2020)."""
+
+    question = "question"
+    tense = "tense"
+
+
+class PairLayout(StrEnum):
+    """How pairs of source and target are stored."""
+
+    sentences = "sentences"
+    parallel = "parallel"
+
+
 class Level(StrEnum):
     """The unit of tokens."""
 
@@ -102,6 +116,32 @@ def transduction(
 
     sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
     prepare_transduction(output, name, seed=seed, sizes=sizes)
+    print_summary(output)
+
+
+@app.command("transformation")
+def transformation(
+    name: Annotated[TransformationName, typer.Argument(help="question (formation) or tense (reinflection).")],
+    *,
+    output: Output,
+    published: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the published NAME.dev, NAME.test and NAME.gen.  [default: draw these sets]"),
+    ] = None,
+    layout: Annotated[
+        PairLayout, typer.Option(help="Source and target as one sentence, or pairs for an encoder-decoder.")
+    ] = PairLayout.sentences,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the drawn pairs.")] = 1,
+    train: Annotated[int, typer.Option(min=1, help="Number of training pairs.")] = 100_000,
+    valid: Annotated[int, typer.Option(min=1, help="Number of validation pairs, where drawn.")] = 1_000,
+    test: Annotated[int, typer.Option(min=1, help="Number of test pairs, where drawn.")] = 10_000,
+    gen: Annotated[int, typer.Option(min=1, help="Number of generalisation pairs, where drawn.")] = 10_000,
+) -> None:
+    """Draw pairs that fit a hierarchical and a linear rule of transformation, and pairs on which the rules differ."""
+    from structattn.data.transformations import TransformationSizes, prepare_transformation
+
+    sizes = TransformationSizes(train, valid, test, gen)
+    prepare_transformation(output, name.value, published=published, layout=layout.value, seed=seed, sizes=sizes)
     print_summary(output)
 
 

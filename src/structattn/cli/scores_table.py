@@ -1,6 +1,7 @@
 """Print scores as a table."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from structattn.cli.output import literal
 from structattn.evaluation.scores import SplitScores
+from structattn.evaluation.transformation_table import CAPTION, TransformationRows, cells, headings
 from structattn.metrics.translation import MetricScore
 
 _UNKNOWN_WORD_METHODS = {"keep": "<unk> kept", "copy": "source words copied"}
@@ -77,3 +79,24 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
                 *_metrics(found, metrics),
             )
     Console().print(table)
+    transformations = {
+        f"{folder.name if short else folder}, {scores.split}": asdict(scores)["transformation"]
+        for folder, scores in results
+        if scores.transformation
+    }
+    if transformations:
+        Console().print(_transformation_table(transformations))
+
+
+def _transformation_table(scored: Mapping[str, TransformationRows]) -> Table:
+    """Return one section for each run and split, with one row for each modifier of the subject."""
+    every = {f"{name} {group}": scores for name, rows in scored.items() for group, scores in rows.items()}
+    table = Table(caption=CAPTION, caption_justify="left", padding=(0, 0))
+    table.add_column("subject")
+    for heading in headings(every):
+        table.add_column(heading, justify="right")
+    for name, rows in scored.items():
+        table.add_row(literal(name), style="bold")
+        for group, scores in rows.items():
+            table.add_row(f"  {group}", *map(literal, cells(every, scores)), end_section=group == [*rows][-1])
+    return table

@@ -85,7 +85,7 @@ def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> Non
         groups.add_column(system, justify="right")
     for row in summary_rows(results):
         published = [f"{row.published[system]:.1f}" if system in row.published else "" for system in PUBLISHED]
-        groups.add_row(literal(row.name), *map(_cell, row.runs), *published)
+        groups.add_row(literal(row.name), *map(_whole, row.runs), *published)
     paradigms = _table(folders, "paradigm", _CAPTION)
     for phenomenon, rows in paradigm_rows(results).items():
         paradigms.add_row(literal(phenomenon), style="bold")
@@ -104,7 +104,7 @@ _CAPTION = (
 def _table(folders: Sequence[Path], heading: str, caption: str) -> "Table":
     from rich.table import Table
 
-    table = Table(caption=caption, caption_justify="left")
+    table = Table(caption=caption, caption_justify="left", padding=(0, 0))
     table.add_column(heading, overflow="fold")
     for folder in folders:
         table.add_column(literal(folder.name), justify="right")
@@ -112,6 +112,14 @@ def _table(folders: Sequence[Path], heading: str, caption: str) -> "Table":
 
 
 def _cell(accuracy: Mapping[str, Any] | None) -> str:
+    if accuracy is None:
+        return ""
+    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
+    return "\n".join([_whole(accuracy), *others])
+
+
+def _whole(accuracy: Mapping[str, Any] | None) -> str:
+    """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
     from structattn.evaluation.suites.blimp_table import known_share
 
     if accuracy is None:
@@ -120,8 +128,7 @@ def _cell(accuracy: Mapping[str, Any] | None) -> str:
     lines = [f"{100 * whole['value']:.1f} ({100 * whole['lower']:.1f} to {100 * whole['upper']:.1f})"]
     if known_share(accuracy) < 1:
         lines.append(f"[{100 * known_share(accuracy):.0f} %: {100 * known['value']:.1f}]" if known else "[0 %]")
-    others = [f"{name}: {100 * accuracy[key]['value']:.1f}" for key, name in _METHODS.items() if accuracy[key]]
-    return "\n".join([*lines, *others])
+    return "\n".join(lines)
 
 
 _METHODS = {"one_prefix": "one prefix", "two_prefix": "two prefixes"}

@@ -17,6 +17,7 @@ from structattn.evaluation.masked import masked_scores
 from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.scores import SplitScores, make_split_scores, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
+from structattn.evaluation.transformations import transformation_of, transformation_scores
 from structattn.evaluation.translation import translation_scores
 from structattn.inference.checkpoints import checkpoints_of
 from structattn.inference.runs import TrainedRun, open_run
@@ -98,6 +99,14 @@ def is_scored(run_dir: Path, split: str) -> bool:
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+    scores = _task_scores(run, split, batch_tokens)
+    causal = run.settings.task != MASKED_LANGUAGE_MODELING
+    if split == "train" or not causal or transformation_of(run.prepared) is None:
+        return scores
+    return replace(scores, transformation=transformation_scores(run, split))
+
+
+def _task_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
     if run.prepared.kind == "transduction":
         return transduction_scores(run, split, batch_tokens)
     if run.prepared.kind == "parallel":

@@ -10,6 +10,7 @@ import numpy as np
 from structattn.data.folders import PreparedFolder, Sequences
 from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
+from structattn.evaluation.transformations import TransformationScores
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.task import perplexity
@@ -77,6 +78,8 @@ class SplitScores:
             and with attended source words copied ("copy").
         mask_seed: for masked language models, the seed of the masks; the tokens above are the masked ones.
         pseudo: for masked language models, pseudo-perplexity.
+        transformation: for question formation and tense reinflection: ``all``, or the modifier of the subject -> scores
+            of the outputs.
     """
 
     split: str
@@ -94,6 +97,7 @@ class SplitScores:
     translation_alternatives: dict[str, dict[str, MetricScore]] | None = None
     mask_seed: int | None = None
     pseudo: PseudoPerplexity | None = None
+    transformation: dict[str, TransformationScores] | None = None
 
 
 def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:

@@ -20,6 +20,7 @@ from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.parsing import parsing_sections
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_table, swatch
+from structattn.reporting.transformations import transformation_sections
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
@@ -52,6 +53,7 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts.append(chunking_section(runs))
     parts.append(blimp_section(runs))
     parts.append(parsing_sections(runs))
+    parts.append(transformation_sections(runs))
     parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
 

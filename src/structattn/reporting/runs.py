@@ -13,7 +13,7 @@ from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
 from structattn.support.shapes import Shape, check_shape
 
-SPLITS = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test", "gen")
 
 _logger = logging.getLogger("structattn")
 

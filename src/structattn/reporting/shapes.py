@@ -42,6 +42,29 @@ class _Data(Shape):
     train_number_of_lengths: Length | None = None
 
 
+class _Proportion(Shape):
+    trials: Count
+    value: Number
+    lower: Number
+    upper: Number
+
+
+class _Transformation(Shape):
+    full_match: _Proportion
+    full_match_wrong: _Proportion | None
+    probability: Number
+    conditional_cross_entropy: Number
+    log_ratio: Number | None
+    first_word: _Proportion
+    first_word_wrong: _Proportion | None
+    first_word_probability: Number
+    first_word_probability_wrong: Number | None
+    main_verb: _Proportion | None
+    main_verb_wrong: _Proportion | None
+    main_verb_sampled: Number | None
+    main_verb_sampled_wrong: Number | None
+
+
 class ScoreShape(Shape):
     """Scores of a split."""
 
@@ -55,6 +78,7 @@ class ScoreShape(Shape):
     by_length: list[_LengthScore] | None = None
     translation: dict[str, _Metric] | None = None
     baselines: dict[str, _Baseline] | None = None
+    transformation: dict[str, _Transformation] | None = None
     parameters: Count | None = None
     data: _Data | None = None
 
@@ -105,13 +129,6 @@ class _Head(Shape):
 class _Attention(Shape):
     split: str
     heads: list[_Head]
-
-
-class _Proportion(Shape):
-    trials: Count
-    value: Number
-    lower: Number
-    upper: Number
 
 
 class _Contrastive(Shape):

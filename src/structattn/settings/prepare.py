@@ -145,11 +145,29 @@ class Treebank(Settings):
         return {name: (file,) for name, file in given.items() if file is not None}
 
 
+class TransformationPairs(SampledData):
+    """Question formation or tense reinflection; the default sizes are those of McCoy et al. (2020)."""
+
+    kind: Literal["transformation"]
+    transformation: Literal["question", "tense"] = Field(description="task")
+    published: str | None = Field(
+        default=None, description="folder with the published NAME.dev, NAME.test and NAME.gen; null: draw these sets"
+    )
+    layout: Literal["sentences", "parallel"] = Field(
+        default="sentences", description="source and target as one sentence, or pairs for an encoder-decoder"
+    )
+    train: int = Field(default=100_000, ge=1, description="number of training pairs")
+    valid: int = Field(default=1_000, ge=1, description="number of validation pairs, where drawn")
+    test: int = Field(default=10_000, ge=1, description="number of test pairs, where drawn")
+    gen: int = Field(default=10_000, ge=1, description="number of generalisation pairs, where drawn")
+
+
 Prepare = Annotated[
     Annotated[FormalLanguageData, Tag("formal_language")]
     | Annotated[TransductionPairs, Tag("transduction")]
     | Annotated[ParallelText, Tag("parallel")]
     | Annotated[TextData, Tag("text")]
-    | Annotated[Treebank, Tag("trees")],
+    | Annotated[Treebank, Tag("trees")]
+    | Annotated[TransformationPairs, Tag("transformation")],
     discriminated_by("kind", default="formal_language"),
 ]

@@ -27,6 +27,19 @@ SCORES = (
     "BLEU",
     "chrF2",
     "TER",
+    "full_match",
+    "full_match_wrong",
+    "probability",
+    "conditional_cross_entropy",
+    "log_ratio",
+    "first_word",
+    "first_word_wrong",
+    "first_word_probability",
+    "first_word_probability_wrong",
+    "main_verb",
+    "main_verb_wrong",
+    "main_verb_sampled",
+    "main_verb_sampled_wrong",
 )
 """Scores of a split, NAME in SPLIT.NAME."""
 

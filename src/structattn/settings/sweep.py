@@ -128,7 +128,7 @@ class SweepSettings(Settings):
         le=MAX_INTEGER,
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r",
     )
-    evaluate: dict[Literal["train", "valid", "test"], Literal["selected", "all"]] = Field(
+    evaluate: dict[Literal["train", "valid", "test", "gen"], Literal["selected", "all"]] = Field(
         default={}, description="split -> trials that are evaluated on it: the selected trial of each cell, or all"
     )
 

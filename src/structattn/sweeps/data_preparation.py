@@ -9,7 +9,16 @@ from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.data.text.normalization import Normalization
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
-from structattn.settings.prepare import FormalLanguageData, ParallelText, Prepare, TextData, TransductionPairs, Treebank
+from structattn.data.transformations import TransformationSizes, prepare_transformation
+from structattn.settings.prepare import (
+    FormalLanguageData,
+    ParallelText,
+    Prepare,
+    TextData,
+    TransductionPairs,
+    TransformationPairs,
+    Treebank,
+)
 from structattn.support.processes import available_cores
 
 
@@ -31,6 +40,8 @@ def prepare_data(folder: Path, data: Prepare) -> None:
         _prepare_trees(folder, data)
     elif isinstance(data, TransductionPairs):
         _sample_pairs(folder, data)
+    elif isinstance(data, TransformationPairs):
+        _sample_transformation(folder, data)
     else:
         _sample_strings(folder, data)
 
@@ -66,6 +77,14 @@ def _prepare_trees(folder: Path, data: Treebank) -> None:
 def _sample_pairs(folder: Path, data: TransductionPairs) -> None:
     sizes = TransductionSizes(data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length)
     prepare_transduction(folder, data.transduction, seed=data.seed or 0, sizes=sizes)
+
+
+def _sample_transformation(folder: Path, data: TransformationPairs) -> None:
+    published = None if data.published is None else Path(data.published)
+    sizes = TransformationSizes(data.train, data.valid, data.test, data.gen)
+    prepare_transformation(
+        folder, data.transformation, published=published, layout=data.layout, seed=data.seed or 0, sizes=sizes
+    )
 
 
 def _sample_strings(folder: Path, data: FormalLanguageData) -> None:

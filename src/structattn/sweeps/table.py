@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -131,13 +131,19 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
     for path in sorted((folder / "scores").glob("*.json")):
         scores = read_json(path, "scores")
         pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
-        plain = scores | (scores.get("dependencies") or {}) | pseudo
+        plain = scores | (scores.get("dependencies") or {}) | pseudo | _transformation_scores(scores)
         found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
     if accuracies := _contrastive_accuracies(folder):
         found[CONTRASTIVE] = accuracies
     return found
+
+
+def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the scores of a transformation over all pairs: proportions without their intervals."""
+    found = (scores.get("transformation") or {}).get("all", {})
+    return {name: each["value"] if isinstance(each, Mapping) else each for name, each in found.items()}
 
 
 def _contrastive_accuracies(folder: Path) -> dict[str, float]:

@@ -45,6 +45,7 @@ def prepare_parallel(
     hold_out: Mapping[str, float] = MappingProxyType({}),
     max_line_tokens: int = 100_000,
     trees: Tags | None = None,
+    description: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Check parallel text, train its tokenizers, encode it, and write a prepared folder atomically.
 
@@ -60,6 +61,7 @@ def prepare_parallel(
         max_line_tokens: longer lines are refused; in words at level ``word``, otherwise in characters.
         trees: each split has one file, of bracketed trees: their words are the source, the linearized trees with these
             tags the target.
+        description: JSON that is stored in the header, too.
 
     Returns:
         Notices to the user: dropped byte-order marks, CRs and pairs, and the number of ``<unk>``.
@@ -97,6 +99,7 @@ def prepare_parallel(
                 with_texts=[name for name in files if name != TRAIN],
                 sources=[entry for entries in sources.values() for entry in entries],
                 extra=lambda: {
+                    **description,
                     **_description(parts, filters, hold_out, max_line_tokens),
                     **({} if trees is None else {TREE_TAGS: trees}),
                 },
