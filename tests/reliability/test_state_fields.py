@@ -45,6 +45,7 @@ CHANGES = {
     "last_validation": lambda update: 2 * update,
     "best_score": lambda score: 1e9,
     "best_update": lambda update: update + 1,
+    "examples_since_validation": lambda count: count // 2,
     "bad_validations": lambda count: count + 1,
     "learning_rate": lambda rate: rate * 1.001,
     "best": lambda perplexity: 1e9,
@@ -75,6 +76,7 @@ def base(tmp_path_factory, prepared_folder):
             "training": {
                 "max_epochs": 9,
                 "early_stopping_patience": 4,
+                "validate_every": {"examples": 120},  # an epoch
                 "schedule": {"kind": "plateau", "patience": 2},
                 "num_threads": 1,
             },

@@ -69,6 +69,18 @@ def test_validate_every_n_updates(tiny_run):
     assert validations(run) == [4, 8, 10]
 
 
+def test_validate_every_n_examples(tiny_run):
+    run = tiny_run(max_updates=12, max_epochs=None, validate_every={"examples": 4})
+    sizes = [len(batch) for epoch in range(3) for batch in run.order.task.training_batches(epoch)]
+    expected, since = [], 0
+    for number, size in enumerate(sizes[:12], start=1):
+        since += size
+        if since >= 4:
+            expected, since = [*expected, number], 0
+    train_until_done(run)
+    assert validations(run) == sorted({*expected, 12})
+
+
 def test_gradient_accumulation_uses_several_batches_per_update(tiny_run):
     run = tiny_run(max_epochs=1, gradient_accumulation_steps=4)
     train_until_done(run)

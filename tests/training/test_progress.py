@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from structattn.settings.training import TrainingSettings
@@ -24,9 +25,11 @@ def test_an_epoch_ends_with_its_last_batch():
     progress = first_progress(SETTINGS)
     seen = []
     for used in (2, 2, 1, 2):
-        progress = after_update(progress, used, 5)
+        progress = after_update(progress, [np.arange(3)] * used, 5)
         seen.append((progress.update, progress.epoch, progress.position, current_epoch(progress)))
     assert seen == [(1, 0, 2, 1), (2, 0, 4, 1), (3, 1, 0, 1), (4, 1, 2, 2)]
+    assert progress.examples_since_validation == 21
+    assert after_validation(progress, scores(1.0), SETTINGS).examples_since_validation == 0
 
 
 def test_early_stopping_requires_a_strict_improvement():

@@ -3,8 +3,15 @@ import pytest
 import torch
 
 from structattn.runs.state import ScheduleState
-from structattn.settings.training import ConstantSchedule, LinearSchedule, PlateauSchedule, WarmupSchedule
-from structattn.training.progress import rate_of_update, schedule_after_validation
+from structattn.settings.training import (
+    ConstantSchedule,
+    LinearSchedule,
+    PlateauSchedule,
+    TrainingSettings,
+    WarmupSchedule,
+)
+from structattn.support.errors import SettingsError
+from structattn.training.progress import rate_of_update, schedule_after_validation, with_total_steps
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -59,6 +66,17 @@ def test_linear_schedule_without_warmup_equals_you_et_al():
     settings = LinearSchedule(kind="linear", total_steps=100_000, end_learning_rate=1e-5)
     rates = [rate_of_update(settings, ScheduleState(3e-4), update) for update in (0, 50_000, 100_000)]
     assert rates == pytest.approx([3e-4, 1.55e-4, 1e-5], rel=1e-12)
+
+
+def test_a_linear_schedule_without_an_end_ends_with_the_run():
+    settings = TrainingSettings(schedule={"kind": "linear", "warmup_steps": 3})
+    assert with_total_steps(settings, 40).schedule == LinearSchedule(kind="linear", total_steps=40, warmup_steps=3)
+    given = TrainingSettings(schedule={"kind": "linear", "total_steps": 9})
+    assert with_total_steps(given, 40) is given
+    with pytest.raises(SettingsError, match="warmup_steps=3; expected less than the updates, 3"):
+        with_total_steps(settings, 3)
+    with pytest.raises(ValueError, match="null needs max_updates or max_epochs"):
+        TrainingSettings(schedule="linear", max_epochs=None)
 
 
 def test_warmup_as_long_as_the_schedule_is_rejected():

@@ -110,6 +110,13 @@ def test_run_learns_and_is_reproducible(text, tmp_path, with_bf16_instructions, 
         assert (tmp_path / "first" / path).read_bytes() == (tmp_path / "second" / path).read_bytes()
 
 
+def test_a_linear_schedule_falls_to_zero_at_the_last_update(text, tmp_path):
+    train(settings_for(text(), "training.schedule=linear", "training.optimizer.learning_rate=0.6"), tmp_path / "run")
+    events = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    rates = [event["learning_rate"] for event in events if event["event"] == "train"]
+    assert rates == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+
+
 def test_different_seed_gives_a_different_event_log(text, tmp_path):
     data = text()
     events = set()

@@ -48,6 +48,7 @@ class Progress:
         best_score: lowest validation cross-entropy in nats per symbol, or lowest negative BLEU.
         best_update: update at which it was reached.
         bad_validations: number of validations since then.
+        examples_since_validation: number of examples that updates since the last validation have consumed.
     """
 
     __pydantic_config__ = _STRICT
@@ -60,6 +61,7 @@ class Progress:
     best_score: float | None = None
     best_update: Count | None = None
     bad_validations: Count = 0
+    examples_since_validation: Count = 0
 
 
 @dataclass(frozen=True)

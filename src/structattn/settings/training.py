@@ -79,8 +79,11 @@ class LinearSchedule(Settings):
     """Linear warm-up over ``warmup_steps`` updates, then linear decay until update ``total_steps``."""
 
     kind: Literal["linear"]
-    total_steps: int = Field(
-        ge=1, description="update of the end of the decay; 100,000 for the small data of You et al. (2020)"
+    total_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="update of the end of the decay, 100,000 for the small data of You et al. (2020); null: the last "
+        "update that max_updates or max_epochs allows",
     )
     end_learning_rate: float = Field(
         default=0.0, ge=0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
@@ -89,7 +92,7 @@ class LinearSchedule(Settings):
 
     @model_validator(mode="after")
     def _check_warmup(self) -> Self:
-        if self.warmup_steps >= self.total_steps:
+        if self.total_steps is not None and self.warmup_steps >= self.total_steps:
             raise ValueError(f"warmup_steps={self.warmup_steps}; expected less than total_steps={self.total_steps}")
         return self
 
@@ -142,6 +145,12 @@ class AdamSettings(Settings):
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
     )
+
+
+class EveryExamples(Settings):
+    """Interval that is counted in training examples: sequences, windows or pairs."""
+
+    examples: int = Field(ge=1, description="examples between validations; updates are not split")
 
 
 class TrainingSettings(Settings):
@@ -207,8 +216,9 @@ class TrainingSettings(Settings):
         default="cross_entropy",
         description="validation score for early stopping and the best checkpoint; bleu: of greedy translations",
     )
-    validate_every: int | None = Field(
-        default=None, ge=1, description="updates between validations; null: once per epoch"
+    validate_every: Annotated[int, Field(ge=1)] | EveryExamples | None = Field(
+        default=None,
+        description="updates between validations, or {examples: N} for examples; null: once per epoch",
     )
     early_stopping_patience: int | None = Field(
         default=10, ge=1, description="stop after this many validations without improvement; null: never"
@@ -246,3 +256,10 @@ class TrainingSettings(Settings):
         description="what several processes hold; ddp: each the whole model; fsdp: each a part of all weights, "
         "gradients and optimizer state",
     )
+
+    @model_validator(mode="after")
+    def _check_end_of_schedule(self) -> Self:
+        endless = self.max_updates is None and self.max_epochs is None
+        if endless and isinstance(self.schedule, LinearSchedule) and self.schedule.total_steps is None:
+            raise ValueError("schedule.total_steps: null needs max_updates or max_epochs; both are null")
+        return self

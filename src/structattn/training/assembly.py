@@ -26,7 +26,7 @@ from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
 from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.position_limits import require_positions_fit
-from structattn.training.progress import DataOrder, first_progress
+from structattn.training.progress import DataOrder, first_progress, with_total_steps
 from structattn.training.run import Run, restore_state
 from structattn.training.signals import StopFlag
 
@@ -98,6 +98,8 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     learner = distribute(learner, training)
     progress = first_progress(training) if state is None else state.progress
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
+    planned = planned_updates(plan.settings, order)
+    training = with_total_steps(training, planned)
     log, saved = NoLog(), None if state is None else progress
     if not learner.world.is_first:
         yield Run(training, plan.task, learner, order, log, log, store, stop, _no_bar, progress, saved)
@@ -109,7 +111,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
         threads, processes = torch.get_num_threads(), learner.world.size
         timing.record("start", update=progress.update, threads=threads, processes=processes)
-        bar = progress_bar("training", planned_updates(plan.settings, order), "updates", progress.update)
+        bar = progress_bar("training", planned, "updates", progress.update)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
 

@@ -149,7 +149,7 @@ def update(run: Run) -> None:
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
     loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
-    run.progress = after.after_update(before, len(indices), len(epoch))
+    run.progress = after.after_update(before, indices, len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
     if run.learner.parallel is not None:
         num_tokens = int(run.learner.parallel.world.sum(num_tokens))

@@ -1,6 +1,7 @@
 """Progress of a run: position in the data, learning-rate schedule, validations, early stopping and limits."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,11 +10,13 @@ from structattn.runs.ranking import selection_score
 from structattn.runs.state import Progress, ScheduleState
 from structattn.settings.training import (
     ConstantSchedule,
+    EveryExamples,
     LinearSchedule,
     PlateauSchedule,
     TrainingSettings,
     WarmupSchedule,
 )
+from structattn.support.errors import SettingsError
 from structattn.tasks.task import Scores, Task
 
 ScheduleSettings = ConstantSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule
@@ -57,12 +60,14 @@ def current_epoch(progress: Progress) -> int:
     return progress.epoch + (1 if progress.position else 0)
 
 
-def after_update(progress: Progress, batches: int, epoch_batches: int) -> Progress:
+def after_update(progress: Progress, batches: Sequence[Indices], epoch_batches: int) -> Progress:
     """Return the progress after one more update, which consumed ``batches`` of the ``epoch_batches`` of its epoch."""
-    position = progress.position + batches
+    examples = progress.examples_since_validation + sum(map(len, batches))
+    progress = replace(progress, update=progress.update + 1, examples_since_validation=examples)
+    position = progress.position + len(batches)
     if position >= epoch_batches:
-        return replace(progress, update=progress.update + 1, epoch=progress.epoch + 1, position=0)
-    return replace(progress, update=progress.update + 1, position=position)
+        return replace(progress, epoch=progress.epoch + 1, position=0)
+    return replace(progress, position=position)
 
 
 def improves(progress: Progress, score: float) -> bool:
@@ -75,6 +80,7 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
     progress = replace(
         progress,
         last_validation=progress.update,
+        examples_since_validation=0,
         schedule=schedule_after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
     score = selection_score(scores.cross_entropy, scores.bleu)
@@ -84,11 +90,13 @@ def after_validation(progress: Progress, scores: Scores, settings: TrainingSetti
 
 
 def validation_is_due(progress: Progress, settings: TrainingSettings) -> bool:
-    """Return whether the current model is at the end of an epoch, or of ``validate_every`` updates, unvalidated."""
+    """Return whether the model is at the end of an epoch, or of ``validate_every`` updates or examples, unvalidated."""
     if progress.last_validation == progress.update:
         return False
     if settings.validate_every is None:
         return progress.position == 0
+    if isinstance(settings.validate_every, EveryExamples):
+        return progress.examples_since_validation >= settings.validate_every.examples
     return progress.update % settings.validate_every == 0
 
 
@@ -123,7 +131,24 @@ def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int
     return state.learning_rate
 
 
+def with_total_steps(settings: TrainingSettings, planned: int | None) -> TrainingSettings:
+    """Return the settings with a linear schedule that ends at the last of the planned updates, unless it has an end.
+
+    Raises:
+        SettingsError: there are no more updates than those of the warm-up.
+    """
+    schedule = settings.schedule
+    if not isinstance(schedule, LinearSchedule) or schedule.total_steps is not None:
+        return settings
+    if planned is None or planned <= schedule.warmup_steps:  # settings refuse a run without a limit
+        raise SettingsError(
+            f"training.schedule.warmup_steps={schedule.warmup_steps}; expected less than the updates, {planned}"
+        )
+    return settings.model_copy(update={"schedule": schedule.model_copy(update={"total_steps": planned})})
+
+
 def _linear(settings: LinearSchedule, rate: float, update: int) -> float:
+    assert settings.total_steps is not None, "with_total_steps sets it"
     warmup = settings.warmup_steps
     if update < warmup:
         return rate * update / warmup
