@@ -3,6 +3,7 @@
 - ``analyze``: explain every layer of a run on examples; ``analyze_run`` does so for a run that is already open.
 - ``default_examples``: examples of a split with a suitable length.
 - ``Record``: what a layer, or one head of it, did on an example.
+- ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 """
 
@@ -13,9 +14,19 @@ from structattn.support.lazy import lazy_exports
 if TYPE_CHECKING:
     from structattn.analysis.head_locality import Locality, locality
     from structattn.analysis.run_analysis import analyze, analyze_run, default_examples
+    from structattn.analysis.word_embeddings import neighbours_of, tag_agreement
     from structattn.inference.records import Record
 
-__all__ = ["Locality", "Record", "analyze", "analyze_run", "default_examples", "locality"]
+__all__ = [
+    "Locality",
+    "Record",
+    "analyze",
+    "analyze_run",
+    "default_examples",
+    "locality",
+    "neighbours_of",
+    "tag_agreement",
+]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -26,5 +37,7 @@ __getattr__, __dir__ = lazy_exports(
         "analyze_run": "structattn.analysis.run_analysis",
         "default_examples": "structattn.analysis.run_analysis",
         "locality": "structattn.analysis.head_locality",
+        "neighbours_of": "structattn.analysis.word_embeddings",
+        "tag_agreement": "structattn.analysis.word_embeddings",
     },
 )

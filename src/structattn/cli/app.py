@@ -15,6 +15,7 @@ from structattn.cli import (
     doctor,
     evaluate,
     listing,
+    neighbours,
     parse,
     prepare,
     probe,
@@ -78,6 +79,7 @@ _ORDER = (
     "compare",
     "contrast",
     "probe",
+    "neighbours",
     "syntax",
     "report",
     "list",
@@ -150,6 +152,7 @@ app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
 app.command("probe")(probe.probe)
 app.command("syntax")(syntax.syntax)
+app.command("neighbours")(neighbours.neighbours)
 app.command("report")(report.report)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)

@@ -55,6 +55,11 @@ class Embedding(nn.Module):
         """Return the embeddings of one token per sequence, all at ``position``."""
         return self.forward(tokens[:, None], position)[:, 0]
 
+    def token_embeddings(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens d_model"]:
+        """Return the rows of the table that belong to tokens."""
+        rows: Tensor = self.table(tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0))
+        return rows
+
     def class_embeddings(self) -> Float[Tensor, "classes d_model"]:
         """Return the embedding of each class, the output matrix of a model with tied weights."""
         return self.table.weight[CLASS_OFFSET : self.vocabulary_size] if self.full_table else self.table.weight
@@ -79,6 +84,10 @@ class TwoStreamEmbedding(nn.Module):
     def embed_step(self, tokens: Int[Tensor, " batch"], position: int) -> Streams:
         """Return both embeddings of one token per sequence, all at ``position``."""
         return Streams(self.syntactic.embed_step(tokens, position), self.semantic.embed_step(tokens, position))
+
+    def token_embeddings(self, tokens: Int[Tensor, " tokens"]) -> Streams:
+        """Return the rows of both tables that belong to tokens."""
+        return Streams(self.syntactic.token_embeddings(tokens), self.semantic.token_embeddings(tokens))
 
     def class_embeddings(self) -> Float[Tensor, "classes d_model"]:
         """Return the semantic embedding of each class."""

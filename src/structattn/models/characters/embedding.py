@@ -77,6 +77,11 @@ class SpelledEmbedding(nn.Module):
         """Return the embeddings of one token per sequence, all at ``position``."""
         return self.forward(tokens[:, None], position)[:, 0]
 
+    def token_embeddings(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens d_model"]:
+        """Return the embeddings of vocabulary tokens, from the table or composed, without positions."""
+        distinct, indices = torch.unique(tokens, return_inverse=True)
+        return self._embeddings(distinct, None)[indices]
+
     def _embeddings(
         self, tokens: Int[Tensor, " tokens"], oov_spellings: Tensor | None
     ) -> Float[Tensor, "tokens d_model"]:

@@ -1,0 +1,130 @@
+"""``structattn neighbours``: nearest words by their input embeddings, plots and export of these."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from structattn.cli.output import literal, print_line
+
+if TYPE_CHECKING:
+    from structattn.inference.word_vectors import WordVectors
+    from structattn.metrics.neighbours import Agreement
+
+
+class Side(StrEnum):
+    """The side of a translation run."""
+
+    source = "source"
+    target = "target"
+
+
+class Stream(StrEnum):
+    """The stream of a two-stream model."""
+
+    syntactic = "syntactic"
+    semantic = "semantic"
+
+
+def neighbours(
+    run: Annotated[Path, typer.Argument(help="Run folder of a translation run or a language model.")],
+    words: Annotated[list[str] | None, typer.Argument(help="Words whose neighbours to print.")] = None,
+    side: Annotated[Side | None, typer.Option(help="Embeddings of a translation run.  [default: source]")] = None,
+    stream: Annotated[Stream | None, typer.Option(help="Stream of a two-stream model.  [default: both]")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of neighbours of a word.")] = 10,
+    max_words: Annotated[int, typer.Option(min=2, help="Number of most frequent words that are compared.")] = 10_000,
+    tags: Annotated[
+        Path | None,
+        typer.Option(
+            help="File in the format of CoNLL-2000: print how often ten neighbours have the part of speech of a word."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Write a t-SNE plot (.png, .svg or .pdf); needs pip install 'structattn\\[embeddings]'."),
+    ] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the embeddings in the text format of word2vec.")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+) -> None:
+    """Print the nearest words by cosine similarity of input embeddings, in each stream of a model.
+
+    The most frequent words of the training text that are one token are compared.
+    """
+    from structattn.analysis.word_embeddings import (
+        read_word_tags,
+        t_sne,
+        tag_agreement,
+        write_agreement,
+        write_word2vec,
+    )
+    from structattn.inference.runs import open_run
+    from structattn.inference.word_vectors import word_vectors
+    from structattn.reporting.figures.embeddings import require_format, write_embedding_plot
+    from structattn.support.errors import UsageError
+
+    if not (words or tags or plot or export):
+        raise UsageError("nothing to do; expected words, --tags, --plot or --export")
+    if plot is not None:
+        require_format(plot)
+    opened = open_run(run, checkpoint, data=data)
+    vectors = _chosen(word_vectors(opened, None if side is None else side.value, max_words, words or ()), stream)
+    tag_of = {} if tags is None else read_word_tags(tags)
+    for word in words or ():
+        _print_neighbours(vectors, word, count)
+    if tags is not None:
+        agreement = tag_agreement(vectors, tag_of)
+        write_agreement(opened, (side or Side.source).value, agreement)
+        _print_agreement(agreement)
+    if plot is not None:
+        points = {name: t_sne(table, opened.settings.seed) for name, table in vectors.streams.items()}
+        write_embedding_plot(plot, points, [tag_of.get(word) for word in vectors.words])
+        print_line(str(plot))
+    if export is not None:
+        if len(vectors.streams) > 1:
+            raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
+        write_word2vec(export, vectors.words, *vectors.streams.values())
+        print_line(str(export))
+
+
+def _chosen(vectors: "WordVectors", stream: Stream | None) -> "WordVectors":
+    from dataclasses import replace
+
+    from structattn.support.errors import UsageError
+
+    if stream is None:
+        return vectors
+    if stream.value not in vectors.streams:
+        raise UsageError(f"--stream {stream.value} is for two-stream models; this one has a single stream")
+    return replace(vectors, streams={stream.value: vectors.streams[stream.value]})
+
+
+def _print_neighbours(vectors: "WordVectors", word: str, count: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from structattn.analysis.word_embeddings import neighbours_of
+
+    found = neighbours_of(vectors, word, count)
+    table = Table(title=literal(word), title_justify="left")
+    for stream in found:
+        table.add_column(stream or "word", overflow="fold")
+        table.add_column("cosine", justify="right")
+    for row in zip(*found.values(), strict=True):
+        table.add_row(*[cell for each in row for cell in (literal(each.word), f"{each.similarity:.3f}")])
+    Console().print(table)
+
+
+def _print_agreement(agreement: "dict[str | None, Agreement]") -> None:
+    for stream, each in agreement.items():
+        name = "" if stream is None else f"{stream} stream: "
+        print_line(
+            f"{name}{each.value:.1%} of the ten nearest neighbours of {each.count:,} words have the part of speech of "
+            f"the word (at random: {each.chance:.1%})"
+        )
