@@ -9,6 +9,7 @@ from structattn.metrics.t_distribution import central_probability, critical_valu
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.support.json_files import write_json
+from structattn.sweeps.analysis_scores import analysis_scores
 from structattn.sweeps.table import SampleStatistics, read_trial_result, sample_statistics, table_rows
 from structattn.sweeps.trials import make_trials
 
@@ -53,6 +54,12 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
     assert row.sampled == trials[0].sampled
 
 
+BRACKETS = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4, "correct": 1}
+TAGGING = {"accuracy": 0.9, "overall": BRACKETS}
+TREES = {"labelled": BRACKETS, "unlabelled": BRACKETS}
+PARSING = {"scores": TREES, "malformed": 0.0, "right_branching": TREES, "left_branching": TREES}
+
+
 def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
     write_log(tmp_path / trial.name, [1.0])
@@ -63,12 +70,27 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     for path, content in (
         ("scores/test.json", plain | {"translation": metrics, "dependencies": agreement}),
         ("analyses/contrastive-lingeval97.json", pairs),
+        ("analyses/chunking.json", {"streams": [{"stream": None, "scores": TAGGING}]}),
+        ("analyses/parsing-test.json", PARSING),
+        ("analyses/neighbours-source.json", {"side": "source", "streams": [{"stream": "semantic", "value": 0.5}]}),
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
         write_json(tmp_path / trial.name / path, "analysis" if path.startswith("analyses") else "scores", content)
     (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
     assert row.splits["contrastive"] == {"np_agreement": 0.9}
+    assert row.splits["chunking"] == {"accuracy": 0.9, "precision": 0.1, "recall": 0.2, "f1": 0.3}
+    brackets = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4}
+    assert row.splits["parsing"] == {**brackets, "unlabelled_f1": 0.3, "malformed": 0.0, "right_branching_f1": 0.3}
+    assert row.splits["neighbours"] == {"source_semantic_agreement": 0.5}
+
+
+def test_each_stream_has_its_own_chunking_scores(tmp_path):
+    (tmp_path / "analyses").mkdir()
+    streams = [{"stream": stream, "scores": TAGGING} for stream in ("syntactic", "semantic")]
+    write_json(tmp_path / "analyses/chunking.json", "analysis", {"streams": streams})
+    scores = analysis_scores(tmp_path)["chunking"]
+    assert (len(scores), scores["syntactic_f1"], scores["semantic_accuracy"]) == (8, 0.3, 0.9)
 
 
 def sweep_of(tree):

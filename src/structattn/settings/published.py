@@ -43,8 +43,10 @@ SCORES = (
 )
 """Scores of a split, NAME in SPLIT.NAME."""
 
-CONTRASTIVE = "contrastive"
-"""Replaces the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE."""
+CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS = ANALYSES = ("contrastive", "chunking", "parsing", "neighbours")
+"""Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
+`structattn probe`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `structattn parse --score`,
+parsing.f1; and of `structattn neighbours --tags`, neighbours.source_agreement."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 
@@ -55,7 +57,8 @@ class ScoreName(Settings):
     score: str = Field(
         default="validation",
         pattern=r"^(validation|\w+\.\w+)$",
-        description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error",
+        description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
+        "chunking.NAME, parsing.NAME or neighbours.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max"] = Field(
         default="selected",

@@ -9,7 +9,7 @@ from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validato
 
 from structattn.settings.base import Settings, discriminated_by
 from structattn.settings.published import (
-    CONTRASTIVE,
+    ANALYSES,
     EPOCH,
     LENGTH,
     SCORES,
@@ -170,9 +170,9 @@ class SweepSettings(Settings):
         wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
         for score in sorted({each.score for each in wanted if each.score != "validation"}):
             split, name = score.split(".")
-            if split != CONTRASTIVE and split not in self.evaluate:
+            if split not in ANALYSES and split not in self.evaluate:
                 raise ValueError(f"{score} is needed, but `evaluate` does not name {split!r}")
-            if split != CONTRASTIVE and name not in SCORES:
+            if split not in ANALYSES and name not in SCORES:
                 raise ValueError(f"unknown score {score}; the scores of a split are {', '.join(SCORES)}")
         return self
 

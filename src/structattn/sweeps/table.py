@@ -10,8 +10,9 @@ from typing import Any
 from structattn.metrics.t_distribution import critical_value
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
-from structattn.settings.published import CONTRASTIVE, SCORES
+from structattn.settings.published import SCORES
 from structattn.support.json_files import read_json
+from structattn.sweeps.analysis_scores import analysis_scores
 from structattn.sweeps.trials import Cell, Trial
 
 
@@ -135,21 +136,13 @@ def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
         found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
             found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    if accuracies := _contrastive_accuracies(folder):
-        found[CONTRASTIVE] = accuracies
-    return found
+    return found | analysis_scores(folder)
 
 
 def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the scores of a transformation over all pairs: proportions without their intervals."""
     found = (scores.get("transformation") or {}).get("all", {})
     return {name: each["value"] if isinstance(each, Mapping) else each for name, each in found.items()}
-
-
-def _contrastive_accuracies(folder: Path) -> dict[str, float]:
-    """Accuracy by type of error over all suites that the run was evaluated on."""
-    sets = [read_json(path, "analysis")["types"] for path in sorted((folder / "analyses").glob("contrastive-*.json"))]
-    return {kind: proportion["value"] for types in sets for kind, proportion in types.items()}
 
 
 def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:

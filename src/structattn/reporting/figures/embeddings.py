@@ -9,13 +9,17 @@ from jaxtyping import Float
 from matplotlib.lines import Line2D
 
 from structattn.reporting.figures.figure import figure_style, legend_above, new_figure
-from structattn.reporting.figures.palette import line_style
+from structattn.reporting.figures.palette import KEEP, LINE, line_style
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 
 FORMATS = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}, ".pdf": {"CreationDate": None}}
 _CLASSES = {"NN": "noun", "VB": "verb", "JJ": "adjective", "RB": "adverb", "IN": "preposition"}
 _OTHER, _UNKNOWN = "other", "unknown"
+_COLORS = {name: line_style(index).color for index, name in enumerate(_CLASSES.values())} | {
+    _OTHER: KEEP,
+    _UNKNOWN: LINE,
+}
 
 Points = Float[np.ndarray, "words 2"]
 
@@ -44,18 +48,17 @@ def write_embedding_plot(path: Path, points: Mapping[str | None, Points], tags: 
         tags: of the words.
     """
     classes = [word_class(tag) for tag in tags]
-    shown = [name for name in (*_CLASSES.values(), _OTHER, _UNKNOWN) if name in classes]
+    shown = [name for name in _COLORS if name in classes]
     with figure_style(path.stem):
         figure = new_figure(4.2 * len(points), 4.4)
         for axes, (stream, found) in zip(np.atleast_1d(figure.subplots(1, len(points))), points.items(), strict=True):
-            for index, name in enumerate(shown):
+            for name in reversed(shown):  # words without tag behind the others
                 rows = [row for row, each in enumerate(classes) if each == name]
-                axes.scatter(*found[rows].T, s=2, color=line_style(index).color, rasterized=True, linewidths=0)
+                axes.scatter(*found[rows].T, s=4, color=_COLORS[name], rasterized=True, linewidths=0)
             axes.set_title("" if stream is None else f"{stream} stream")
             axes.set(xticks=[], yticks=[])
-        handles = [
-            Line2D([], [], marker="o", linestyle="", color=line_style(index).color) for index in range(len(shown))
-        ]
+            axes.spines[:].set_visible(False)
+        handles = [Line2D([], [], marker="o", linestyle="", color=_COLORS[name]) for name in shown]
         legend_above(figure, handles, shown)
         buffer = BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], facecolor="white", metadata=FORMATS[path.suffix])
