@@ -1,8 +1,11 @@
 """Splitting and checking of chunks of lines, as worker processes do it."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.text.reading import TextChunk
@@ -15,13 +18,15 @@ class LineCounts(NamedTuple):
     """What was counted in some lines.
 
     Args:
-        symbols: how often each symbol occurs.
+        symbols: distinct symbols.
+        counts: how often each of them occurs.
         lines: the number of lines.
         skipped: the number of lines that are skipped because they are empty.
         size: the size of the other lines.
     """
 
-    symbols: Mapping[str, int]
+    symbols: Sequence[str]
+    counts: NDArray[np.integer]
     lines: int
     skipped: int
     size: TextSize
@@ -48,7 +53,7 @@ def count_chunk(settings: TextSettings, chunk: TextChunk) -> LineCounts | None:
     text = chunk.text
     if skipped:
         text = "".join(line.text + "\n" for line, skip in zip(chunk.lines(), is_skipped, strict=True) if not skip)
-    return LineCounts(split.counts(), len(split.lengths), skipped, text_size(text))
+    return LineCounts(split.symbols, split.counts(), len(split.lengths), skipped, text_size(text))
 
 
 def refuse_line(settings: TextSettings, path: Path, chunk: TextChunk) -> NoReturn:

@@ -5,7 +5,6 @@ refused later, then to write. Both times worker processes split chunks of lines,
 symbols of each chunk. Memory holds the vocabulary and one chunk for each worker.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from structattn.data.language_modeling.tokenizer_training import train_tokenizer
 from structattn.data.text.reading import Notices, TextChunk, read_chunks
 from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
 from structattn.data.tokenization.splitting import TextSize
+from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
@@ -37,7 +37,7 @@ _SETTINGS: Final = TextSettings()
 class _Survey:
     """What the first pass over a file counted."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: SymbolCounts
     lines: int = 0
     skipped: int = 0
     size: TextSize = field(default_factory=TextSize)
@@ -77,8 +77,10 @@ def prepare_language_modeling(
     with worker_pool(workers) as pool:
         with progress("Checking text", None, "lines") as advance:
             surveys = {split: _survey(path, settings, pool, notices, advance) for split, path in paths.items()}
-        held_out = (symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts)
-        tokenizer = train_tokenizer(surveys["train"].counts, held_out, settings)
+        held_out = (
+            symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts.symbols()
+        )
+        tokenizer = train_tokenizer(surveys["train"].counts.as_dict(), held_out, settings)
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
@@ -103,17 +105,21 @@ def prepare_language_modeling(
 def _survey(
     path: Path, settings: TextSettings, pool: WorkerPool, notices: Notices, advance: Callable[..., None]
 ) -> _Survey:
-    total = _Survey()
+    total = _Survey(SymbolCounts(DEFAULT_CAPACITY if settings.subwords else None))
     for chunk, found in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
         if found is None:
             refuse_line(settings, path, chunk)
-        total.counts.update(found.symbols)
+        total.counts.add(found.symbols, found.counts)
         total.lines, total.skipped = total.lines + found.lines, total.skipped + found.skipped
         total.size += found.size
         advance(found.lines)
     if total.skipped == total.lines:
         empty = f"all of its {total.skipped} lines are empty"
         raise DataError(path, empty if total.skipped else "holds no lines")
+    if total.counts.num_evicted:
+        notices.add(
+            f"{path}: {total.counts.num_evicted} rare words do not fit into memory; subwords are trained on the others"
+        )
     if total.skipped:
         notices.add(f"{path}: {total.skipped} empty lines are skipped")
     return total

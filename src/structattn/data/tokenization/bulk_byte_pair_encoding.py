@@ -5,7 +5,9 @@ from typing import Any
 
 from structattn.data.tokenization.optional_libraries import import_library
 
-_UNKNOWN = "\n"  # the piece of characters that occur in no merge; no pre-token contains it
+_SEPARATOR = "\n"  # no pre-token contains it
+_UNKNOWN = _SEPARATOR  # the piece of characters that occur in no merge
+_AT_ONCE = 256  # pre-tokens in a call of the library, each of which takes some microseconds
 
 
 class BulkMerger:
@@ -28,8 +30,20 @@ class BulkMerger:
         vocabulary = {piece: index for index, piece in enumerate(sorted(pieces))}
         model = tokenizers.models.BPE(vocab=vocabulary, merges=distinct, unk_token=_UNKNOWN, fuse_unk=False)
         self._tokenizer: Any = tokenizers.Tokenizer(model)
+        self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
+        self._pieces, self._unknown = sorted(pieces), vocabulary[_UNKNOWN]
 
     def __call__(self, pretokens: Sequence[str]) -> Iterator[list[str]]:
         """Yield the pieces of each pre-token."""
-        for pretoken, encoding in zip(pretokens, self._tokenizer.encode_batch(pretokens), strict=True):
-            yield [pretoken[start:end] for start, end in encoding.offsets]
+        groups = [pretokens[start : start + _AT_ONCE] for start in range(0, len(pretokens), _AT_ONCE)]
+        texts = [_SEPARATOR.join(group) for group in groups]
+        for group, text, encoding in zip(groups, texts, self._tokenizer.encode_batch(texts), strict=True):
+            ids = encoding.ids
+            if self._unknown in ids:
+                pieces = [text[start:end] for start, end in encoding.offsets]
+            else:
+                pieces = [self._pieces[index] for index in ids]
+            segmented: list[list[str]] = [[] for _ in group]
+            for index, piece in zip(encoding.word_ids, pieces, strict=True):
+                segmented[index].append(piece)
+            yield from segmented

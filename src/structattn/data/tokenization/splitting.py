@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from jaxtyping import Int64
@@ -19,7 +20,7 @@ class SplitText:
     """Lines split into symbols; the symbols of all lines are ``symbols[i]`` for i in ``indices``.
 
     Args:
-        symbols: distinct symbols.
+        symbols: distinct symbols, at level ``byte`` all of them.
         indices: an index for each symbol of the text, of the smallest integer type that holds them.
         lengths: the number of symbols of each line.
     """
@@ -28,10 +29,9 @@ class SplitText:
     indices: NDArray[np.integer]
     lengths: Int64[np.ndarray, " lines"]
 
-    def counts(self) -> dict[str, int]:
-        """Return how often each symbol occurs; symbols that do not are left out."""
-        counts = np.bincount(self.indices, minlength=len(self.symbols)).tolist()
-        return {symbol: count for symbol, count in zip(self.symbols, counts, strict=True) if count}
+    def counts(self) -> Int64[np.ndarray, " symbols"]:
+        """Return how often each of ``symbols`` occurs."""
+        return np.bincount(self.indices, minlength=len(self.symbols))
 
 
 def split_text(level: str, text: str) -> SplitText:
@@ -48,9 +48,7 @@ def split_text(level: str, text: str) -> SplitText:
 
 def _split_words(text: str) -> SplitText:
     tokens = text.replace("\t", " ").replace("\n", " \n ").split(" ")
-    index_of = defaultdict[str, int]()
-    index_of.default_factory = index_of.__len__  # a new word gets the next index
-    index_of["\n"], index_of[""] = 0, 1
+    index_of = defaultdict[str, int](count(2).__next__, {"\n": 0, "": 1})  # a new word gets the next index
     indices = np.fromiter(map(index_of.__getitem__, tokens), np.int32, len(tokens))
     is_word = indices > 1
     symbols = list(index_of)[2:]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Protocol, SupportsInt
 
@@ -181,7 +182,7 @@ class SymbolTokenizer:
     def ids_of(self, symbols: Iterable[str]) -> Iterator[int]:
         """Return the id of each symbol; symbols outside the vocabulary become ``<unk>``, id 3."""
         id_of = self.vocabulary.id_of
-        return (id_of.get(symbol, UNK) for symbol in symbols)
+        return map(id_of.get, symbols, repeat(UNK))
 
     def encode_symbols(self, symbols: Sequence[str], line: str) -> list[int]:
         """Encode a line that ``split_line`` has already split into ``symbols``."""
