@@ -3,10 +3,10 @@
     python benchmarks/preparation.py [--megabytes 1000] [--pairs 500000] [--workers 2] [--levels word ...] [--write]
 
 Words are random letters with Zipf-Mandelbrot frequencies, proportional to 1 / (rank + 2.7)^1.2, of a million types:
-141,000 types among two million words (WikiText-2, whose rare words are <unk>, has 33,000). Each preparation is one run
-of the command, from its start to its end: it reads the text twice, trains the tokenizer, writes the folder and verifies it.
-Memory is the proportional set size (shared pages are divided among their processes) of the command and its workers,
-summed and sampled every 0.1 s.
+141,000 types among two million words (WikiText-2, whose rare words are <unk>, has 33,000). Each preparation is one
+run of the command, from its start to its end: it reads the text twice, trains the tokenizer, writes the folder and
+verifies it. Memory is the proportional set size (shared pages are divided among their processes) of the command and its
+workers, summed and sampled every 0.1 s.
 """
 
 import argparse

@@ -276,3 +276,59 @@ def test_preparing_twice_gives_the_same_folder(tmp_path):
     first, _ = prepare(tmp_path, name="one")
     second, _ = prepare(tmp_path, name="two")
     assert first.digest == second.digest
+
+
+# Subwords and worker processes
+
+SUBWORDS = ["bpe", "sentencepiece-bpe", "sentencepiece-unigram"]
+TEXT = "".join(f"der {n % 7}. größte  жук lowest\tnewer {n % 31}\n" for n in range(400))
+
+
+@pytest.mark.parametrize("level", ["word", "character", "byte", *SUBWORDS])
+def test_worker_processes_write_the_same_files(tmp_path, monkeypatch, level):
+    if level in SUBWORDS:
+        pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+        pytest.importorskip("sentencepiece", reason="the extra mt is not installed")
+    monkeypatch.setattr("structattn.data.language_modeling.prepare._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("structattn.data.text.reading._CHUNK", 500)
+    options = {"train": TEXT, "valid": TEXT[:3000], "level": level, "vocabulary_size": 45, "min_count": 1}
+    one, notices = prepare(tmp_path, name="one", **options)
+    two, again = prepare(tmp_path, name="two", workers=2, **options)
+    assert (one.digest, notices) == (two.digest, again)
+    expected = [one.tokenizer.encode(line) for line in TEXT.split("\n")[:-1]]
+    assert [one.split("train")[index].tolist() for index in range(400)] == expected
+    decoded = lines(one)
+    assert decoded[0] == "der 0. größte жук lowest newer 0" if level in ("word", *SUBWORDS) else decoded[0] in TEXT
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("bad", "line", "column", "reason"),
+    [
+        (b"a \xff\n", 201, 3, "not UTF-8"),
+        (b"a\n\nb \xff\n", 202, 1, "an empty line"),  # the first of two errors
+        (b"b <eos>\n", 201, 3, "control symbol"),
+    ],
+)
+def test_errors_are_those_of_the_first_line_in_whatever_chunk(
+    tmp_path, monkeypatch, workers, bad, line, column, reason
+):
+    monkeypatch.setattr("structattn.data.language_modeling.prepare._CHUNK_BYTES", 100)
+    monkeypatch.setattr("structattn.data.text.reading._CHUNK", 64)
+    content = b"a b c\n" * 200 + bad + b"a b\n\xff\n" * 200
+    error = refusal(tmp_path, train=content, workers=workers)
+    assert (error.line, error.column) == (line, column)
+    assert reason in error.reason
+
+
+def test_lines_of_too_many_subwords_are_refused(tmp_path):
+    pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+    error = refusal(tmp_path, train="ab\nab abcdefg\n", level="bpe", vocabulary_size=1, max_line_tokens=8)
+    assert (error.line, error.column) == (2, 1)
+    assert "tokens, but max_line_tokens is 8" in error.reason
+
+
+def test_text_is_normalized_on_request(tmp_path):
+    prepared, _ = prepare(tmp_path, train="ＡB\u00a0 c\n", valid="ab c\n", nfkc=True, lowercase=True)
+    assert lines(prepared) == ["ab c"]
+    assert prepared.tokenizer.encode("Ab C") == prepared.split("valid")[0].tolist()

@@ -242,12 +242,14 @@ def parallel(
     sample_seed: Annotated[
         int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the sample and of the held-out pairs.")
     ] = 123,
+    workers: Workers = None,
 ) -> None:
     """Validate parallel text, learn subwords, and encode the pairs."""
     from structattn.data.parallel.filters import Filters
     from structattn.data.parallel.prepare import prepare_parallel
     from structattn.data.parallel.tokenizer_training import TokenizerSettings
     from structattn.data.text.normalization import Normalization
+    from structattn.support.processes import available_cores
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}
@@ -258,6 +260,7 @@ def parallel(
         tokenizer=TokenizerSettings(level.value, joint, vocabulary_size, vocabulary_threshold, marker.value),
         filters=Filters(max_characters, max_ratio, drop_full_stops, sample, sample_seed),
         normalization=Normalization(nfkc, lowercase),
+        workers=workers or available_cores(),
     )
     print_summary(output)
 

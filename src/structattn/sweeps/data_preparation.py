@@ -55,6 +55,7 @@ def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
         ),
         filters=Filters(data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed),
         normalization=Normalization(data.nfkc, data.lowercase),
+        workers=available_cores(),
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from structattn.data.folders.parallel_side import load_sides, save_sides
 from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.tokenizers import LEVELS
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
 
@@ -36,7 +37,7 @@ MIXTURES = st.lists(st.sampled_from(SCRIPTS), max_size=12).map("".join)
 
 
 def learnt(lines, settings, normalization=NFKC):
-    counts = Counter(unit for line in lines for unit in settings.pretokenize(normalization(line)))
+    counts = Counter(symbol for line in lines for symbol in LEVELS[settings.unit].split(normalization(line)))
     return train_tokenizers(counts, counts, settings, normalization)
 
 

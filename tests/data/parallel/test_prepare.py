@@ -7,14 +7,15 @@ import tracemalloc
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from structattn.data.folders import open_prepared, verify_sources
 from structattn.data.parallel.filters import Filters, PairCounts, sample_pairs
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
-from structattn.data.parallel.word_counts import BoundedCounts
 from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.symbol_counts import SymbolCounts
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import UNK
 
@@ -261,13 +262,13 @@ def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
 
 
 def test_counting_evicts_rare_words_but_no_character():
-    counts = BoundedCounts(str.split, capacity=100)
+    counts = SymbolCounts(capacity=100)
     for number in range(1000):
-        counts.add(f"common w{chr(0x4E00 + number)}")
-    assert len([unit for unit in counts.counts if len(unit) > 1]) <= 100
-    assert counts.counts["common"] == 1000
+        counts.add(["common", f"w{chr(0x4E00 + number)}"], np.array([1, 1]))
+    assert len([symbol for symbol in counts.symbols() if len(symbol) > 1]) <= 101
+    assert counts.as_dict()["common"] == 1000
     assert counts.num_evicted > 800
-    assert {chr(0x4E00 + number) for number in range(1000)} <= set("".join(counts.counts))
+    assert {chr(0x4E00 + number) for number in range(1000)} <= set("".join(counts.symbols()))
 
 
 def test_a_folder_of_another_kind_has_no_pairs(parallel, tmp_path):
@@ -395,3 +396,13 @@ def test_impossible_shares_are_rejected(parallel, tmp_path, shares, message):
     with pytest.raises(DataError, match="none of its pairs was assigned to 'valid'"):
         prepare_parallel(tmp_path / "folder", {"train": files}, tokenizer=parallel.WORDS, hold_out={"valid": 1e-9})
     assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("level", ["bpe", "word"])
+def test_worker_processes_write_the_same_files(parallel, tmp_path, monkeypatch, level):
+    monkeypatch.setattr("structattn.data.parallel.splits._BATCH", 50)
+    table = "".join(f"der {n % 7}. größte жук\tthe {n % 5}th large bug {n}\n" for n in range(400))
+    settings = TokenizerSettings(level, size=40)
+    one, notices = parallel.prepare(tmp_path, table, settings, output="one")
+    two, again = parallel.prepare(tmp_path, table, settings, output="two", workers=2)
+    assert (one.digest, notices) == (two.digest, again)

@@ -7,7 +7,7 @@ SPLIT/source/rare.bin   the same for the source
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,18 +34,9 @@ class RareWordCollector:
     def __init__(self) -> None:
         self._index_of = {UNKNOWN_SYMBOL: 0}
 
-    def add(self, words: Sequence[str], ids: Sequence[int]) -> list[int]:
-        """Add a line.
-
-        Args:
-            words: the words of the line.
-            ids: their ids.
-
-        Returns:
-            For each ``<unk>`` among the ids, the index of its word; 0 for the word ``<unk>``.
-        """
-        unknown = (word for word, token in zip(words, ids, strict=True) if token == UNK)
-        return [self._index_of.setdefault(word, len(self._index_of)) for word in unknown]
+    def add(self, words: Iterable[str]) -> list[int]:
+        """Add words that are ``<unk>``; return the index of each, 0 for the word ``<unk>`` itself."""
+        return [self._index_of.setdefault(word, len(self._index_of)) for word in words]
 
     def save(self, folder: Path, prefix: str) -> None:
         """Write the words, one per line; no word contains a line feed."""

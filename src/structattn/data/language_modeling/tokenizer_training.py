@@ -1,12 +1,11 @@
 """Training of the tokenizer of a text from the counts of its words, characters or bytes."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
-from structattn.data.tokenization.subword_training import pretokenizer, train_subword_model
+from structattn.data.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
 
 
@@ -30,11 +29,7 @@ def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings:
 
 
 def _train_subwords(words: Mapping[str, int], settings: TextSettings) -> TextTokenizer:
-    pretokenize = pretokenizer(settings.level, settings.marker)
-    pretokens = Counter[str]()
-    for word, count in words.items():
-        for pretoken in pretokenize(word):
-            pretokens[pretoken] += count
+    pretokens = pretoken_counts(words, pretokenizer(settings.level, settings.marker))
     model = train_subword_model(settings.level, pretokens, settings.vocabulary_size, settings.marker)
     (tokenizer,) = build_subword_tokenizers(model, [pretokens], settings.min_count)
     return TextTokenizer(tokenizer, settings.normalization)

@@ -15,15 +15,16 @@ from structattn.data.folders.header import SPLIT_NAME
 from structattn.data.folders.writing import require_empty_folder
 from structattn.data.parallel.filters import Filters, SelectionRules, split_portions
 from structattn.data.parallel.reading import PairFiles, open_pair_files
-from structattn.data.parallel.splits import EncodedPair, Split
+from structattn.data.parallel.splits import EncodedPairs, Split
 from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
-from structattn.data.parallel.word_counts import BoundedCounts
 from structattn.data.parallel.writing import rare_word_collectors, write_parallel
 from structattn.data.text.normalization import Normalization
 from structattn.data.text.reading import Notices
+from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.data.treebanks import Tags
 from structattn.support.errors import UsageError
+from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 
 TRAIN: Final = "train"
@@ -46,6 +47,7 @@ def prepare_parallel(
     max_line_tokens: int = 100_000,
     trees: Tags | None = None,
     description: Mapping[str, Any] = MappingProxyType({}),
+    workers: int = 1,
 ) -> tuple[str, ...]:
     """Check parallel text, train its tokenizers, encode it, and write a prepared folder atomically.
 
@@ -62,6 +64,8 @@ def prepare_parallel(
         trees: each split has one file, of bracketed trees: their words are the source, the linearized trees with these
             tags the target.
         description: JSON that is stored in the header, too.
+        workers: the number of worker processes; it does not change the result. A script that uses several guards its
+            entry point with ``if __name__ == "__main__"``.
 
     Returns:
         Notices to the user: dropped byte-order marks, CRs and pairs, and the number of ``<unk>``.
@@ -75,15 +79,15 @@ def prepare_parallel(
     portions = split_portions(hold_out, filters.sample_seed, TRAIN)
     require_empty_folder(folder)
     rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
-    with open_pair_files(splits, folder, trees) as given:
+    with open_pair_files(splits, folder, trees) as given, worker_pool(workers) as pool:
         files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
         sources = {name: its.entries(name, folder) for name, its in files.items()}
         parts = [
             Split(name, its, replace(rules, training=name == TRAIN, portion=portions.get(name) if hold_out else None))
             for name, its in files.items()
         ]
-        source, target = _survey(parts, tokenizer, notices)
-        sides = train_tokenizers(source.counts, target.counts, tokenizer, normalization)
+        source, target = _survey(parts, tokenizer, notices, pool)
+        sides = train_tokenizers(source.as_dict(), target.as_dict(), tokenizer, normalization)
         rare = rare_word_collectors(sides, tokenizer.joint)
         with progress("Writing", sum(part.counts.kept for part in parts), "pairs") as advance:
             write_parallel(
@@ -93,7 +97,7 @@ def prepare_parallel(
                 rare=rare,
                 tokenizer={**tokenizer.description(), **normalization.description()},
                 splits={
-                    part.name: _check_unchanged(part.encode(sides, rare, advance), part.files, sources[part.name])
+                    part.name: _check_unchanged(part.encode(sides, rare, pool, advance), part.files, sources[part.name])
                     for part in parts
                 },
                 with_texts=[name for name in files if name != TRAIN],
@@ -121,13 +125,13 @@ def _check(splits: Sequence[str], max_line_tokens: int) -> None:
 
 
 def _survey(
-    splits: Iterable[Split], tokenizer: TokenizerSettings, notices: Notices
-) -> tuple[BoundedCounts, BoundedCounts]:
+    splits: Iterable[Split], tokenizer: TokenizerSettings, notices: Notices, pool: WorkerPool
+) -> tuple[SymbolCounts, SymbolCounts]:
     """Check all splits; return the counts of the training text's source and target side."""
-    counts = BoundedCounts(tokenizer.pretokenize), BoundedCounts(tokenizer.pretokenize)
+    counts = SymbolCounts(DEFAULT_CAPACITY), SymbolCounts(DEFAULT_CAPACITY)
     with progress("Checking pairs", None, "pairs") as advance:
         for split in splits:
-            split.survey(tokenizer.pretokenize, counts if split.name == TRAIN else None, notices, advance)
+            split.survey(tokenizer.level, counts if split.name == TRAIN else None, notices, pool, advance)
     evicted = sum(side.num_evicted for side in counts)
     if evicted:
         notices.add(f"{evicted} rare words do not fit into memory; the tokenizers are trained on the others")
@@ -135,8 +139,8 @@ def _survey(
 
 
 def _check_unchanged(
-    pairs: Iterator[EncodedPair], files: PairFiles, entries: Sequence[Mapping[str, str]]
-) -> Iterator[EncodedPair]:
+    pairs: Iterator[EncodedPairs], files: PairFiles, entries: Sequence[Mapping[str, str]]
+) -> Iterator[EncodedPairs]:
     """Yield the pairs, then check that their files have not changed since the first pass."""
     yield from pairs
     files.check_unchanged(entries)

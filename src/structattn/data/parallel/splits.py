@@ -1,29 +1,43 @@
 """A split of parallel text during preparation; it is read twice, with the same result."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.folders.rare_words import RareWordCollector
+from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS
 from structattn.data.parallel.filters import Pair, PairCounts, SelectionRules, filter_pairs, sample_pairs
 from structattn.data.parallel.reading import PairFiles
-from structattn.data.parallel.word_counts import BoundedCounts
 from structattn.data.text.reading import Notices
+from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
+from structattn.data.tokenization.splitting import SplitText, split_text
+from structattn.data.tokenization.symbol_counts import SymbolCounts
 from structattn.data.tokenization.tokenizers import locate_errors, split_line
+from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
 from structattn.support.errors import DataError
-from structattn.support.progress import track
+from structattn.support.processes import WorkerPool
 from structattn.support.special_tokens import UNK
 
+_CONTROLS = frozenset(CONTROL_SYMBOLS)
+_BATCH = 2000  # pairs
 _SILENT = Notices(log=False)  # for every pass but the first, which has collected all notices
 
 
-class EncodedPair(NamedTuple):
-    """A pair of ids with its line number, its normalized lines, and the indices of its rare words if stored."""
+class EncodedPairs(NamedTuple):
+    """The ids of consecutive pairs with their line numbers, normalized lines, and the indices of rare words if stored.
 
-    number: int
-    source: list[int]
-    target: list[int]
+    Args:
+        numbers: the line number of each pair.
+        sides: the source and target ids.
+        texts: the source and target lines, each followed by a line feed.
+        rare: for each side, the index of the word of each ``<unk>``.
+    """
+
+    numbers: list[int]
+    sides: tuple[EncodedLines, EncodedLines]
     texts: tuple[str, str]
     rare: tuple[list[int], list[int]] | None = None
 
@@ -48,17 +62,19 @@ class Split:
 
     def survey(
         self,
-        pretokenize: Callable[[str], list[str]],
-        word_counts: tuple[BoundedCounts, BoundedCounts] | None,
+        level: str,
+        symbol_counts: tuple[SymbolCounts, SymbolCounts] | None,
         notices: Notices,
+        pool: WorkerPool,
         advance: Callable[..., None],
     ) -> None:
         """Check and count every pair.
 
         Args:
-            pretokenize: splits a normalized line; fails on lines that cannot be encoded.
-            word_counts: for each side, updated with its lines; None to count no words.
+            level: the level of the tokenizers.
+            symbol_counts: for each side, updated with the symbols of its lines; None to count none.
             notices: collects what was dropped.
+            pool: splits lines.
             advance: moves the progress bar.
 
         Raises:
@@ -69,33 +85,56 @@ class Split:
             for _ in filter_pairs(self.files, self.rules, unsampled, notices):
                 pass
             self._total = unsampled.kept
-        for pair in track(self._pairs(self.counts, notices), advance):
-            for index, (line, text) in enumerate(((pair.source, pair.raw.source), (pair.target, pair.raw.target))):
-                with locate_errors(text.path, text.line, text.bytes_before, exact=line == text.text):
-                    pretokenize(line)
-                if word_counts is not None:
-                    word_counts[index].add(line)
+        for pairs, (_, split) in self._split_pairs(level, self.counts, notices, pool):
+            if level == "word" and not all(_CONTROLS.isdisjoint(side.symbols) for side in split):
+                _refuse_control_symbol(pairs)
+            for side, counts in zip(split, symbol_counts or (), strict=False):
+                counts.add(side.symbols, side.counts())
+            advance(len(pairs))
         self._check_not_empty()
         if self.counts.dropped:
             dropped = f"{self.counts.dropped.total()} of {self.counts.lines} pairs of {self.name} are dropped"
             notices.add(f"{self.files.shown}: {dropped}: {self.counts.describe_dropped()}")
 
     def encode(
-        self, sides: ParallelSides, rare: Sequence[RareWordCollector] | None, advance: Callable[..., None]
-    ) -> Iterator[EncodedPair]:
+        self,
+        sides: ParallelSides,
+        rare: Sequence[RareWordCollector] | None,
+        pool: WorkerPool,
+        advance: Callable[..., None],
+    ) -> Iterator[EncodedPairs]:
         """Read the split again and encode it.
 
         Args:
             sides: the tokenizers.
             rare: collects the rare words of both sides, at level ``word``.
+            pool: splits lines.
             advance: moves the progress bar.
         """
-        for pair in track(self._pairs(PairCounts(), _SILENT), advance):
-            ids = sides.source.tokenizer.encode(pair.source), sides.target.tokenizer.encode(pair.target)
-            for index, (side, tokens) in enumerate(zip((sides.source, sides.target), ids, strict=True)):
-                self.num_unknown[index] += tokens.count(UNK) if side.vocabulary.has_unknown else 0
-            texts = pair.source, pair.target
-            yield EncodedPair(pair.number, *ids, texts, None if rare is None else _rare_indices(rare, texts, ids))
+        tokenizers = sides.source.tokenizer, sides.target.tokenizer
+        encoders = [BulkEncoder(tokenizer) for tokenizer in tokenizers]
+        for pairs, (texts, split) in self._split_pairs(sides.level, PairCounts(), _SILENT, pool):
+            source, target = (encoder(side) for encoder, side in zip(encoders, split, strict=True))
+            for index, (tokenizer, lines) in enumerate(zip(tokenizers, (source, target), strict=True)):
+                self.num_unknown[index] += num_unknown(lines) if tokenizer.vocabulary.has_unknown else 0
+            words = None if rare is None else _rare_indices(rare, split, (source, target))
+            yield EncodedPairs([pair.number for pair in pairs], (source, target), texts, words)
+            advance(len(pairs))
+
+    def _split_pairs(
+        self, level: str, counts: PairCounts, notices: Notices, pool: WorkerPool
+    ) -> Iterator[tuple[list[Pair], tuple[tuple[str, str], tuple[SplitText, SplitText]]]]:
+        """Yield pairs with the text of both sides, and this split into symbols."""
+        unit = "word" if level in SUBWORD_LEVELS else level
+        pending = deque[list[Pair]]()
+
+        def texts() -> Iterator[tuple[str, str]]:
+            for pairs in _batches(self._pairs(counts, notices)):
+                pending.append(pairs)
+                yield _texts(pairs)
+
+        for found in pool.map(partial(_split_sides, unit), texts()):
+            yield pending.popleft(), found
 
     @property
     def _samples(self) -> bool:
@@ -115,10 +154,43 @@ class Split:
             raise DataError(self.files.shown, reason)
 
 
+def _batches(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    """Yield the pairs in lists; an error comes after the pairs before it."""
+    batch = list[Pair]()
+    try:
+        for pair in pairs:
+            batch.append(pair)
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+    except DataError:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _texts(pairs: Sequence[Pair]) -> tuple[str, str]:
+    return "".join(pair.source + "\n" for pair in pairs), "".join(pair.target + "\n" for pair in pairs)
+
+
+def _split_sides(unit: str, texts: tuple[str, str]) -> tuple[SplitText, SplitText]:
+    return split_text(unit, texts[0]), split_text(unit, texts[1])
+
+
+def _refuse_control_symbol(pairs: Sequence[Pair]) -> None:
+    for pair in pairs:
+        for line, text in ((pair.source, pair.raw.source), (pair.target, pair.raw.target)):
+            with locate_errors(text.path, text.line, text.bytes_before, exact=line == text.text):
+                split_line("word", line)
+
+
 def _rare_indices(
-    rare: Sequence[RareWordCollector], texts: tuple[str, str], ids: tuple[list[int], list[int]]
+    rare: Sequence[RareWordCollector], split: tuple[SplitText, SplitText], lines: tuple[EncodedLines, EncodedLines]
 ) -> tuple[list[int], list[int]]:
     source, target = (
-        side.add(split_line("word", text), tokens) for side, text, tokens in zip(rare, texts, ids, strict=True)
+        collector.add(side.symbols[index] for index in side.indices[encoded.tokens == UNK])
+        for collector, side, encoded in zip(rare, split, lines, strict=True)
     )
     return source, target

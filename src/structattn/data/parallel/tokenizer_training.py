@@ -1,9 +1,8 @@
 """Training of the tokenizers of parallel text from counted pre-tokens."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from structattn.data.folders.parallel_side import ParallelSides
@@ -11,8 +10,8 @@ from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, 
 from structattn.data.text.normalization import Normalization
 from structattn.data.tokenization.byte_pair_encoding import MARKERS
 from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
-from structattn.data.tokenization.subword_training import pretokenizer, train_subword_model
-from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer, split_line
+from structattn.data.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
+from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import UsageError
@@ -59,11 +58,9 @@ class TokenizerSettings:
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
     @property
-    def pretokenize(self) -> Callable[[str], list[str]]:
-        """The function that splits a normalized line into pre-tokens (subwords) or symbols (other levels)."""
-        return (
-            pretokenizer(self.level, self.marker) if self.level in SUBWORD_LEVELS else partial(split_line, self.level)
-        )
+    def unit(self) -> str:
+        """The unit into which lines are split: the level, or ``word`` for subwords, which are parts of words."""
+        return "word" if self.level in SUBWORD_LEVELS else self.level
 
 
 Counts = Mapping[str, int]
@@ -75,7 +72,7 @@ def train_tokenizers(
     """Train the tokenizers of both sides.
 
     Args:
-        source: the counts of ``settings.pretokenize`` on the source side of the training text.
+        source: the counts of symbols of ``settings.unit`` on the source side of the training text.
         target: the same for the target side.
         settings: the kind of tokenizer.
         normalization: applied to lines before they are encoded.
@@ -92,12 +89,14 @@ def train_tokenizers(
 def _train_subwords(
     sides: list[Counts], settings: TokenizerSettings, normalization: Normalization
 ) -> list[TextTokenizer]:
-    model = train_subword_model(settings.level, _total(sides), settings.size, settings.marker)
-    tokenizers = build_subword_tokenizers(model, sides, settings.threshold)
+    pretokenize = pretokenizer(settings.level, settings.marker)
+    pretokens = [pretoken_counts(words, pretokenize) for words in sides]
+    model = train_subword_model(settings.level, _total(pretokens), settings.size, settings.marker)
+    tokenizers = build_subword_tokenizers(model, pretokens, settings.threshold)
     return [TextTokenizer(tokenizer, normalization) for tokenizer in tokenizers]
 
 
-def _total(sides: list[Counts]) -> Counter[str]:
+def _total(sides: Sequence[Counts]) -> Counter[str]:
     total = Counter[str]()
     for counts in sides:
         total.update(counts)  # unlike a sum, this keeps counts of 0: the characters of evicted words

@@ -11,7 +11,7 @@ from structattn.data.folders.header import HEADER_NAME, LINES, RARE, Counts, Hea
 from structattn.data.folders.parallel_side import SOURCE_PREFIX, ParallelSides, save_sides
 from structattn.data.folders.rare_words import RareWordCollector
 from structattn.data.folders.writing import SequenceWriter, file_digests, require_empty_folder
-from structattn.data.parallel.splits import EncodedPair
+from structattn.data.parallel.splits import EncodedPairs
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder, open_unflushed, write_folder_atomically, write_unflushed
 
@@ -37,7 +37,7 @@ def write_parallel(
     joint: bool,
     rare: tuple[RareWordCollector, RareWordCollector] | None,
     tokenizer: Mapping[str, Any],
-    splits: Mapping[str, Iterable[EncodedPair]],
+    splits: Mapping[str, Iterable[EncodedPairs]],
     with_texts: Sequence[str],
     sources: Sequence[Mapping[str, str]],
     extra: Callable[[], Mapping[str, Any]],
@@ -50,7 +50,7 @@ def write_parallel(
         joint: whether both sides share one vocabulary.
         rare: the rare words, complete once all pairs are encoded; None to store none.
         tokenizer: JSON; the digests are added.
-        splits: maps names of splits to pairs, each iterated over once.
+        splits: maps names of splits to pairs, many at once, each iterated over once.
         with_texts: the splits whose normalized lines are stored too.
         sources: the ``source_entry`` of each file.
         extra: returns JSON; called after all pairs are written.
@@ -91,7 +91,7 @@ def _save_rare_words(rare: tuple[RareWordCollector, RareWordCollector], folder: 
 
 
 def _write_split(
-    folder: Path, name: str, pairs: Iterable[EncodedPair], sides: ParallelSides, with_texts: bool
+    folder: Path, name: str, pairs: Iterable[EncodedPairs], sides: ParallelSides, with_texts: bool
 ) -> tuple[Counts, Counts]:
     """Write both sides of a split; return the counts of source and target."""
     with ExitStack() as stack:
@@ -104,12 +104,12 @@ def _write_split(
         texts = [stack.enter_context(open_unflushed(folder / text)) for text in text_names]
         rare_folders = (folder / "source", folder) if sides.target.character_tokenizer is not None else ()
         rare = [stack.enter_context(open_unflushed(rare_folder / RARE.name)) for rare_folder in rare_folders]
-        for pair in pairs:
-            source.add(pair.source)
-            target.add(pair.target)
-            for file, indices in zip(rare, pair.rare or (), strict=True):
+        for some in pairs:
+            for writer, ids in zip((source, target), some.sides, strict=True):
+                writer.add_lines(ids)
+            for file, indices in zip(rare, some.rare or (), strict=True):
                 file.write(np.array(indices, RARE.dtype).tobytes())
-            lines.write(np.array([pair.number], LINES.dtype).tobytes())
-            for file, text in zip(texts, pair.texts, strict=False):
-                file.write((text + "\n").encode())
+            lines.write(np.array(some.numbers, LINES.dtype).tobytes())
+            for file, text in zip(texts, some.texts, strict=False):
+                file.write(text.encode())
     return source.counts, target.counts

@@ -22,7 +22,10 @@ class Normalization:
 
     def __call__(self, line: str) -> str:
         """Return the normalized line; normalizing it again changes nothing."""
-        return " ".join(word for word in self.characters(line).replace("\t", " ").split(" ") if word)
+        text = self.characters(line)
+        if "\t" not in text and "  " not in text and text[:1] != " " and text[-1:] != " ":
+            return text
+        return " ".join(word for word in text.replace("\t", " ").split(" ") if word)
 
     def characters(self, text: str) -> str:
         """Return one or more lines with normalized characters, but spaces and tabs as they are.

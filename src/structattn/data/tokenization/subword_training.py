@@ -79,6 +79,20 @@ def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:
     return BytePairEncoding((), marker).pretokenize if level == "bpe" else SentencePieceModel(b"").pretokenize
 
 
+def pretoken_counts(words: Mapping[str, int], pretokenize: Callable[[str], list[str]]) -> Counter[str]:
+    """Count pre-tokens, given the counts of the words that they are parts of.
+
+    Args:
+        words: the counts of words.
+        pretokenize: what ``pretokenizer`` returned.
+    """
+    pretokens = Counter[str]()
+    for word, count in words.items():
+        for pretoken in pretokenize(word):
+            pretokens[pretoken] += count
+    return pretokens
+
+
 def _without_marks(pretokens: Mapping[str, int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for pretoken, count in pretokens.items():
