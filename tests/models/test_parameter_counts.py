@@ -7,6 +7,7 @@ from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_language_model, build_model
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
+from structattn.settings.run import resolve_settings
 
 SPECIAL = 3  # <pad>, <bos>, <eos>
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
@@ -81,3 +82,45 @@ def test_characters_need_no_parameter_for_a_word():
     assert of_embedding(5_000, "table") == (5_000 - 2) * 48
     c2w = 2 * 48 + 100 * 50 + 2 * 4 * 150 * (50 + 150 + 2) + 300 * 48 + 48
     assert of_embedding(5_000, "c2w") == of_embedding(50_000, "c2w") == c2w
+
+
+STACKS = {"": None, "+Sup": "superposition-50", "+Nd": "nondeterministic-3-3-5"}
+D25 = {  # architecture -> width and parameters: question formation, tense reinflection (DuSell & Cotterell 2025)
+    "Tf": ((68, 193_596), (68, 195_636)),
+    "Tf+Sup": ((72, 202_896), (72, 205_056)),
+    "Tf+Sup+Sup": ((76, 209_532), (72, 191_448)),
+    "Tf+Nd": ((68, 191_085), (68, 193_125)),
+    "Tf+Nd+Nd": ((72, 208_882), (68, 190_614)),
+    "RNN": ((176, 199_056), (174, 199_926)),
+    "RNN+Sup": ((168, 199_301), (166, 199_917)),
+    "RNN+Sup+R": ((163, 200_081), (160, 199_883)),
+    "RNN+Nd": ((158, 199_595), (156, 199_879)),
+    "RNN+Nd+R": ((154, 200_886), (151, 200_199)),
+    "LSTM": ((90, 201_960), (89, 200_250)),
+    "LSTM+Sup": ((85, 202_098), (84, 200_225)),
+    "LSTM+Sup+R": ((80, 200_063), (79, 199_580)),
+    "LSTM+Nd": ((82, 199_131), (82, 201_591)),
+    "LSTM+Nd+R": ((78, 199_084), (77, 198_386)),
+}
+
+
+def architecture(name: str, width: int) -> dict[str, object]:
+    """Settings of one of the fifteen architectures."""
+    kind, *parts = name.split("+")
+    stack = STACKS[f"+{parts[0]}" if parts else ""]
+    if kind == "Tf":
+        layers = {0: "5", 1: f"2.{stack}.2", 2: f"1.{stack}.1.{stack}.1"}[len(parts)]
+        return {"d_model": width, "d_ff": 2 * width, "layers": layers, "tied_embeddings": True}
+    return {"kind": kind.lower(), "hidden_size": width, "num_layers": 3, "stack": stack, "tied_embeddings": True,
+            "learned_initial_state": True, "join_reading": parts[-1:] == ["R"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", D25)
+def test_syntactic_generalization(name):
+    """All fifteen architectures at both vocabulary sizes; a transformer's table has a row for <pad>, too."""
+    for symbols, (width, expected) in zip((68, 98), D25[name], strict=True):
+        settings = resolve_settings({"task": "language_modeling", "data": "x", "model": architecture(name, width)})
+        with torch.device("meta"):
+            model = build_model(settings.model, symbols + SPECIAL)
+        padding_row = width if name.startswith("Tf") else 0
+        assert sum(parameter.numel() for parameter in model.parameters()) - padding_row == expected

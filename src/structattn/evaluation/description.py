@@ -57,7 +57,9 @@ def _huggingface_in_words(settings: Gpt2Settings | RobertaSettings) -> str:
 def _recurrent_in_words(settings: LstmSettings | ElmanSettings) -> str:
     name = "LSTM" if isinstance(settings, LstmSettings) else f"{settings.activation} RNN"
     stack = "" if settings.stack is None else f": {describe_mechanism(settings.stack)}"
-    return f"{_embedding_in_words(settings.embedding)}{name} {settings.hidden_size}{stack}"
+    stack += " joined to the output" if settings.join_reading else ""
+    layers = f"{settings.num_layers} x " if settings.num_layers > 1 else ""
+    return f"{_embedding_in_words(settings.embedding)}{layers}{name} {settings.hidden_size}{stack}"
 
 
 def _sides_in_words(settings: EncoderDecoderSettings) -> str:

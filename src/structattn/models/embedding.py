@@ -12,7 +12,7 @@ from structattn.support.special_tokens import CLASS_OFFSET
 
 
 class Embedding(nn.Module):
-    """x_t = Dropout(sqrt(d) table[token_t] + position_t).
+    """x_t = Dropout(sqrt(d) table[token_t] + position_t); without the factor if not ``scaled``.
 
     The table has one row per class, and <bos> shares the row of <eos>, because inputs contain only one of the two. With
     ``full_table`` it has one row per id, as tied output weights need.
@@ -24,6 +24,7 @@ class Embedding(nn.Module):
         dropout: rate for the output in training.
         full_table: one row per id.
         num_mask_tokens: rows of a full table for ids after the vocabulary.
+        scaled: multiply by sqrt(d).
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Embedding(nn.Module):
         dropout: float = 0.0,
         full_table: bool = False,
         num_mask_tokens: int = 0,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         if vocabulary_size <= CLASS_OFFSET:
@@ -41,12 +43,12 @@ class Embedding(nn.Module):
         self.vocabulary_size, self.dropout, self.full_table = vocabulary_size, dropout, full_table
         num_rows = vocabulary_size + num_mask_tokens if full_table else vocabulary_size - CLASS_OFFSET
         self.table = nn.Embedding(num_rows, d_model)
-        self.positions = positions
+        self.positions, self.factor = positions, math.sqrt(d_model) if scaled else 1.0
 
     def forward(self, tokens: Int[Tensor, "batch time"], first: int = 0) -> Float[Tensor, "batch time d_model"]:
         """Return the embeddings of tokens at the positions from ``first`` on."""
         rows = tokens if self.full_table else (tokens - CLASS_OFFSET).clamp(min=0)
-        x: Tensor = self.table(rows) * math.sqrt(self.table.embedding_dim)
+        x: Tensor = self.table(rows) * self.factor
         if self.positions is not None:
             x = x + self.positions(first, tokens.shape[1])
         return dropout(x, self.dropout) if self.training else x

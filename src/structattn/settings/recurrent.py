@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from structattn.settings.base import MAX_SIZE, Settings, union_of
+from structattn.settings.base import MAX_LAYERS, MAX_SIZE, Settings, union_of
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.settings.short_form import mechanism_from_short
@@ -37,16 +37,56 @@ class RecurrentSettings(Settings):
         default=TableEmbedding(),
         description="kind of the embeddings: table, c2w or character_lstm, a name or a mapping with its fields",
     )
-    weight_init: Literal["uniform", "xavier", "lecun"] = Field(
+    num_layers: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_LAYERS,
+        description="number of layers; the first reads the stack, the last controls it",
+    )
+    learned_initial_state: bool = Field(
+        default=False, description="learn the hidden states before the first step, as tanh(p); false: 0"
+    )
+    join_reading: bool = Field(
+        default=False,
+        description="predict from the hidden state and the stack's reading of the same step (+R in DuSell & Cotterell "
+        "2025); false: from the hidden state, which has seen the reading of the step before",
+    )
+    tied_embeddings: bool = Field(
+        default=False,
+        description="share the weights of embeddings and output layer, which then has no bias; the embeddings have the "
+        "size of the output, hidden_size or with join_reading more, and are not multiplied by its square root",
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout rate of embeddings, between layers and before the output layer"
+    )
+    weight_init: Literal["uniform", "xavier", "xavier_actions", "lecun"] = Field(
         default="uniform",
         description="initial weights; uniform: Xavier uniform for the output layer and the projections to a "
         "superposition or stratified stack, U(-s, s) for others (code of DuSell & Chiang 2024); xavier: Xavier uniform "
-        "for the projections to a nondeterministic stack, too (their text); lecun: normal with variance 1 / fan_in for "
+        "for the projections to a nondeterministic stack, too (their text); xavier_actions: for those to its actions "
+        "only (code of DuSell & Cotterell 2025); lecun: normal with variance 1 / fan_in for "
         "all linear maps, as Haiku draws them (code of Li et al. 2024)",
     )
     init_scale: float = Field(
         default=0.1, gt=0, description="s of the uniform distribution U(-s, s) of other initial weights"
     )
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether the model has what a network of one layer with the paper's fixed start lacks."""
+        return self.num_layers > 1 or self.learned_initial_state or self.join_reading or self.dropout > 0
+
+    @model_validator(mode="after")
+    def _check_deep(self) -> Self:
+        if self.join_reading and self.stack is None:
+            raise ValueError("join_reading needs a stack")
+        if self.tied_embeddings and (self.embedding_size is not None or not isinstance(self.embedding, TableEmbedding)):
+            raise ValueError("tied_embeddings determines the embeddings; expected no embedding_size and no embedding")
+        if self.weight_init == "lecun" and (self.is_deep or self.tied_embeddings):
+            raise ValueError(
+                "weight_init: lecun is for one layer without num_layers, dropout or ties; expected another"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_embedding(self) -> Self:

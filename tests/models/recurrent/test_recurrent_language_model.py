@@ -12,8 +12,13 @@ from structattn.support.errors import SettingsError
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols
 STACKS = ["superposition-3", "stratified-3", "nondeterministic-2-2-3"]
+DEEP = {"num_layers": 3, "learned_initial_state": True, "tied_embeddings": True, "dropout": 0.1}
 SYSTEMS = {
     "lstm": {"kind": "lstm"},
+    "deep lstm": {"kind": "lstm", **DEEP},
+    "deep rnn, superposition": {"kind": "rnn", "stack": "superposition-3", **DEEP},
+    "deep lstm, joined": {"kind": "lstm", "stack": "nondeterministic-2-2-3", "join_reading": True, **DEEP},
+    "rnn, joined": {"kind": "rnn", "stack": "superposition-3", "join_reading": True},
     "rnn": {"kind": "rnn"},
     "rnn, relu": {"kind": "rnn", "activation": "relu"},
     "lstm, embedded": {"kind": "lstm", "embedding_size": 4, "stack": "superposition-20"},
@@ -34,7 +39,7 @@ def settings(hidden_size=6, **changes):
 
 def built(name, dtype=torch.float64, **changes):
     torch.manual_seed(3)
-    model = build_model(settings(**SYSTEMS[name], **changes), VOCABULARY).to(dtype)
+    model = build_model(settings(**SYSTEMS[name] | changes), VOCABULARY).to(dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(-0.8, 0.8)
@@ -50,6 +55,45 @@ def tokens(batch=3, time=6, first=1):
 @pytest.fixture(params=SYSTEMS)
 def model(request):
     return built(request.param)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "rnn"])
+def test_layers_and_the_learned_start_are_torchs(cell):
+    """Three layers of torch's own networks, with their second bias 0, from tanh(p), without a stack."""
+    lm, ids = built("deep lstm") if cell == "lstm" else built("deep rnn, superposition", stack=None), tokens()
+    part, size = lm.recurrence, 6
+    network = (torch.nn.LSTM if cell == "lstm" else torch.nn.RNN)(size, size, 3, batch_first=True).double()
+    with torch.no_grad():
+        for layer in range(3):
+            getattr(network, f"weight_ih_l{layer}").copy_(part.inputs[layer].weight)
+            getattr(network, f"weight_hh_l{layer}").copy_(part.recurrents[layer].weight)
+            getattr(network, f"bias_ih_l{layer}").copy_(part.inputs[layer].bias)
+            getattr(network, f"bias_hh_l{layer}").zero_()
+    start = torch.tanh(part.start)[:, None].repeat(1, 3, 1)
+    table = lm.embedding.table.weight
+    state = (start, torch.zeros_like(start)) if cell == "lstm" else start
+    hiddens = torch.cat([start[-1:].transpose(0, 1), network(table[ids[:, 1:] - 2], state)[0]], 1)
+    torch.testing.assert_close(lm(ids), hiddens @ table.T)
+
+
+def test_a_joined_reading_is_seen_at_once_and_otherwise_one_step_later():
+    """The gradient of the logits after t tokens with respect to the pushed vectors' weights, t = 1 and 2."""
+    for joined, reached in ((True, [False, True, True]), (False, [False, False, True])):
+        lm = built("deep lstm, joined", join_reading=joined)
+        logits = lm(tokens(batch=1, time=3))
+        weight = lm.recurrence.stack_projection.weight
+        for t, expected in enumerate(reached):
+            (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), weight, retain_graph=True, allow_unused=True)
+            assert (gradient is not None and bool(gradient.any())) == expected
+
+
+def test_dropout_acts_on_inputs_between_layers_and_on_outputs():
+    torch.manual_seed(1)
+    lm = build_model(settings(400, kind="lstm", **DEEP | {"dropout": 0.5}), VOCABULARY).train()
+    hiddens = lm.hidden_states(tokens(batch=1, time=2))
+    assert ((hiddens == 0).double().mean((0, 2)) - 0.5).abs().max() < 0.1
+    assert not torch.equal(lm(tokens()), lm(tokens()))
+    assert torch.equal(lm.eval()(tokens()), lm(tokens()))
 
 
 SYMBOLS = {"w#w^R": 3, "ww^R": 2, "w a^p w^R": 2, "Dyck": 4, "Hardest CFL": 7}
@@ -117,6 +161,8 @@ def test_a_state_is_a_value_and_can_be_selected(model):
     )
 
 
+@pytest.mark.parametrize("model", [name for name in SYSTEMS if "deep" not in name and "joined" not in name],
+                         indirect=True)  # fmt: skip
 def test_the_first_symbol_is_predicted_from_the_bias_alone(model):
     assert torch.equal(model(tokens())[:, 0], model.output.bias.expand(3, -1))
     assert model(tokens(first=4))[:, 0].ne(model.output.bias).all()
@@ -247,6 +293,17 @@ def test_xavier_weights_include_those_of_a_nondeterministic_stack():
         assert_uniform(tensor, 0.1)
 
 
+def test_xavier_weights_of_actions_only():
+    torch.manual_seed(1)
+    stack = {"stack": "nondeterministic-2-3-40", "weight_init": "xavier_actions"}
+    part = build_model(settings(50, kind="lstm", **stack, **DEEP), 40).recurrence
+    actions, values = part.stack_projection.weight.split_with_sizes([2 * 3 * (2 * 2 * 3 + 2), 40])
+    assert_uniform(actions, math.sqrt(6 / (50 + len(actions))))
+    assert_uniform(values, 0.1)
+    assert not part.stack_projection.bias[: len(actions)].any()
+    assert_uniform(part.start, 0.1)
+
+
 def assert_lecun(tensor, inputs):
     """The standard deviation of N(0, σ²) truncated at 2 σ is 0.8796 σ."""
     assert 1.8 * inputs**-0.5 < tensor.abs().max() <= 2 * inputs**-0.5
@@ -273,8 +330,11 @@ def test_lecun_weights_are_those_of_haiku(kind, fan_in):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: Input should be 'uniform', 'xavier' or 'lecun'"),
+        ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: Input should be 'uniform', 'xavier'"),
         ({"kind": "rnn", "stack": {"attention": "superposition", "stack_embedding_size": 8, "depth": 0}}, "depth"),
+        ({"kind": "lstm", "join_reading": True}, "join_reading needs a stack"),
+        ({"kind": "lstm", "tied_embeddings": True, "embedding_size": 4}, "expected no embedding_size"),
+        ({"kind": "lstm", "num_layers": 2, "weight_init": "lecun"}, "weight_init: lecun is for one layer"),
         ({"kind": "transformer", "layers": [{"attention": "superposition", "stack_embedding_size": 8, "depth": 9}]},
          r"model\.layers\.0\.depth: Extra inputs"),
     ],

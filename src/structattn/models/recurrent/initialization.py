@@ -1,15 +1,19 @@
 """Initial weights of recurrent models."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
-from structattn.models.initialization import WeightRule, truncated_normal
+from structattn.models.initialization import truncated_normal
 from structattn.models.recurrent.language_model import RecurrentLanguageModel
 from structattn.models.recurrent.recurrence import Recurrence
 
+RecurrentWeightRule = Literal["uniform", "xavier", "xavier_actions", "lecun"]
+
 
 @torch.no_grad()
-def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: WeightRule = "uniform") -> None:
+def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: RecurrentWeightRule = "uniform") -> None:
     """Draw all weights from torch's global generator.
 
     "uniform" is the rule of the code of DuSell & Chiang (2024): Xavier's uniform rule, with biases 0, for the output
@@ -18,6 +22,8 @@ def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: W
     nondeterministic stack, and the projections to its actions and vectors.
     "xavier" is the rule of their text (appendix D.2): Xavier's rule also for the projections to a nondeterministic
     stack.
+    "xavier_actions" is the rule of the code of DuSell & Cotterell (2025): Xavier's rule for the projection to the
+    actions of a nondeterministic stack, but not for that to its vectors.
     "lecun" is that of Haiku's layers, used by Li et al. (2024): N(0, 1 / inputs) truncated at two standard deviations
     for all linear maps, with biases 0, but 1 for the forget gates; U(-scale, scale) for the rest.
     """
@@ -25,14 +31,21 @@ def initialize_recurrent(model: RecurrentLanguageModel, scale: float, weights: W
         nn.init.uniform_(parameter, -scale, scale)
     projection, stack = model.recurrence.stack_projection, model.recurrence.stack
     if weights == "lecun":
+        assert isinstance(model.recurrence, Recurrence)  # the settings say so
         _lecun_cell(model.recurrence)
         for linear in (model.output, projection):
             if linear is not None:
                 _lecun(linear)
         return
-    _xavier(model.output)
-    if projection is not None and stack is not None and (weights == "xavier" or stack.name != "nondeterministic"):
+    if model.output is not None:
+        _xavier(model.output)
+    if projection is None or stack is None:
+        return
+    if weights == "xavier" or stack.name != "nondeterministic":
         _xavier(projection, stack.action_size, stack.vector)
+    elif weights == "xavier_actions":
+        nn.init.xavier_uniform_(projection.weight[: stack.action_size])
+        nn.init.zeros_(projection.bias[: stack.action_size])
 
 
 def _xavier(linear: nn.Linear, *parts: int) -> None:

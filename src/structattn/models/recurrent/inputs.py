@@ -43,12 +43,13 @@ class InputWithoutBos:
     lengths: Int[Tensor, " batch"] | None
     has_bos: bool | Bool[Tensor, " batch"]
 
-    def restore_bos(self, hiddens: Float[Tensor, "batch read units"]) -> Float[Tensor, "batch time units"]:
-        """Insert h_0 = 0 at the position of each removed <bos>."""
+    def restore_bos(
+        self, hiddens: Float[Tensor, "batch read units"], initial: Float[Tensor, "batch units"]
+    ) -> Float[Tensor, "batch time units"]:
+        """Insert the initial hidden state at the position of each removed <bos>."""
         if self.has_bos is False:
             return hiddens
-        first = hiddens.new_zeros(hiddens.shape[0], 1, hiddens.shape[2])
-        whole = torch.cat([first, hiddens], dim=1)
+        whole = torch.cat([initial[:, None].to(hiddens.dtype), hiddens], dim=1)
         if self.has_bos is True:
             return whole
         time = hiddens.shape[1]

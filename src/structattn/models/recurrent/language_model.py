@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding
+from structattn.models.recurrent.deep import DeepRecurrence, DeepState
 from structattn.models.recurrent.explanation import explain_stack
 from structattn.models.recurrent.inputs import OneHot, remove_bos
 from structattn.models.recurrent.recurrence import Recurrence
@@ -21,7 +23,7 @@ from structattn.support.special_tokens import BOS
 class RecurrentLanguageModelState:
     """The network's state, and whether the first token was processed: an immutable value."""
 
-    network: StackRnnState
+    network: StackRnnState | DeepState
     started: bool = False
 
     def select(self, indices: Int[Tensor, " chosen"]) -> "RecurrentLanguageModelState":
@@ -33,16 +35,19 @@ class RecurrentLanguageModel(nn.Module):
     """p(w_t | w_1..t-1) = softmax(W_o h_{t-1} + b_o) (DuSell & Chiang 2024, section 6).
 
     A leading <bos> is not an input of the network: it corresponds to the state before the first step, so that the first
-    token is predicted from h_0 = 0. n tokens give n + 1 predictions.
+    token is predicted from the initial hidden state h_0. n tokens give n + 1 predictions.
 
     Args:
         embedding: of the input tokens.
         recurrence: the network.
-        output: from hidden states to logits.
+        output: from hidden states to logits; None: tied to an ``Embedding``, without bias.
     """
 
     def __init__(
-        self, embedding: OneHot | Embedding | SpelledEmbedding, recurrence: Recurrence, output: nn.Linear
+        self,
+        embedding: OneHot | Embedding | SpelledEmbedding,
+        recurrence: Recurrence | DeepRecurrence,
+        output: nn.Linear | None,
     ) -> None:
         super().__init__()
         self.embedding, self.recurrence, self.output = embedding, recurrence, output
@@ -56,15 +61,15 @@ class RecurrentLanguageModel(nn.Module):
             tokens: ids; <pad> from each length on.
             lengths: number of tokens per sequence; None: no padding. Logits at padding are undefined.
         """
-        logits: Tensor = self.output(self.hidden_states(tokens, lengths))
-        return logits
+        return self._logits(self.hidden_states(tokens, lengths))
 
     def hidden_states(
         self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch time units"]:
-        """Return the hidden state after each position; that after <bos> is 0."""
+        """Return the hidden state after each position; that after <bos> is the initial one."""
         inputs = remove_bos(tokens, lengths)
-        return inputs.restore_bos(self.recurrence(self.embedding(inputs.tokens), inputs.lengths))
+        hiddens = self.recurrence(self.embedding(inputs.tokens), inputs.lengths)
+        return inputs.restore_bos(hiddens, self.recurrence.initial_hidden(len(tokens)))
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> RecurrentLanguageModelState:
         """Return the state before the first token."""
@@ -80,8 +85,8 @@ class RecurrentLanguageModel(nn.Module):
         """
         network = state.network
         if state.started or not _all_have_bos(tokens):
-            network = self.recurrence.step(self.embedding(tokens[:, None])[:, 0], network)
-        return self.output(network.hidden), RecurrentLanguageModelState(network, started=True)
+            network = self.recurrence.step(self.embedding(tokens[:, None])[:, 0], network)  # type: ignore[arg-type]  # its own
+        return self._logits(network.hidden), RecurrentLanguageModelState(network, started=True)
 
     @torch.no_grad()
     def explain(
@@ -99,6 +104,13 @@ class RecurrentLanguageModel(nn.Module):
         inputs = tokens[:, num_skipped:], None if lengths is None else (lengths - num_skipped).clamp(min=0)
         actions, _ = self.recurrence.stack_inputs(self.recurrence(self.embedding(inputs[0]), inputs[1]))
         return [explain_stack(stack, actions, inputs[1], num_skipped)]
+
+    def _logits(self, hiddens: Tensor) -> Tensor:
+        if self.output is None:
+            assert isinstance(self.embedding, Embedding)
+            return F.linear(hiddens, self.embedding.class_embeddings())
+        logits: Tensor = self.output(hiddens)
+        return logits
 
 
 def _all_have_bos(tokens: Tensor) -> bool:

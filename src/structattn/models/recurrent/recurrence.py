@@ -67,6 +67,10 @@ class Recurrence(nn.Module):
         """Return zeros and an empty stack."""
         return stack_rnn_initial_state(self._bottom_vector(), batch_size, self.hidden_size, self.stack, implementation)
 
+    def initial_hidden(self, batch_size: int) -> Float[Tensor, "batch units"]:
+        """Return the hidden state before the first step, 0."""
+        return self.recurrent.weight.new_zeros(batch_size, self.hidden_size)
+
     def step(self, x_t: Float[Tensor, "batch size"], state: StackRnnState) -> StackRnnState:
         """Process one position; return the new state, with the output ``state.hidden``."""
         heads, bias = (

@@ -1,0 +1,173 @@
+"""Recurrent network of several layers with a stack, whose reading may be joined to the output."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.dropout import dropout
+from structattn.operators.common.implementation import Implementation
+from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
+from structattn.operators.stack_rnn.cells import next_hidden
+from structattn.operators.stack_rnn.stack_states import StackState, empty_stack
+
+
+@dataclass(frozen=True)
+class DeepState:
+    """State of the network after some steps: an immutable value, through which gradients flow.
+
+    Args:
+        hiddens: the hidden state of each layer.
+        memories: the cell state of each layer of an LSTM; otherwise the hidden states.
+        stack: the state of the stack; None without one.
+        joined: whether the reading belongs to the output.
+    """
+
+    hiddens: tuple[Float[Tensor, "batch units"], ...]
+    memories: tuple[Float[Tensor, "batch units"], ...]
+    stack: StackState | None
+    joined: bool
+
+    @property
+    def hidden(self) -> Float[Tensor, "batch output"]:
+        """The output: the top layer's hidden state, and the reading if it is joined."""
+        if self.stack is None or not self.joined:
+            return self.hiddens[-1]
+        return torch.cat([self.hiddens[-1], self.stack.reading()], -1)
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "DeepState":
+        """Select and reorder members of the batch, with repetition."""
+        hiddens, memories = (
+            tuple(each.index_select(0, indices) for each in of) for of in (self.hiddens, self.memories)
+        )
+        return DeepState(hiddens, memories, None if self.stack is None else self.stack.select(indices), self.joined)
+
+
+class DeepRecurrence(nn.Module):
+    """L recurrent layers over [x_t; r_{t-1}], where r is the reading of a stack that the top layer controls.
+
+        h_t^1, c_t^1 = cell(W_1 x_t + b_1 + U_1 [h_{t-1}^1; r_{t-1}], c_{t-1}^1)
+        h_t^l, c_t^l = cell(W_l Dropout(h_t^{l-1}) + b_l + U_l h_{t-1}^l, c_{t-1}^l)
+        (a_t, v_t) = V h_t^L + b',  r_t the reading after action a_t with v_t
+        output_t = Dropout(h_t^L), or with the reading joined Dropout([h_t^L; r_t])
+
+    as in DuSell & Cotterell (2025). With ``learned_start`` h_0 = tanh(p), otherwise 0; c_0 = 0. Without a joined
+    reading an action is seen by the output one step later. There is one bias vector for each layer.
+
+    L U (if learned) + G (U + I + R + 1) + (L - 1) G (2 U + 1) parameters, U units, I inputs, R numbers of a reading,
+    and G = 4 U for an LSTM, U otherwise; a stack adds (U + 1)(A + m), a nondeterministic stack m more. Each step is
+    computed in torch, layer by layer.
+
+    Args:
+        input_size: I.
+        hidden_size: U.
+        num_layers: L.
+        cell: "lstm", or an Elman cell by its activation, "tanh" or "relu".
+        stack: the stack; None: none.
+        learned_start: whether h_0 is learned.
+        joined: whether the reading belongs to the output, (U + R) instead of U.
+        dropout: rate of inputs, between layers and of outputs.
+    """
+
+    inputs: Any  # ModuleLists of Linear; torch gives their items no type
+    recurrents: Any
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        cell: Cell = "lstm",
+        stack: RecurrentStack | None = None,
+        *,
+        learned_start: bool = False,
+        joined: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        gates, reading = gate_factor(cell) * hidden_size, 0 if stack is None else stack.reading_size
+        self.hidden_size, self.cell, self.stack, self.dropout = hidden_size, cell, stack, dropout
+        self.joined = joined and stack is not None
+        inputs = [input_size, *[hidden_size] * (num_layers - 1)]
+        recurrent = [hidden_size + reading, *[hidden_size] * (num_layers - 1)]
+        self.inputs = nn.ModuleList(nn.Linear(size, gates) for size in inputs)
+        self.recurrents = nn.ModuleList(nn.Linear(size, gates, bias=False) for size in recurrent)
+        self.start = nn.Parameter(torch.zeros(num_layers, hidden_size)) if learned_start else None
+        self.stack_projection = None if stack is None else nn.Linear(hidden_size, stack.action_size + stack.vector)
+        has_bottom = stack is not None and stack.name == "nondeterministic"
+        self.bottom = nn.Parameter(torch.zeros(stack.vector)) if stack is not None and has_bottom else None
+
+    @property
+    def output_size(self) -> int:
+        """The size of the output."""
+        return self.hidden_size + (self.stack.reading_size if self.stack is not None and self.joined else 0)
+
+    def forward(
+        self, x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time output"]:
+        """Process whole sequences. Cost: O(T (L G U + G (I + R))), plus that of the stack's steps."""
+        gates = self.inputs[0](self._dropped(mask_padding(x, lengths)))
+        state, outputs = self.initial_state(x.shape[0]), [gates.new_zeros(x.shape[0], 0, self.output_size)]
+        for gates_t in gates.unbind(1):
+            state = self._after(gates_t, state)
+            outputs.append(state.hidden[:, None])
+        return mask_padding(self._dropped(torch.cat(outputs, 1)), lengths)
+
+    def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> DeepState:
+        """Return the state before the first step: the initial hidden states and an empty stack."""
+        weight = self.recurrents[0].weight
+        zeros = weight.new_zeros(batch_size, self.hidden_size)
+        start = [zeros] * len(self.inputs) if self.start is None else torch.tanh(self.start)[:, None] + zeros
+        stack = (
+            None if self.stack is None else empty_stack(self.stack, self._bottom_vector(), batch_size, implementation)
+        )
+        return DeepState(tuple(start), (zeros,) * len(self.inputs), stack, self.joined)
+
+    def step(self, x_t: Float[Tensor, "batch size"], state: DeepState) -> DeepState:
+        """Process one position; return the new state, with the output ``state.hidden``, without its dropout."""
+        return self._after(self.inputs[0](self._dropped(x_t)), state)
+
+    def initial_hidden(self, batch_size: int) -> Float[Tensor, "batch output"]:
+        """Return the output before the first step."""
+        return self._dropped(self.initial_state(batch_size).hidden)
+
+    def stack_inputs(self, outputs: Float[Tensor, "batch time output"]) -> tuple[Tensor, Tensor]:
+        """Return the action logits and the pushed vector of each step, given outputs without dropout.
+
+        Raises:
+            ValueError: there is no stack.
+        """
+        if self.stack is None or self.stack_projection is None:
+            raise ValueError("this network has no stack")
+        sizes = [self.stack.action_size, self.stack.vector]
+        actions, values = self.stack_projection(outputs[..., : self.hidden_size]).split_with_sizes(sizes, dim=-1)
+        return actions, self.stack.pushed_vector(values)
+
+    def _after(self, gates: Tensor, state: DeepState) -> DeepState:
+        """Return the state after a step, given what the input adds to the gates of the first layer."""
+        hiddens: list[Tensor] = []
+        memories: list[Tensor] = []
+        for layer, (hidden, memory) in enumerate(zip(state.hiddens, state.memories, strict=True)):
+            seen = hidden if layer or state.stack is None else torch.cat([hidden, state.stack.reading()], -1)
+            if layer:
+                gates = self.inputs[layer](self._dropped(hiddens[-1]))
+            new_hidden, new_memory = next_hidden(self.cell, gates + self.recurrents[layer](seen), memory)
+            hiddens.append(new_hidden)
+            memories.append(new_memory)
+        return DeepState(tuple(hiddens), tuple(memories), self._after_action(state.stack, hiddens), self.joined)
+
+    def _after_action(self, stack: StackState | None, hiddens: Sequence[Tensor]) -> StackState | None:
+        return None if stack is None else stack.after(*self.stack_inputs(hiddens[-1]))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return dropout(x, self.dropout) if self.training else x
+
+    def _bottom_vector(self) -> Tensor:
+        if self.bottom is not None:
+            return torch.sigmoid(self.bottom)
+        zeros: Tensor = self.recurrents[0].weight.new_zeros(1 if self.stack is None else self.stack.vector)
+        return zeros
