@@ -53,6 +53,16 @@ def test_baselines_of_real_text(make_run):
     assert "weights 0.10 0.30 0.60" in trigram[0]
 
 
+def test_masked_models_have_pseudo_perplexity_and_a_note(make_run):
+    plain = {"lower_bound": None, "cross_entropy_difference": None}
+    markup = shown(make_run("masked", **plain, mask_seed=0, pseudo={"perplexity": 12.345, "num_tokens": 9}))
+    _, below, row = cells(markup)
+    assert below == ["cross-entropy", "perplexity", "pseudo-perplexity"] * 2
+    assert row[5] == row[8] == "12.35"
+    assert "cannot be compared with that of causal models" in markup
+    assert "cannot be compared" not in shown(make_run("causal", **plain))
+
+
 def test_translations_and_transductions_have_separate_columns(make_run):
     plain = {"lower_bound": None, "cross_entropy_difference": None}
     metrics = [{"BLEU": {"value": value}, "TER": {"value": 50 - value}} for value in (31.234, 29.5)]

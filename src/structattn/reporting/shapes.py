@@ -65,6 +65,10 @@ class _Transformation(Shape):
     main_verb_sampled_wrong: Number | None
 
 
+class _Pseudo(Shape):
+    perplexity: float | None = None
+
+
 class ScoreShape(Shape):
     """Scores of a split."""
 
@@ -77,6 +81,8 @@ class ScoreShape(Shape):
     accuracy_greedy: Number | None = None
     by_length: list[_LengthScore] | None = None
     translation: dict[str, _Metric] | None = None
+    mask_seed: int | None = None
+    pseudo: _Pseudo | None = None
     baselines: dict[str, _Baseline] | None = None
     transformation: dict[str, _Transformation] | None = None
     parameters: Count | None = None

@@ -47,6 +47,7 @@ _BOUNDED = (
     Column("perplexity", ("perplexity",), perplexity),
 )
 _OPTIONAL = (
+    Column("pseudo-perplexity", ("pseudo", "perplexity"), perplexity, min),
     Column("accuracy", ("accuracy",), percent, max),
     Column("accuracy, greedy", ("accuracy_greedy",), percent, max),
     Column("BLEU", ("translation", "BLEU", "value"), points, max),
@@ -159,6 +160,11 @@ def summary_table(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
         note += (
             "The bound is the entropy of the distribution that the strings were sampled from; "
             "a difference of 0 is optimal. "
+        )
+    if any(score.get("mask_seed") is not None for run in only for score in run.scores.values()):
+        note += (
+            "That of masked models is per masked token and cannot be compared with that of causal models; "
+            "pseudo-perplexity masks each token in turn, without <eos>. "
         )
     note += "The best value of each column is bold." if len(only) > 1 else ""
     return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))
