@@ -8,10 +8,11 @@ import torch
 
 from structattn.data.folders import open_prepared, write_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.cross_entropy import sequence_negative_log_likelihoods, window_negative_log_likelihoods
 from structattn.evaluation.description import describe_data, describe_model
-from structattn.evaluation.scores import make_split_scores, scores_to_json
+from structattn.evaluation.scores import make_split_scores, make_text_scores, scores_to_json
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.special_tokens import BOS, EOS
@@ -93,6 +94,30 @@ def test_scores_are_means_over_symbols(prepared):
 
 def test_a_stream_has_no_lengths(prepared):
     assert make_split_scores(prepared("stream"), "test", np.ones(3)).by_length == ()
+
+
+def test_scores_per_word_and_character_do_not_depend_on_the_tokens(tmp_path, caplog):
+    """The same probability of the same text gives the same scores, whatever the tokens."""
+    text = "größer als\n" * 3 + "a\n"
+    (tmp_path / "text").write_text(text)
+    nats, found = 40.0, {}
+    for level in ("word", "character", "byte"):
+        settings = TextSettings(level, "stream", min_count=2 - (level == "byte"))
+        prepare_language_modeling(tmp_path / level, *[tmp_path / "text"] * 2, settings=settings)
+        opened = open_prepared(tmp_path / level)
+        found[level] = make_text_scores(opened, "valid", nats / opened.split("valid").num_targets)
+    for scores in found.values():
+        assert scores.bits_per_character == pytest.approx(nats / math.log(2) / len(text))
+        assert scores.bits_per_byte == pytest.approx(nats / math.log(2) / len(text.encode()))
+    per_word = math.exp(nats / (7 + 4))  # seven words and the ends of four lines
+    assert found["byte"].perplexity_per_word == found["character"].perplexity_per_word == pytest.approx(per_word)
+    assert found["word"].perplexity_per_word is None
+    assert (found["word"].unknown_share, found["byte"].unknown_share) == (1 / 7, 0)
+    assert "14.3 % of the tokens of valid are <unk>" in caplog.text
+
+
+def test_folders_without_the_size_of_their_text_stay_readable(prepared):
+    assert make_text_scores(prepared(), "test", 1.0) is None
 
 
 @pytest.fixture

@@ -170,6 +170,12 @@ def text(
         int, typer.Option(min=1, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
     ] = 32_000,
     marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
+    block_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="In a stream, cut the end off every 1,000 lines, so that the rest makes whole blocks."
+        ),
+    ] = None,
     nfkc: Annotated[bool, typer.Option("--nfkc", help="Normalize text to Unicode NFKC.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert text to lower case.")] = False,
     workers: Workers = None,
@@ -186,6 +192,7 @@ def text(
         max_symbols=max_symbols,
         vocabulary_size=vocabulary_size,
         marker=marker.value,
+        block_length=block_length,
         nfkc=nfkc,
         lowercase=lowercase,
     )
@@ -322,6 +329,19 @@ def _held_out(splits: dict[str, tuple[Path, ...]], share: float | None) -> dict[
     return {} if share is None else dict.fromkeys(missing, share)
 
 
+def _text(prepared: "PreparedFolder", name: str) -> str:
+    from structattn.data.folders.text_statistics import text_statistics, unknown_share
+
+    counts, found, share = prepared.header.splits[name], text_statistics(prepared, name), unknown_share(prepared, name)
+    parts = [f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"]
+    if found is not None:
+        cut, skipped = f"{found.tokens_cut:,} tokens cut off", f"{found.lines_skipped:,} empty lines skipped"
+        parts += [cut] * bool(found.tokens_cut) + [skipped] * bool(found.lines_skipped)
+    if share is not None:
+        parts.append(f"{share:.2%} <unk>")
+    return " (".join((parts[0], ", ".join(parts[1:]) + ")")) if parts[1:] else parts[0]
+
+
 def print_summary(folder: Path) -> None:
     """Print the contents of a prepared folder."""
     from rich.console import Console
@@ -332,10 +352,7 @@ def print_summary(folder: Path) -> None:
 
     prepared = open_prepared(folder)
     parallel = prepared.parallel_sides is not None
-    splits = ", ".join(
-        _pairs(prepared, name) if parallel else f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"
-        for name, counts in prepared.header.splits.items()
-    )
+    splits = ", ".join(_pairs(prepared, name) if parallel else _text(prepared, name) for name in prepared.splits)
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"[bold]{escape(escape_control_characters(str(folder)))}[/]: {prepared.kind}, {_symbols(prepared)}; {splits}"

@@ -19,6 +19,10 @@ def _nats(value: float | None) -> str:
     return "—" if value is None else f"{value:.4f}"
 
 
+def _optional(value: float | None, form: str) -> str:
+    return "—" if value is None else form.format(value)
+
+
 def _metrics(found: Mapping[str, MetricScore], names: Sequence[str]) -> list[str]:
     return [f"{found[name].value:.2f}" if name in found else "—" for name in names]
 
@@ -40,6 +44,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
     with_dependencies = any(scores.dependencies is not None for _, scores in results)
     with_accuracy = any(scores.accuracy is not None for _, scores in results)
     with_pseudo = any(scores.pseudo is not None for _, scores in results)
+    with_words = any(scores.text is not None and scores.text.perplexity_per_word for _, scores in results)
+    with_text = any(scores.text is not None for _, scores in results)
     table = Table(caption=_caption(results), caption_justify="left")
     table.add_column("run", overflow="fold")
     table.add_column("split")
@@ -47,6 +53,8 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         "cross-entropy",
         *(("bound", "difference") if with_bound else ()),
         "perplexity",
+        *(("per word",) if with_words else ()),
+        *(("bits/character", "<unk>") if with_text else ()),
         *(("pseudo-perplexity",) if with_pseudo else ()),
         *(("accuracy",) if with_accuracy else ()),
         *(("precision", "recall") if with_dependencies else ()),
@@ -60,6 +68,12 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
         if with_bound:
             cells += [_nats(scores.lower_bound), _nats(scores.cross_entropy_difference)]
         cells.append(f"{scores.perplexity:,.4f}")
+        text = scores.text
+        if with_words:
+            cells.append(_optional(None if text is None else text.perplexity_per_word, "{:,.4f}"))
+        if with_text:
+            cells.append(_optional(None if text is None else text.bits_per_character, "{:.4f}"))
+            cells.append(_optional(None if text is None else text.unknown_share, "{:.2%}"))
         if with_pseudo:
             cells.append("—" if scores.pseudo is None else f"{scores.pseudo.perplexity:,.4f}")
         if with_accuracy:

@@ -15,7 +15,7 @@ from structattn.evaluation.dependencies import dependency_scores, has_dependenci
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.masked import masked_scores
 from structattn.evaluation.ngrams import ngram_baselines
-from structattn.evaluation.scores import SplitScores, make_split_scores, scores_to_json
+from structattn.evaluation.scores import SplitScores, make_split_scores, make_text_scores, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.transformations import transformation_of, transformation_scores
 from structattn.evaluation.translation import translation_scores
@@ -99,8 +99,9 @@ def is_scored(run_dir: Path, split: str) -> bool:
 
 
 def _split_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
-    scores = _task_scores(run, split, batch_tokens)
     causal = run.settings.task != MASKED_LANGUAGE_MODELING
+    scores = _task_scores(run, split, batch_tokens)
+    scores = replace(scores, text=make_text_scores(run.prepared, split, scores.cross_entropy if causal else None))
     if split == "train" or not causal or transformation_of(run.prepared) is None:
         return scores
     return replace(scores, transformation=transformation_scores(run, split))

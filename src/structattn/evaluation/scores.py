@@ -1,5 +1,6 @@
 """The scores of one split, and their JSON form in a run folder."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from structattn.data.folders import PreparedFolder, Sequences
+from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE, text_statistics, unknown_share
 from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
 from structattn.evaluation.transformations import TransformationScores
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.task import perplexity
+
+_LOGGER = logging.getLogger("structattn")
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,26 @@ class PseudoPerplexity:
 
 
 @dataclass(frozen=True)
+class TextScores:
+    """Scores of text that do not depend on its tokens, and the share of tokens that are unknown.
+
+    The ends of lines, which ``<eos>`` stands for, count as a word, character and byte each. Where the text was cut into
+    blocks, the ratio of tokens to words is that of the whole text.
+
+    Args:
+        unknown_share: the share of ``<unk>`` among the tokens, from 0 to 1.
+        perplexity_per_word: exp of nats per word; None at level ``word``, where it is the perplexity.
+        bits_per_character: bits per code point.
+        bits_per_byte: bits per byte of UTF-8.
+    """
+
+    unknown_share: float | None
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
+    bits_per_byte: float | None = None
+
+
+@dataclass(frozen=True)
 class SplitScores:
     """The scores of a model on a split, in nats per token, with every ``<eos>`` counted as a token.
 
@@ -78,6 +102,7 @@ class SplitScores:
             and with attended source words copied ("copy").
         mask_seed: for masked language models, the seed of the masks; the tokens above are the masked ones.
         pseudo: for masked language models, pseudo-perplexity.
+        text: for text, scores per word and character, and the share of ``<unk>``.
         transformation: for question formation and tense reinflection: ``all``, or the modifier of the subject -> scores
             of the outputs.
     """
@@ -98,6 +123,7 @@ class SplitScores:
     mask_seed: int | None = None
     pseudo: PseudoPerplexity | None = None
     transformation: dict[str, TransformationScores] | None = None
+    text: TextScores | None = None
 
 
 def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:
@@ -144,6 +170,37 @@ def make_split_scores(
         lower_bound=bound,
         cross_entropy_difference=None if bound is None else cross_entropy - bound,
         by_length=() if prepared.kind == "stream" else tuple(scores_by_length(negative_log_likelihoods, sequences)),
+    )
+
+
+def make_text_scores(prepared: PreparedFolder, split: str, cross_entropy: float | None) -> TextScores | None:
+    """Return the scores of a split of text.
+
+    Args:
+        prepared: the prepared folder.
+        split: the name of the split.
+        cross_entropy: in nats per token, ``<eos>`` included; None if a model gives no probability of the text.
+
+    Returns:
+        The scores; None for data other than text. Scores are None if the folder does not state the size of its text.
+    """
+    share = unknown_share(prepared, split)
+    if share is None or prepared.kind not in ("sentences", "stream"):
+        return None
+    if share > LARGE_UNKNOWN_SHARE:
+        _LOGGER.warning(
+            "%.1f %% of the tokens of %s are <unk>, so scores say little about its text", 100 * share, split
+        )
+    size = text_statistics(prepared, split)
+    if size is None or cross_entropy is None:
+        return TextScores(share)
+    bits = cross_entropy / math.log(2)
+    subword = prepared.header.tokenizer["level"] != "word"
+    return TextScores(
+        share,
+        perplexity(cross_entropy * size.targets_per_word) if subword else None,
+        bits * size.targets_per_character,
+        bits * size.targets_per_byte,
     )
 
 

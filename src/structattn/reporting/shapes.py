@@ -69,6 +69,12 @@ class _Pseudo(Shape):
     perplexity: float | None = None
 
 
+class _TextScores(Shape):
+    unknown_share: Number | None = None
+    perplexity_per_word: float | None = None
+    bits_per_character: Number | None = None
+
+
 class ScoreShape(Shape):
     """Scores of a split."""
 
@@ -85,6 +91,7 @@ class ScoreShape(Shape):
     pseudo: _Pseudo | None = None
     baselines: dict[str, _Baseline] | None = None
     transformation: dict[str, _Transformation] | None = None
+    text: _TextScores | None = None
     parameters: Count | None = None
     data: _Data | None = None
 

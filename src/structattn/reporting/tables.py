@@ -48,6 +48,9 @@ _BOUNDED = (
 )
 _OPTIONAL = (
     Column("pseudo-perplexity", ("pseudo", "perplexity"), perplexity, min),
+    Column("perplexity per word", ("text", "perplexity_per_word"), perplexity, min),
+    Column("bits per character", ("text", "bits_per_character"), nats, min),
+    Column("<unk>", ("text", "unknown_share"), percent),
     Column("accuracy", ("accuracy",), percent, max),
     Column("accuracy, greedy", ("accuracy_greedy",), percent, max),
     Column("BLEU", ("translation", "BLEU", "value"), points, max),

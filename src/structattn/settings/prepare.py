@@ -115,6 +115,11 @@ class TextData(Settings):
         default=32_000, ge=1, description="number of merges (bpe) or pieces (sentencepiece) to learn"
     )
     marker: Marker = Field(default="end", description="word-boundary marker of bpe")
+    block_length: int | None = Field(
+        default=None,
+        ge=1,
+        description="in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this length",
+    )
     nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
     lowercase: bool = Field(default=False, description="convert text to lower case")
 

@@ -6,7 +6,7 @@ symbols of each chunk. Memory holds the vocabulary and one chunk for each worker
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,8 +14,10 @@ from typing import Any, Final, cast
 import numpy as np
 
 from structattn.data.folders.header import Kind
+from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.folders.writing import require_empty_folder, source_entry, write_tokenized
+from structattn.data.language_modeling.blocks import cut_into_blocks
 from structattn.data.language_modeling.lines import count_chunk, refuse_line, split_chunk, too_long
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.language_modeling.tokenizer_training import train_tokenizer
@@ -41,6 +43,29 @@ class _Survey:
     lines: int = 0
     skipped: int = 0
     size: TextSize = field(default_factory=TextSize)
+
+
+@dataclass
+class _Totals:
+    """What the second pass over a file encoded and kept."""
+
+    has_unknown: bool  # otherwise id 3 is another symbol
+    tokens_read: int = 0
+    tokens_kept: int = 0
+    unknown: int = 0
+
+    def count(self, lines: Iterator[EncodedLines], settings: TextSettings) -> Iterator[EncodedLines]:
+        """Yield the lines, cut into blocks if wanted, and count their tokens."""
+
+        def read() -> Iterator[EncodedLines]:
+            for some in lines:
+                self.tokens_read += len(some.tokens)
+                yield some
+
+        for some in read() if settings.block_length is None else cut_into_blocks(read(), settings.block_length):
+            self.tokens_kept += len(some.tokens)
+            self.unknown += num_unknown(some) if self.has_unknown else 0
+            yield some
 
 
 def prepare_language_modeling(
@@ -83,8 +108,8 @@ def prepare_language_modeling(
         tokenizer = train_tokenizer(surveys["train"].counts.as_dict(), held_out, settings)
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
+        totals = {split: _Totals(tokenizer.vocabulary.has_unknown) for split in paths}
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
-            unknown = dict.fromkeys(paths, 0)
             write_tokenized(
                 folder,
                 kind=cast("Kind", settings.mode),
@@ -92,13 +117,15 @@ def prepare_language_modeling(
                 description=settings.description(),
                 sources=sources,
                 splits={
-                    source["split"]: _encode(paths, source, settings, tokenizer, pool, unknown, advance)
+                    split: totals[split].count(
+                        _encode(paths[split], source, settings, tokenizer, pool, advance), settings
+                    )
                     for source in sources
+                    for split in [source["split"]]
                 },
-                extra=lambda: _description(surveys, settings, unknown),
+                extra=lambda: _description(surveys, settings, totals),
             )
-    if not settings.subwords:
-        _report_untrained_unknown(unknown, notices)
+    _report(settings, totals, notices)
     return notices.messages
 
 
@@ -126,16 +153,14 @@ def _survey(
 
 
 def _encode(
-    paths: Mapping[str, Path],
+    path: Path,
     source: Mapping[str, str],
     settings: TextSettings,
     tokenizer: TextTokenizer,
     pool: WorkerPool,
-    unknown: dict[str, int],
     advance: Callable[..., None],
 ) -> Iterator[EncodedLines]:
     """Read a file again and yield the ids of its lines, without those that are skipped."""
-    split, path = source["split"], paths[source["split"]]
     encoder = BulkEncoder(tokenizer.tokenizer)
     silent = Notices(log=False)  # the first pass has collected all notices
     for chunk, found in pool.map(partial(split_chunk, settings), read_chunks(path, silent, _CHUNK_BYTES)):
@@ -145,7 +170,6 @@ def _encode(
         if settings.mode == "sentences":
             _check_lengths(lines, settings, path, chunk)
             lines = EncodedLines(lines.tokens, lines.lengths[lines.lengths > 0])
-        unknown[split] += num_unknown(lines) if tokenizer.vocabulary.has_unknown else 0
         yield lines
         advance(len(found.lengths))
     if sha256_of_file(path) != source["sha256"]:
@@ -160,13 +184,32 @@ def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chun
         raise DataError(path, reason, chunk.first_line + int(long[0]), 1)
 
 
-def _description(surveys: Mapping[str, _Survey], settings: TextSettings, unknown: Mapping[str, int]) -> dict[str, Any]:
+def _description(
+    surveys: Mapping[str, _Survey], settings: TextSettings, totals: Mapping[str, _Totals]
+) -> dict[str, Any]:
     return {
         "skip_empty": settings.skip_empty,
         "max_line_tokens": settings.max_line_tokens if settings.mode == "sentences" else None,
         "skipped_lines": {split: survey.skipped for split, survey in surveys.items()},
-        "unknown_tokens": dict(unknown),
+        "unknown_tokens": {split: found.unknown for split, found in totals.items()},
+        STATISTICS: {split: asdict(_statistics(survey, totals[split])) for split, survey in surveys.items()},
     }
+
+
+def _statistics(survey: _Survey, totals: _Totals) -> TextStatistics:
+    size, read, kept = survey.size, totals.tokens_read, totals.tokens_kept
+    return TextStatistics(
+        survey.lines, survey.skipped, size.words, size.characters, size.bytes, read, kept, read - kept
+    )
+
+
+def _report(settings: TextSettings, totals: Mapping[str, _Totals], notices: Notices) -> None:
+    shares = {split: found.unknown / max(1, found.tokens_kept) for split, found in totals.items()}
+    large = [f"{share:.1%} of {split}" for split, share in shares.items() if share > LARGE_UNKNOWN_SHARE]
+    if large:
+        notices.add(f"of the tokens, {', '.join(large)} are {UNKNOWN_SYMBOL}, so scores say little about the text")
+    if not settings.subwords:
+        _report_untrained_unknown({split: found.unknown for split, found in totals.items()}, notices)
 
 
 def _report_untrained_unknown(unknown: Mapping[str, int], notices: Notices) -> None:

@@ -26,6 +26,8 @@ class TextSettings:
             for subwords.
         vocabulary_size: the number of merges (``bpe``) or pieces (SentencePiece) to learn.
         marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
+        block_length: in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this many
+            tokens, ``<eos>`` included (Li et al. 2024); None to keep all tokens.
         nfkc: normalize text to Unicode NFKC.
         lowercase: convert text to lower case.
 
@@ -41,6 +43,7 @@ class TextSettings:
     max_symbols: int | None = None
     vocabulary_size: int = 32_000
     marker: str = "end"
+    block_length: int | None = None
     nfkc: bool = False
     lowercase: bool = False
 
@@ -48,10 +51,12 @@ class TextSettings:
         for name, known in (("level", TEXT_LEVELS), ("mode", MODES), ("marker", MARKERS)):
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} {getattr(self, name)!r} is not one of {sorted(known)}")
-        for name in ("max_line_tokens", "min_count", "max_symbols", "vocabulary_size"):
+        for name in ("max_line_tokens", "min_count", "max_symbols", "vocabulary_size", "block_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; expected at least 1")
+        if self.block_length is not None and self.mode != "stream":
+            raise UsageError(f"block_length applies to mode stream, not to {self.mode}")
         if self.level == "byte" and (self.min_count > 1 or self.max_symbols is not None):
             raise UsageError("min_count and max_symbols do not apply to bytes: the vocabulary always has all 256")
         if self.subwords and self.max_symbols is not None:

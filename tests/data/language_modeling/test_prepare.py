@@ -201,15 +201,16 @@ def test_literal_unknown_words_are_the_unknown_symbol(tmp_path):
     assert prepared.vocabulary.symbols[3:] == ("<unk>", "a", "b")
     assert prepared.split("train")[0].tolist() == [4, 3, 5]
     assert prepared.header.extra["unknown_tokens"] == {"train": 1, "valid": 0, "test": 0}
-    assert notices == ()
+    assert notices == ("of the tokens, 33.3% of train are <unk>, so scores say little about the text",)
 
 
 def test_out_of_vocabulary_words_are_unknown_and_reported(tmp_path):
     prepared, notices = prepare(tmp_path, valid=b"a c d\n", test=b"c\n")
     assert prepared.split("valid")[0].tolist() == [4, 3, 3]
     assert prepared.header.extra["unknown_tokens"] == {"train": 0, "valid": 2, "test": 1}
-    assert len(notices) == 1
-    assert notices[0].startswith("2 tokens of valid and 1 tokens of test are <unk>, which does not occur in train")
+    assert len(notices) == 2
+    assert notices[0].startswith("of the tokens, 66.7% of valid, 100.0% of test are <unk>")
+    assert notices[1].startswith("2 tokens of valid and 1 tokens of test are <unk>, which does not occur in train")
 
 
 def test_no_unk_if_it_is_not_needed(tmp_path):
