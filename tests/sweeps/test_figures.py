@@ -2,16 +2,17 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from structattn.settings.sweep import SweepSettings
-from structattn.support.json_files import write_json
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
-from structattn.sweeps.table import TableRow, sample_statistics
+from structattn.sweeps.table import TableRow, TrialResult, sample_statistics
 
 FIGURE = {"x_axis": "depth", "score": "test.BLEU", "statistic": "mean", "caption": "BLEU by depth"}
 
@@ -46,7 +47,7 @@ def curves_of(plot):
 
 
 def test_there_is_a_curve_with_intervals_for_each_value_of_the_other_axes():
-    (plot,) = sweep_figures(sweep(), ROWS, Path(), "small")
+    (plot,) = sweep_figures(sweep(), ROWS, [], Path(), "small")
     positions, curves = curves_of(plot)
     interval = sample_statistics([20, 24]).interval
     assert plot.name == "small-depth-test-bleu"
@@ -56,8 +57,8 @@ def test_there_is_a_curve_with_intervals_for_each_value_of_the_other_axes():
 
 
 def test_cells_without_scores_are_not_drawn():
-    assert sweep_figures(sweep(score="valid.BLEU"), ROWS, Path(), "small") == []
-    (plot,) = sweep_figures(sweep(score="validation", statistic="selected"), ROWS, Path(), "small")
+    assert sweep_figures(sweep(score="valid.BLEU"), ROWS, [], Path(), "small") == []
+    (plot,) = sweep_figures(sweep(score="validation", statistic="selected"), ROWS, [], Path(), "small")
     assert curves_of(plot)[1]["hc"][1] == [1.0, 1.0]
 
 
@@ -85,11 +86,12 @@ def test_an_unknown_axis_is_rejected():
 
 
 def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path):
+    outcomes = {}
+
     def scored(depth, model, accuracies):
         run = f"{depth}-{model}"
         lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
-        (tmp_path / run / "scores").mkdir(parents=True)
-        write_json(tmp_path / run / "scores" / "test.json", "scores", {"by_length": lengths})
+        outcomes[run] = Outcome({}, [], {"test": {"by_length": lengths}}, {})
         return TableRow({"depth": depth, "model": model}, 1.0, run, sample_statistics([1.0]), {}, {}, {})
 
     rows = [
@@ -99,7 +101,8 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
         TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
     ]
     by_length = sweep(x_axis="length", score="test.accuracy", statistic="selected", panels="depth")
-    (plot,) = sweep_figures(by_length, rows, tmp_path, "small")
+    results = [TrialResult(SimpleNamespace(name=name), 1.0, 1, outcome) for name, outcome in outcomes.items()]
+    (plot,) = sweep_figures(by_length, rows, results, tmp_path, "small")
     panels = plot.figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]
     lines = [[bar.lines[0] for bar in axes.containers] for axes in panels]
@@ -125,7 +128,7 @@ def test_dependencies_of_matching_cells_are_drawn_and_computed_if_missing(tmp_pa
     run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
     results = read_sweep_results(small, tmp_path)
     for _ in range(2):  # the second time from the records
-        (plot,) = sweep_figures(small, results.rows, results.runs, "small")
+        (plot,) = sweep_figures(small, results.rows, results.ended, results.runs, "small")
         assert (plot.name, plot.caption) == ("small-dependencies", "figure 2")
         assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
     with pytest.raises(ValueError, match=r"figures\.0: 'harder' is not a value of 'model'"):
@@ -153,7 +156,7 @@ def test_validation_curves_and_stacks_of_the_selected_trials_are_drawn(tmp_path)
     small = SweepSettings.model_validate(tree)
     run_sweep(small, tmp_path, lambda: ProcessPoolEngine(1), lambda status: None)
     results = read_sweep_results(small, tmp_path)
-    curves, stack = sweep_figures(small, results.rows, results.runs, "small")
+    curves, stack = sweep_figures(small, results.rows, results.ended, results.runs, "small")
     assert (curves.name, stack.name) == ("small-epoch-validation", "small-tf-sup-layer-1-stack")
     (axes,) = curves.figure.axes
     assert [list(bar.lines[0].get_xdata()) for bar in axes.containers] == [[1, 2, 3], [1, 2, 3]]
@@ -188,7 +191,7 @@ def test_heads_and_differences_of_translations_are_drawn(tmp_path):
     small = SweepSettings.model_validate(tree)
     run_sweep(small, tmp_path / "sweep", lambda: ProcessPoolEngine(1), lambda status: None)
     results = read_sweep_results(small, tmp_path / "sweep")
-    heads, bins = sweep_figures(small, results.rows, results.runs, "small")
+    heads, bins = sweep_figures(small, results.rows, results.ended, results.runs, "small")
     assert (heads.name, bins.name) == ("small-locality", "small-differences-base")
     assert [axes.get_title() or axes.get_title("left") for axes in heads.figure.axes[:3]] == [
         "encoder",

@@ -15,15 +15,15 @@ import yaml
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings
-from structattn.support.errors import StructattnError
+from structattn.support.errors import DataError, StructattnError
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 
 
-def run_undisturbed(tree, folder, max_jobs=2):
-    return run_sweep(
-        SweepSettings.model_validate(tree), folder, lambda: ProcessPoolEngine(max_jobs), lambda status: None
-    )
+def run_undisturbed(tree, folder, max_jobs=2, trial_results=None):
+    sweep = SweepSettings.model_validate(tree)
+    return run_sweep(sweep, folder, lambda: ProcessPoolEngine(max_jobs), lambda status: None, trial_results)
 
 
 def outcomes(folder):
@@ -74,6 +74,28 @@ def test_a_run_with_another_default_is_rejected(tree, tmp_path):
     run.write_settings(settings.model_copy(update={"training": training}))
     with pytest.raises(StructattnError, match=r"training\.max_grad_norm was 4\.0 and is now 5\.0"):
         run_undisturbed(tree, tmp_path / "sweep")
+
+
+def test_stored_results_replace_trials(tree, tmp_path):
+    tree["evaluate"] = {"valid": "all", "test": "selected"}
+    stored = tmp_path / "results"
+    rows = run_undisturbed(tree, tmp_path / "sweep", trial_results=stored)
+    assert {path.stem for path in stored.iterdir()} == {path.name for path in (tmp_path / "sweep" / "runs").iterdir()}
+    assert run_undisturbed(tree, tmp_path / "other", trial_results=stored) == rows
+    assert not list((tmp_path / "other" / "runs").iterdir())
+    sweep = SweepSettings.model_validate(tree)
+    read = read_sweep_results(sweep, tmp_path / "nowhere", stored)
+    assert (read.rows, len(read.ended)) == (rows, 8)
+    evaluate(tmp_path / "sweep" / "runs" / rows[1].selected, "train")  # later scores are added
+    run_undisturbed(tree, tmp_path / "sweep", trial_results=stored)
+    assert "train" in read_sweep_results(sweep, tmp_path / "nowhere", stored).rows[1].splits
+    removed = stored / f"{rows[0].selected}.json"
+    removed.unlink()
+    assert run_undisturbed(tree, tmp_path / "other", trial_results=stored)[0] == rows[0]
+    assert [path.name for path in (tmp_path / "other" / "runs").iterdir()] == [removed.stem]
+    removed.write_text(removed.read_text().replace('"restart": 0', '"restart": 9'))
+    with pytest.raises(DataError, match=f"{removed.stem}.json: changed since it was written"):
+        read_sweep_results(sweep, tmp_path / "nowhere", stored)
 
 
 def test_results_do_not_depend_on_the_number_of_workers(tree, tmp_path):

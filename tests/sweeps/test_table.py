@@ -34,13 +34,12 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
     tree["restarts"] = 3
     trials = make_trials(type(sweep_of(tree)).model_validate(tree), tmp_path)
     scores = {trial.name: 1 + index * 0.1 for index, trial in enumerate(trials)}
-    results = []
     for trial in trials:
         write_log(tmp_path / trial.name, [scores[trial.name]])
-        results.append(read_trial_result(trial, tmp_path / trial.name))
     (tmp_path / trials[0].name / "scores").mkdir()
     write_json(tmp_path / trials[0].name / "scores" / "test.json", "scores", {"cross_entropy": 2.0, "split": "test"})
-    rows = table_rows(results, tmp_path)
+    results = [read_trial_result(trial, tmp_path / trial.name) for trial in trials]
+    rows = table_rows(results)
     assert len(rows) == 4
     of_cell = [scores[trial.name] for trial in trials if trial.cell == trials[0].cell]
     row = rows[0]
@@ -76,7 +75,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
         write_json(tmp_path / trial.name / path, "analysis" if path.startswith("analyses") else "scores", content)
-    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
+    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
     assert row.splits["contrastive"] == {"np_agreement": 0.9}
     assert row.splits["chunking"] == {"accuracy": 0.9, "precision": 0.1, "recall": 0.2, "f1": 0.3}

@@ -16,13 +16,16 @@ def report(
     recipe: Annotated[
         Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
     ] = None,
+    trial_results: Annotated[
+        Path | None, typer.Option(help="With --recipe: the folder given to `sweep --trial-results`.")
+    ] = None,
 ) -> None:
     """Write a self-contained HTML page that compares runs, with its figures as PNG and PDF files.
 
     With --recipe, compare the results of a sweep with published numbers, and print whether these are in our intervals.
     """
     if recipe is not None:
-        _report_recipe(recipe, runs, output)
+        _report_recipe(recipe, runs, output, trial_results)
         return
     from structattn.reporting import write_report
     from structattn.support.errors import UsageError
@@ -32,7 +35,7 @@ def report(
     print_line(str(write_report(runs, output)))
 
 
-def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> None:
+def _report_recipe(recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None) -> None:
     from structattn.cli.recipe_view import print_claims, print_comparisons
     from structattn.cli.sweep_view import print_rows
     from structattn.settings.sweep import load_sweep
@@ -42,7 +45,7 @@ def _report_recipe(recipe: Path, folders: list[Path], output: Path | None) -> No
     if len(folders) != 1:
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
-    results = read_sweep_results(sweep, folders[0])
+    results = read_sweep_results(sweep, folders[0], trial_results)
     print_rows(results.rows)
     print_comparisons(results.comparisons)
     print_claims(results.claims)

@@ -21,6 +21,13 @@ class EngineName(StrEnum):
 def sweep(
     settings: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="YAML file with base, grid and restarts.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs and results.")],
+    trial_results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to which a file with the settings and scores of each completed trial is written. Trials that "
+            "have one there are not trained."
+        ),
+    ] = None,
     engine: Annotated[
         EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")
     ] = EngineName.pool,
@@ -73,7 +80,7 @@ def sweep(
         return ProcessPoolEngine(workers or os.cpu_count() or 1)
 
     with live_view() as show:
-        rows = run_sweep(sweep_settings, output, open_engine, show)
+        rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)
     print_rows(rows)
     print_line(f"{output / 'table.json'}")
 

@@ -36,7 +36,7 @@ class BestScores:
         """Return cell -> the best score of its jobs."""
         for job in done:
             if job.run_dir not in self._results:
-                self._results[job.run_dir] = read_trial_result(job.trial, job.run_dir)
+                self._results[job.run_dir] = read_trial_result(job.trial, job.run_dir, job.trial_results)
         found = [result for job in done if (result := self._results[job.run_dir])]
         return {_cell(result.trial): result.score for result in select_best(found)}
 

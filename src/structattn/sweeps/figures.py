@@ -18,39 +18,46 @@ from structattn.reporting.figures.locality import heads_of, locality_plot
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.runs import Run, read_run
-from structattn.runs.events import verified_events
-from structattn.runs.folder import RunFolder
 from structattn.settings.published import (
     EPOCH,
     LENGTH,
     Curves,
     Dependencies,
     DifferencesByBin,
-    Figure,
     Locality,
     StackMaps,
 )
 from structattn.settings.sweep import SweepSettings, matches
-from structattn.support.json_files import read_json
 from structattn.sweeps.comparison import row_score, score_statistics
-from structattn.sweeps.table import TableRow
+from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.table import TableRow, TrialResult
 
 
-def sweep_figures(sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
+def sweep_figures(
+    sweep: SweepSettings, rows: Sequence[TableRow], results: Sequence[TrialResult], runs: Path, name: str
+) -> list[Plot]:
     """Return the figures of a sweep; figures without data are left out.
 
     Args:
         sweep: the settings with the list of figures.
-        rows: the results.
-        runs: the folder of the run folders, which hold scores by length, records and analyses.
+        rows: the results by cell.
+        results: the results of the trials.
+        runs: the folder of the run folders, which hold records and analyses; it may lack trials with stored results.
         name: the name of the recipe, a prefix of the file names.
     """
-    return [plot for figure in sweep.figures for plot in _plots(figure, sweep, rows, runs, name)]
+    outcomes = {result.trial.name: result.outcome for result in results}
+    plots: list[Plot] = []
+    for figure in sweep.figures:
+        if isinstance(figure, Curves):
+            plots += _curves(figure, sweep, rows, outcomes, name)
+        else:
+            plots += _cell_plots(figure, [row for row in rows if (runs / row.selected).exists()], runs, name)
+    return plots
 
 
-def _plots(figure: Figure, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
-    if isinstance(figure, Curves):
-        return _curves(figure, sweep, rows, runs, name)
+def _cell_plots(
+    figure: Dependencies | StackMaps | Locality | DifferencesByBin, rows: Sequence[TableRow], runs: Path, name: str
+) -> list[Plot]:
     shown = [(row, runs / row.selected) for row in rows if matches(row.cell, figure.cell)]
     if isinstance(figure, Locality):
         return _locality(figure, shown, name)
@@ -133,8 +140,10 @@ def _differences(
     return [replace(plot, caption=figure.caption)]
 
 
-def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs: Path, name: str) -> list[Plot]:
-    panels = _panels(figure, rows, runs)
+def _curves(
+    figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], outcomes: Mapping[str, Outcome], name: str
+) -> list[Plot]:
+    panels = _panels(figure, rows, outcomes)
     if not panels:
         return []
     places = None if figure.x_axis in _NUMERIC else list(sweep.grid[figure.x_axis])
@@ -142,11 +151,11 @@ def _curves(figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], runs
     return [curves_plot(panels, places, labels, file_name(name, figure.x_axis, figure.score), figure.caption)]
 
 
-def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]:
+def _panels(figure: Curves, rows: Sequence[TableRow], outcomes: Mapping[str, Outcome]) -> list[Panel]:
     """One panel for each value of the panel axis, one curve for each combination of the remaining axes."""
     points: dict[str, dict[str, dict[Place, Value]]] = {}
     for row in rows:
-        points_of_row = _points(figure, row, runs)
+        points_of_row = _points(figure, row, outcomes)
         if points_of_row:
             rest = [value for axis, value in row.cell.items() if axis not in (figure.x_axis, figure.panels)]
             panel = points.setdefault(row.cell.get(figure.panels or "", ""), {})
@@ -154,10 +163,10 @@ def _panels(figure: Curves, rows: Sequence[TableRow], runs: Path) -> list[Panel]
     return [Panel(title, [Curve(*curve) for curve in curves.items()]) for title, curves in points.items()]
 
 
-def _points(figure: Curves, row: TableRow, runs: Path) -> Mapping[Place, Value]:
-    if figure.x_axis in _NUMERIC:
-        return _NUMERIC[figure.x_axis](figure, runs / row.selected)
-    return _by_axis(figure, row)
+def _points(figure: Curves, row: TableRow, outcomes: Mapping[str, Outcome]) -> Mapping[Place, Value]:
+    if figure.x_axis not in _NUMERIC:
+        return _by_axis(figure, row)
+    return _NUMERIC[figure.x_axis](figure, outcomes[row.selected]) if row.selected in outcomes else {}
 
 
 def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
@@ -165,19 +174,18 @@ def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
     return {} if score is None else {row.cell[figure.x_axis]: (score, _interval(figure, row))}
 
 
-def _by_length(figure: Curves, run: Path) -> dict[Place, Value]:
+def _by_length(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
     """The score at each string length; empty if the run has no scores by length."""
     split, score = figure.score.split(".")
-    path = run / "scores" / f"{split}.json"
-    found: Sequence[Mapping[str, float | None]] = read_json(path, "scores")["by_length"] if path.exists() else []
+    found: Sequence[Mapping[str, float | None]] = outcome.scores.get(split, {}).get("by_length", [])
     numbers = {row["length"]: row.get(score) for row in found}
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
 
 
-def _by_epoch(figure: Curves, run: Path) -> dict[Place, Value]:
+def _by_epoch(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
     """The validation score after each epoch: the difference from the lower bound if it is known."""
-    events = [event for event in verified_events(RunFolder(run)) if event["event"] == "validation"]
-    scores = ((event["epoch"], event["cross_entropy_difference"], event["cross_entropy"]) for event in events)
+    keys = ("epoch", "cross_entropy_difference", "cross_entropy")
+    scores = ((event[key] for key in keys) for event in outcome.validations)
     return {epoch: (total if difference is None else difference, None) for epoch, difference, total in scores}
 
 

@@ -40,21 +40,26 @@ class SweepResults:
     runs: Path
 
 
-def read_sweep_results(sweep: SweepSettings, path: Path) -> SweepResults:
+def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | None = None) -> SweepResults:
     """Read the results in a sweep's folder, whether or not all trials have ended.
+
+    Args:
+        sweep: the settings of the sweep.
+        path: the sweep's folder.
+        trial_results: the folder of the results of single trials, for those without a run folder.
 
     Raises:
         StructattnError: no trial of the sweep has ended.
     """
-    folder = SweepFolder(path.absolute())
+    folder = SweepFolder(path.absolute(), trial_results)
     trials = make_trials(sweep, folder.path)
     results = read_results(folder, trials)
     if not results:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
-    rows = table_rows(results, folder.runs)
+    rows = table_rows(results)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = compare_with_published(sweep, rows)
-    signatures = sacrebleu_signatures(folder.runs / result.trial.name for result in results)
+    signatures = sacrebleu_signatures(results)
     claims = check_claims(sweep.claims, cells, rows)
     return SweepResults(results, len(trials), rows, signatures, comparisons, claims, folder.runs)
 
@@ -64,7 +69,7 @@ def write_sweep_results(path: Path, recipe: Path, sweep: SweepSettings, results:
 
     The figures of the recipe are written to the same folder as PNG and PDF.
     """
-    figures = sweep_figures(sweep, results.rows, results.runs, path.stem)
+    figures = sweep_figures(sweep, results.rows, results.ended, results.runs, path.stem)
     create_folder(path.parent)
     for figure in figures:
         write_files(figure, path.parent)

@@ -10,6 +10,7 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import create_folder_unflushed, flush_to_disk, remove_abandoned_folders, write_atomically
 from structattn.support.locks import exclusive_lock
+from structattn.sweeps.outcome import read_outcome
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
 from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, rows_to_json, select_best, table_rows
 from structattn.sweeps.trials import Trial, make_trials
@@ -24,10 +25,12 @@ class SweepFolder:
 
     Args:
         path: the folder.
+        trial_results: the folder of the results of single trials, if any.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, trial_results: Path | None = None) -> None:
         self.path = path
+        self.trial_results = None if trial_results is None else trial_results.absolute()
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
@@ -37,9 +40,21 @@ class SweepFolder:
         """Return the run folder of a trial."""
         return self.runs / trial.name
 
+    def job(self, trial: Trial, splits: tuple[str, ...]) -> Job:
+        """Return the job of a trial."""
+        return Job(trial, self.run_dir(trial), splits, self.trial_results)
+
+    def result(self, trial: Trial) -> TrialResult | None:
+        """Read the result of a trial; None if it has not ended."""
+        return read_trial_result(trial, self.run_dir(trial), self.trial_results)
+
 
 def run_sweep(
-    sweep: SweepSettings, path: Path, open_engine: Callable[[], Engine], on_status: StatusCallback
+    sweep: SweepSettings,
+    path: Path,
+    open_engine: Callable[[], Engine],
+    on_status: StatusCallback,
+    trial_results: Path | None = None,
 ) -> list[TableRow]:
     """Train all trials of a sweep, evaluate the selected ones, and write ``table.json``.
 
@@ -51,6 +66,8 @@ def run_sweep(
         path: the sweep's folder; created if missing.
         open_engine: returns a new engine.
         on_status: called at every poll with the status of the jobs.
+        trial_results: a folder of the results of single trials. Trials with a file there are not trained, and each
+            that completes adds its own.
 
     Returns:
         One row for each cell of the grid.
@@ -61,7 +78,7 @@ def run_sweep(
         StructattnError: another process runs this sweep, or trials failed after all others have ended; each has a
             note in the error.
     """
-    folder = SweepFolder(path.absolute())
+    folder = SweepFolder(path.absolute(), trial_results)
     trials = make_trials(sweep, folder.path)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
@@ -74,7 +91,7 @@ def run_sweep(
             failed += _evaluate_selected(sweep, folder, results, open_engine, on_status, stop.check)
         except StopRequested as request:
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
-        rows = table_rows(results, folder.runs)
+        rows = table_rows(read_results(folder, trials))
         write_atomically(folder.table, json.dumps(rows_to_json(rows), indent=1) + "\n")
     if failed:
         error = StructattnError(f"{path}: {len(failed)} of {len(trials)} trials failed:")
@@ -86,7 +103,7 @@ def run_sweep(
 
 def read_results(folder: SweepFolder, trials: list[Trial]) -> list[TrialResult]:
     """Return the results of the trials that have ended."""
-    found = [read_trial_result(trial, folder.run_dir(trial)) for trial in trials]
+    found = [folder.result(trial) for trial in trials]
     return [result for result in found if result is not None]
 
 
@@ -99,7 +116,7 @@ def _train(
     check: Callable[[], None],
 ) -> list[tuple[Job, str]]:
     splits = tuple(split for split, which in sweep.evaluate.items() if which == "all")
-    jobs = [Job(trial, folder.run_dir(trial), splits) for trial in trials]
+    jobs = [folder.job(trial, splits) for trial in trials]
     return _run(_unfinished(jobs), open_engine, on_status, check)
 
 
@@ -112,7 +129,7 @@ def _evaluate_selected(
     check: Callable[[], None],
 ) -> list[tuple[Job, str]]:
     splits = tuple(sweep.evaluate)
-    jobs = [Job(result.trial, folder.run_dir(result.trial), splits) for result in select_best(results)]
+    jobs = [folder.job(result.trial, splits) for result in select_best(results)]
     return _run(_unfinished(jobs), open_engine, on_status, check)
 
 
@@ -135,20 +152,26 @@ def _unfinished(jobs: list[Job]) -> list[Job]:
 
 def _flush(job: Job) -> None:
     """Flush what a killed worker may have left unflushed of a job that is done."""
-    flush_to_disk(RunFolder(job.run_dir).events)
+    if job.run_dir.exists():
+        flush_to_disk(RunFolder(job.run_dir).events)
     flush_names_of(job)
 
 
 def _is_done(job: Job) -> bool:
-    """Whether a job's run has ended and is evaluated.
+    """Whether a job's run has ended and is evaluated, and the stored results are those of the run.
 
     Raises:
         CheckpointError: the run folder has other settings, because a default has changed.
     """
-    if read_trial_result(job.trial, job.run_dir) is None:
+    stored = read_outcome(job.trial_results, job.trial)
+    if not job.run_dir.exists():
+        return stored is not None and set(job.splits) <= set(stored.scores)
+    result = read_trial_result(job.trial, job.run_dir)
+    if result is None:
         return False
     check_same_settings(RunFolder(job.run_dir), job.trial.settings)
-    return all(is_scored(job.run_dir, split) for split in job.splits)
+    up_to_date = job.trial_results is None or stored == result.outcome
+    return up_to_date and all(is_scored(job.run_dir, split) for split in job.splits)
 
 
 def _write_index(folder: SweepFolder, trials: list[Trial]) -> None:

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from structattn.metrics.t_distribution import critical_value
-from structattn.runs.events import verified_events
-from structattn.runs.folder import RunFolder
 from structattn.settings.published import SCORES
-from structattn.support.json_files import read_json
-from structattn.sweeps.analysis_scores import analysis_scores
+from structattn.sweeps.outcome import Outcome, outcome_of_run, read_outcome
 from structattn.sweeps.trials import Cell, Trial
 
 
@@ -25,11 +22,13 @@ class TrialResult:
         score: validation score of the best checkpoint, lower is better, in nats per symbol: the difference from the
             lower bound if that is known, else the cross-entropy (also if BLEU selects the checkpoint).
         update: the update of that validation.
+        outcome: all its scores.
     """
 
     trial: Trial
     score: float
     update: int
+    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,23 @@ def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
     return SampleStatistics(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
 
 
-def read_trial_result(trial: Trial, folder: Path) -> TrialResult | None:
-    """Read the result of a trial from its run folder; None if it has not ended."""
-    run = RunFolder(folder)
-    end = run.end_event()
-    if end is None:
+def read_trial_result(trial: Trial, run_dir: Path, trial_results: Path | None = None) -> TrialResult | None:
+    """Read the result of a trial from its run folder or, without one, from its file; None if it has not ended.
+
+    Args:
+        trial: the trial.
+        run_dir: its run folder.
+        trial_results: the folder of the results of single trials, if any.
+    """
+    outcome = outcome_of_run(run_dir) or read_outcome(trial_results, trial)
+    if outcome is None:
         return None
-    best_update = end["best_update"]
-    for event in reversed(verified_events(run, ["validation"])):
+    best_update = outcome.end["best_update"]
+    for event in reversed(outcome.validations):
         if event["update"] == best_update:
             difference = event["cross_entropy_difference"]
-            return TrialResult(trial, event["cross_entropy"] if difference is None else difference, best_update)
+            score = event["cross_entropy"] if difference is None else difference
+            return TrialResult(trial, score, best_update, outcome)
     return None
 
 
@@ -107,15 +112,13 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     return list(best.values())
 
 
-def table_rows(results: Sequence[TrialResult], runs: Path) -> list[TableRow]:
+def table_rows(results: Sequence[TrialResult]) -> list[TableRow]:
     """Return one row for each cell that has a result."""
-    return [
-        _row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell], runs) for chosen in select_best(results)
-    ]
+    return [_row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell]) for chosen in select_best(results)]
 
 
-def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], runs: Path) -> TableRow:
-    scores = {result.trial.name: _split_scores(runs / result.trial.name) for result in all_of_cell}
+def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult]) -> TableRow:
+    scores = {result.trial.name: _split_scores(result.outcome) for result in all_of_cell}
     return TableRow(
         cell=chosen.trial.cell,
         best=chosen.score,
@@ -127,16 +130,15 @@ def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], runs: Path) ->
     )
 
 
-def _split_scores(folder: Path) -> dict[str, dict[str, float]]:
+def _split_scores(outcome: Outcome) -> dict[str, dict[str, float]]:
     found = {}
-    for path in sorted((folder / "scores").glob("*.json")):
-        scores = read_json(path, "scores")
+    for split, scores in outcome.scores.items():
         pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
-        plain = scores | (scores.get("dependencies") or {}) | pseudo | _transformation_scores(scores)
-        found[path.stem] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
+        plain = {**scores, **(scores.get("dependencies") or {}), **pseudo, **_transformation_scores(scores)}
+        found[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
-            found[path.stem] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    return found | analysis_scores(folder)
+            found[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
+    return found | {name: dict(scores) for name, scores in outcome.analyses.items()}
 
 
 def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
@@ -155,13 +157,10 @@ def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dic
     return found
 
 
-def sacrebleu_signatures(runs: Iterable[Path]) -> list[str]:
-    """Return the sacrebleu signatures of the translation scores in run folders; empty if there are none."""
-    found = set()
-    for folder in runs:
-        for path in (folder / "scores").glob("*.json"):
-            found |= {metric["signature"] for metric in (read_json(path, "scores").get("translation") or {}).values()}
-    return sorted(found)
+def sacrebleu_signatures(results: Iterable[TrialResult]) -> list[str]:
+    """Return the sacrebleu signatures of translation scores; empty if there are none."""
+    scores = (scores for result in results for scores in result.outcome.scores.values())
+    return sorted({metric["signature"] for each in scores for metric in (each.get("translation") or {}).values()})
 
 
 def rows_to_json(rows: Sequence[TableRow]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from structattn.support.files import create_folder_unflushed, flush_names
 from structattn.support.locks import exclusive_lock
 from structattn.support.memory import is_out_of_memory
 from structattn.sweeps.data_preparation import prepare_data
+from structattn.sweeps.outcome import outcome_path, write_outcome
 from structattn.sweeps.trials import Trial
 from structattn.training.run_training import train
 
@@ -28,11 +29,13 @@ class Job:
         trial: the trial.
         run_dir: its run folder.
         splits: the splits to evaluate after training.
+        trial_results: the folder to which the results are written at the end, if any.
     """
 
     trial: Trial
     run_dir: Path
     splits: tuple[str, ...] = ()
+    trial_results: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ def run_job(job: Job) -> JobResult:
         for split in job.splits:
             if not is_scored(job.run_dir, split):
                 evaluate(job.run_dir, split)
+        if job.trial_results is not None:
+            write_outcome(job.trial_results, job.trial, job.run_dir)
         flush_names_of(job)
     except Interrupted as error:
         return JobResult("interrupted", str(error))
@@ -75,7 +80,8 @@ def run_job(job: Job) -> JobResult:
 def flush_names_of(job: Job) -> None:
     """Flush the names of a job's data, run and scores to disk: a worker may have been killed before it did so."""
     scores = [job.run_dir / "scores" / f"{split}.json" for split in job.splits]
-    for path in (job.trial.settings.data, RunFolder(job.run_dir).card, *scores):
+    of_run = (job.trial.settings.data, RunFolder(job.run_dir).card, *scores) if job.run_dir.exists() else ()
+    for path in (*of_run, *([] if job.trial_results is None else [outcome_path(job.trial_results, job.trial)])):
         flush_names(path)
 
 
