@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from structattn.attention import Streams
 from structattn.data.batching.unknown_words import unknown_words_of_lines
@@ -18,8 +18,9 @@ from structattn.decoding import map_in_batches, pad_sequences
 from structattn.inference.runs import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
-from structattn.models.embedding import TwoStreamEmbedding, max_positions
+from structattn.models.embedding import TwoStreamEmbedding
 from structattn.settings.model import reads_bos
+from structattn.settings.positions import max_positions
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
@@ -79,7 +80,7 @@ class WordFeatures:
             first.append(len(ids))
             ids += self._word_ids(word, path, line)
         ids += self._after
-        maximum = max_positions(self._embedding)
+        maximum = max_positions(self.run.settings.model)
         if maximum is not None and len(ids) > maximum:
             raise DataError(path, f"the sentence has {len(ids)} tokens; the model has {maximum} positions", line)
         return EncodedWords(tuple(ids), tuple(first), self._spelled_words(words))
@@ -167,10 +168,3 @@ class WordFeatures:
         """The special token after a sentence: ``<eos>`` for models that see it in training."""
         sees = isinstance(self.run.model, EncoderDecoder) or self.run.settings.task == MASKED_LANGUAGE_MODELING
         return (EOS,) if sees else ()
-
-    @property
-    def _embedding(self) -> nn.Module:
-        model = self.run.model
-        if isinstance(model, EncoderDecoder):
-            return model.target if model.source is None else model.source
-        return model.embedding
