@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,22 @@ class Starter:
         """Start or resume a run and return its process id."""
         return self._ask({"settings": settings, "folder": str(folder), "log": str(self.log), **more})["pid"]
 
-    def start_together(self, settings: dict[str, Any], folder: Path, size: int = 2, **more: Any) -> list[int]:
-        """Start or resume a run in processes that train together; return their ids by rank."""
+    def start_together(
+        self, settings: dict[str, Any], folder: Path, size: int = 2, second: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """Start or resume a run in processes that train together; return their ids by rank.
+
+        ``second`` has further parts of the request for the second process.
+        """
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
         environments = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
-        return [self.start(settings, folder, environment=environment, **more) for environment in environments]
+        further = [{}, second or {}, *[{}] * size]
+        return [
+            self.start(settings, folder, environment=environment, **more)
+            for environment, more in zip(environments, further, strict=False)
+        ]
 
     def wait(self, pid: int) -> int:
         """Wait for a run and return its exit status; negative if a signal ended it."""

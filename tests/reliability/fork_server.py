@@ -6,9 +6,11 @@ Prints a line when ready. Reads one JSON object per line from standard input and
     {"wait": 123}                                                                      ->  {"exit": 0}
 
 ``die_at`` kills the run at its n-th file operation in the folder; ``start_at`` is a monotonic time;
-``file_limit`` is the maximum file size in bytes; ``environment`` has further variables.
+``file_limit`` is the maximum file size in bytes; ``environment`` has further variables;
+``poison`` is the number of the first forward pass of the model that returns NaN.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -18,7 +20,9 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed.fsdp  # here, because it takes a second
 
+from structattn.models import LanguageModel
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
 from structattn.training.run_training import train
@@ -39,6 +43,16 @@ def die_at(count: int, folder: str) -> None:
     sys.addaudithook(watch)
 
 
+def poison(first: int) -> None:
+    forward, calls = LanguageModel.forward, itertools.count(1)
+
+    def poisoned(*arguments: object, **more: object) -> torch.Tensor:
+        logits = forward(*arguments, **more)
+        return logits * torch.nan if next(calls) >= first else logits
+
+    LanguageModel.forward = poisoned
+
+
 def run(request: dict) -> None:
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
@@ -47,6 +61,8 @@ def run(request: dict) -> None:
     settings = resolve_settings(request["settings"])
     if request.get("die_at"):
         die_at(request["die_at"], request["folder"])
+    if request.get("poison"):
+        poison(request["poison"])
     time.sleep(max(0.0, request.get("start_at", 0.0) - time.monotonic()))
     hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (request.get("file_limit", hard_limit), hard_limit))

@@ -1,8 +1,20 @@
 """Processes that train one run together: the same losses as one process, and the same promises about interruptions."""
 
 import json
+import os
+import random
+import signal
+import time
 
+import numpy as np
 import pytest
+
+from structattn.data.folders import write_prepared
+from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.settings.run import resolve_settings
+from structattn.support.errors import SettingsError
+from structattn.training.run_training import train
 
 LOSS_TOLERANCE = 1e-5  # relative; sums over the batches of an update have another order
 
@@ -37,3 +49,156 @@ def test_two_processes_log_the_events_of_one(starter, finished_run, small_settin
     settings = without_dropout(small_settings, "1.superposition-3.1", loss=loss, max_epochs=None, max_updates=updates)
     together = {**settings, "training": settings["training"] | {"strategy": strategy}}
     assert_same_events(finish_together(starter, together, tmp_path / "run"), finished_run(settings))
+
+
+def stop_one(starter, settings, folder, rank, number, lines):
+    """Send a signal to one of two processes after some lines of the log; return the exit statuses of both."""
+    pids = starter.start_together(settings, folder)
+    wait_for_lines(folder / "events.jsonl", lines)
+    os.kill(pids[rank], number)
+    return [starter.wait(pid) for pid in pids]
+
+
+def wait_for_lines(path, count):
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_interrupted_processes_stop_together_and_resume_as_if_undisturbed(starter, small_settings, outcome, tmp_path):
+    """A signal to one of them stops both after the same update; a death of one ends the other at once."""
+    settings = small_settings(gradient_accumulation_steps=2)
+    folder = tmp_path / "run"
+    assert stop_one(starter, settings, folder, 1, signal.SIGTERM, 3) == [75, 75]
+    assert starter.log.read_text().count("SIGTERM after update") == 1
+    assert starter.log.read_text().count("ReportedError") == 1
+    assert stop_one(starter, settings, folder, 0, signal.SIGKILL, 7) == [-signal.SIGKILL, 1]
+    assert stop_one(starter, settings, folder, 1, signal.SIGKILL, 11) == [1, -signal.SIGKILL]
+    assert starter.log.read_text().count("LostProcessError") == 2
+    finish_together(starter, settings, folder)
+    assert outcome(folder) == outcome(finish_together(starter, settings, tmp_path / "undisturbed"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "size"), [("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)])
+def test_ten_kills_leave_no_trace(starter, small_settings, outcome, tmp_path, strategy, size):
+    settings = small_settings("1.superposition-3.1", gradient_accumulation_steps=3, max_epochs=12, strategy=strategy)
+    undisturbed = finish_together(starter, settings, tmp_path / "undisturbed", size)
+    generator, hits, folder = random.Random(size), 0, tmp_path / "run"
+    lines = len(events_of_run(undisturbed))
+    for part in range(10):
+        pids = starter.start_together(settings, folder, size)
+        wait_for_lines(folder / "events.jsonl", lines * part // 11 + generator.randint(0, 3))
+        os.kill(generator.choice(pids), signal.SIGKILL)
+        hits += -signal.SIGKILL in [starter.wait(pid) for pid in pids]
+    assert hits == 10
+    finish_together(starter, settings, folder, size)
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_resume_with_another_number_goes_on_and_is_logged(starter, small_settings, finished_run, tmp_path):
+    settings = without_dropout(small_settings, "1")
+    folder = tmp_path / "run"
+    assert stop_one(starter, settings, folder, 0, signal.SIGTERM, 5) == [75, 75]
+    starter.finish(settings, folder)
+    assert "started with 2 processes and resumes with 1" in starter.log.read_text()
+    assert_same_events(folder, finished_run(settings))
+    starts = [line for line in (folder / "timing.jsonl").read_text().splitlines() if '"start"' in line]
+    assert [json.loads(line)["processes"] for line in starts] == [2, 1]
+
+
+def test_not_finite_loss_is_reported_by_the_process_that_computed_it(starter, small_settings, tmp_path):
+    pids = starter.start_together(without_dropout(small_settings, "1"), tmp_path / "run", second={"poison": 3})
+    assert [starter.wait(pid) for pid in pids] == [1, 1]
+    log = starter.log.read_text()
+    assert "NonFiniteError update 3 is not finite: the loss is nan" in log
+    assert "first: the output of " in log
+    assert log.count("ReportedError") == 1
+
+
+def test_fewer_batches_than_processes_are_refused(small_settings, tmp_path, monkeypatch):
+    settings = resolve_settings(small_settings(gradient_accumulation_steps=2, devices=3))
+    with pytest.raises(SettingsError, match="gradient_accumulation_steps: 2; expected at least 3, the number of"):
+        train(settings, tmp_path)
+    for name, value in {"RANK": 0, "WORLD_SIZE": 4, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(SettingsError, match="expected at least 4"):
+        train(settings, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+SMALL = {"d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": 0.0}
+SIDES = {"kind": "encoder_decoder", **SMALL, "encoder": {"layers": "1"}, "decoder": {"layers": "1"}}
+FORMAL_LANGUAGE = [
+    {**SMALL, "layers": "nondeterministic-2-2-3.stack_pointer.1"},
+    {"kind": "lstm", "hidden_size": 8, "stack": "nondeterministic-2-2-3"},
+    {"kind": "rnn", "hidden_size": 8, "stack": "stratified-3"},
+]
+TRANSLATION = [
+    {"tied_embeddings": "two-way", "training": {"label_smoothing": {}, "select_by": "bleu"}},
+    {"training": {"receptive_field_weight": 0.1, "loss": "token_mean"}},
+]
+
+
+def assert_same_with_every_strategy(starter, tmp_path, settings):
+    training = settings["training"] | {"gradient_accumulation_steps": 2, "max_updates": 8, "num_threads": 1}
+    settings = {**settings, "training": training}
+    starter.finish(settings, tmp_path / "one")
+    for strategy in ("ddp", "fsdp"):
+        together = {**settings, "training": training | {"strategy": strategy}}
+        assert_same_events(finish_together(starter, together, tmp_path / strategy), tmp_path / "one")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", FORMAL_LANGUAGE, ids=str)
+def test_every_kind_of_causal_model(starter, small_settings, tmp_path, model):
+    assert_same_with_every_strategy(starter, tmp_path, small_settings(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", TRANSLATION, ids=str)
+def test_translation(starter, parallel_data, tmp_path, options):
+    training = {"batches": {"kind": "pairs", "max_tokens": 60}, **options["training"]}
+    model = SIDES | {name: value for name, value in options.items() if name != "training"}
+    assert_same_with_every_strategy(
+        starter, tmp_path, {"task": "translation", "data": str(parallel_data), "model": model, "training": training}
+    )
+
+
+@pytest.mark.slow
+def test_translation_that_spells_words(starter, names, tmp_path):
+    names.prepare(tmp_path)
+    assert_same_with_every_strategy(starter, tmp_path, names.tree(tmp_path / "data"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["language_modeling", "masked_language_modeling"])
+@pytest.mark.parametrize("kind", ["sentences", "stream"])
+def test_text(starter, tmp_path, task, kind):
+    generator, sizes = np.random.default_rng(0), {"train": 120, "valid": 20}
+    write_prepared(
+        tmp_path / "data",
+        kind=kind,
+        vocabulary=Vocabulary.from_symbols([f"w{number}" for number in range(16)]),
+        tokenizer={"level": "word", "min_count": 1, "max_symbols": None},
+        splits={
+            name: [generator.integers(3, 19, generator.integers(2, 12)).astype(np.int32) for _ in range(size)]
+            for name, size in sizes.items()
+        },
+    )
+    batches = {"sentences": {"kind": "tokens", "max_tokens": 60}, "stream": {"kind": "stream", "sequence_length": 8}}
+    model = SMALL | {"kind": "masked" if task.startswith("masked") else "transformer", "layers": "2"}
+    training = {"batches": batches[kind], "loss": "token_mean"}
+    assert_same_with_every_strategy(
+        starter, tmp_path, {"task": task, "data": str(tmp_path / "data"), "model": model, "training": training}
+    )
+
+
+@pytest.mark.slow
+def test_transduction(starter, tmp_path):
+    prepare_transduction(
+        tmp_path / "data", "reverse-string", sizes=TransductionSizes(valid_per_length=2, test_per_length=1)
+    )
+    tree = {"task": "masked_transduction", "data": str(tmp_path / "data"), "model": SMALL | {"kind": "masked"}}
+    assert_same_with_every_strategy(starter, tmp_path, tree | {"training": {"max_epochs": None}})

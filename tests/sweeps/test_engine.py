@@ -213,3 +213,9 @@ def test_a_server_of_workers_that_is_always_killed_is_reported(jobs, monkeypatch
     monkeypatch.setattr(forkserver, "read_signed", closed)
     with pytest.raises(StructattnError, match="the server that starts the workers was killed 5 times"):
         ProcessPoolEngine(1).start(jobs[0])
+
+
+def test_a_job_ignores_the_variables_of_torchrun(jobs, monkeypatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run_job(jobs[0]) == JobResult("done")

@@ -24,7 +24,14 @@ from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
 from structattn.settings.run import RunSettings
-from structattn.support.errors import DISK_FULL, CheckpointError, Interrupted, SettingsError, StructattnError
+from structattn.support.errors import (
+    DISK_FULL,
+    CheckpointError,
+    Interrupted,
+    ReportedError,
+    SettingsError,
+    StructattnError,
+)
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.tasks.model import pretrained_digests
@@ -74,15 +81,16 @@ def train(
         ReportedError: another process has raised one of these errors.
     """
     world = world_of(os.environ) if torchrun else None
-    if world is None and settings.training.devices * settings.training.nodes > 1:
+    if world is None and (size := settings.training.devices * settings.training.nodes) > 1:
+        _require_batches(settings, World(size=size))
         return run_processes(partial(train, settings, run_dir, resume), settings.training)
     world = world or SINGLE
+    _require_batches(settings, world)
     with joined(world):
         return _train_together(world, settings, RunFolder(Path(run_dir)), resume)
 
 
 def _train_together(world: World, settings: RunSettings, folder: RunFolder, resume: Resume) -> TrainingSummary:
-    _require_batches(settings, world)
     # Check everything before creating any file; check again under the lock, because the folder may have changed.
     plan = None if _can_resume(folder, settings, resume) else _plan_new_run(folder, settings)
     world.barrier()  # the first process writes only after all have checked
@@ -98,6 +106,8 @@ def _train_together(world: World, settings: RunSettings, folder: RunFolder, resu
 
 def _require_batches(settings: RunSettings, world: World) -> None:
     count = settings.training.gradient_accumulation_steps
+    if count < world.size and not world.is_first:
+        raise ReportedError(SettingsError.exit_code)
     if count < world.size:
         raise SettingsError(
             f"training.gradient_accumulation_steps: {count}; expected at least {world.size}, the number of processes, "
