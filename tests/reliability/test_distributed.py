@@ -172,10 +172,19 @@ def test_translation_that_spells_words(starter, names, tmp_path):
     assert_same_with_every_strategy(starter, tmp_path, names.tree(tmp_path / "data"))
 
 
+TRANSFORMERS = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_layers": 2, "dropout": 0.0, "stack": "stack_pointer"}
+TEXT = [
+    ("language_modeling", "sentences", SMALL | {"layers": "2"}),
+    ("language_modeling", "stream", SMALL | {"layers": "2"}),
+    ("masked_language_modeling", "stream", SMALL | {"kind": "masked", "layers": "2"}),
+    ("language_modeling", "sentences", TRANSFORMERS | {"kind": "gpt2"}),
+    ("masked_language_modeling", "sentences", TRANSFORMERS | {"kind": "roberta"}),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["language_modeling", "masked_language_modeling"])
-@pytest.mark.parametrize("kind", ["sentences", "stream"])
-def test_text(starter, tmp_path, task, kind):
+@pytest.mark.parametrize(("task", "kind", "model"), TEXT, ids=str)
+def test_text(starter, tmp_path, task, kind, model):
     generator, sizes = np.random.default_rng(0), {"train": 120, "valid": 20}
     write_prepared(
         tmp_path / "data",
@@ -188,7 +197,6 @@ def test_text(starter, tmp_path, task, kind):
         },
     )
     batches = {"sentences": {"kind": "tokens", "max_tokens": 60}, "stream": {"kind": "stream", "sequence_length": 8}}
-    model = SMALL | {"kind": "masked" if task.startswith("masked") else "transformer", "layers": "2"}
     training = {"batches": batches[kind], "loss": "token_mean"}
     assert_same_with_every_strategy(
         starter, tmp_path, {"task": task, "data": str(tmp_path / "data"), "model": model, "training": training}

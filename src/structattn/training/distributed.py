@@ -158,6 +158,8 @@ def joined(world: World) -> Iterator[None]:
     except dist.DistError as error:
         raise LostProcessError(f"cannot connect to the other processes: {str(error).splitlines()[0]}") from None
     try:
+        if (device := world.device()).type == "cuda":
+            torch.cuda.set_device(device)
         yield
         world.barrier()
     except ReportedError:
