@@ -117,6 +117,15 @@ def test_not_finite_loss_is_reported_by_the_process_that_computed_it(starter, sm
     assert log.count("ReportedError") == 1
 
 
+@pytest.mark.slow
+def test_processes_of_the_settings_are_those_of_torchrun(starter, small_settings, outcome, tmp_path):
+    settings = small_settings(gradient_accumulation_steps=2)
+    torchrun = finish_together(starter, settings, tmp_path / "torchrun")
+    summary = train(resolve_settings({**settings, "training": settings["training"] | {"devices": 2}}), tmp_path / "run")
+    assert summary.reason == "epochs"
+    assert outcome(tmp_path / "run") == outcome(torchrun)
+
+
 def test_fewer_batches_than_processes_are_refused(small_settings, tmp_path, monkeypatch):
     settings = resolve_settings(small_settings(gradient_accumulation_steps=2, devices=3))
     with pytest.raises(SettingsError, match="gradient_accumulation_steps: 2; expected at least 3, the number of"):

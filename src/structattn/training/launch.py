@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
@@ -17,7 +18,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing in its __all__
 
 from structattn.settings.training import TrainingSettings
-from structattn.support.errors import ReportedError, SettingsError, StructattnError
+from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
 from structattn.training.distributed import LostProcessError
 from structattn.training.signals import stop_on_signals, stop_with_parent
 
@@ -49,6 +50,7 @@ def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -
         The result of the first process of this machine.
 
     Raises:
+        Interrupted: a signal arrived.
         LostProcessError: a process was killed.
         StructattnError: the error of the first process that failed.
         SettingsError: there are several machines, and a variable of the environment is missing or invalid.
@@ -59,12 +61,15 @@ def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -
         size = settings.devices * settings.nodes
         group = {"MASTER_ADDR": address, "MASTER_PORT": str(store.port), "WORLD_SIZE": str(size)}
         group |= {"TORCHELASTIC_USE_AGENT_STORE": str(True), "LOCAL_WORLD_SIZE": str(settings.devices)}
+        _start_server()
         started = []
         for local in range(settings.devices):
             place = {"RANK": str(node * settings.devices + local), "LOCAL_RANK": str(local)}
             started.append(_start(function, group | place))
         processes = [process for process, _ in started]
         _wait_for(processes, lambda: stop.number)
+        if stop.number and any(process.exitcode == -signal.SIGTERM for process in processes):
+            raise Interrupted("interrupted before training began; run the same command again")
         return cast(_ValueT, _value([_result(*each) for each in started], processes))
 
 
@@ -82,9 +87,17 @@ def _meeting_point(nodes: int, environment: Mapping[str, str]) -> tuple[int, str
     return int(node), address, int(port)
 
 
+def _start_server() -> None:
+    """Start the server that forks the processes; they inherit its mask: the parent passes on Ctrl-C, as SIGTERM."""
+    forkserver.set_forkserver_preload([__name__])
+    resource_tracker.ensure_running()  # if the server started it, SIGINT would be unblocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    forkserver.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(function: Callable[[], object], environment: dict[str, str]) -> tuple[BaseProcess, Connection]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_call, args=(function, environment, sender))
     process.start()
