@@ -170,6 +170,10 @@ def text(
         int, typer.Option(min=1, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
     ] = 32_000,
     marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Local folder of a Hugging Face tokenizer (tokenizer.json) to apply instead of a level."),
+    ] = None,
     block_length: Annotated[
         int | None,
         typer.Option(
@@ -185,13 +189,14 @@ def text(
     from structattn.support.processes import available_cores
 
     settings = TextSettings(
-        level.value,
+        level.value if tokenizer is None else "pretrained",
         mode.value,
         skip_empty,
         min_count=min_count,
         max_symbols=max_symbols,
         vocabulary_size=vocabulary_size,
         marker=marker.value,
+        tokenizer=None if tokenizer is None else str(tokenizer),
         block_length=block_length,
         nfkc=nfkc,
         lowercase=lowercase,

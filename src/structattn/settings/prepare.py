@@ -102,7 +102,10 @@ class TextData(Settings):
     train: str = Field(description="file of training text, one sequence per line")
     valid: str = Field(description="file of validation text")
     test: str | None = Field(default=None, description="file of test text")
-    level: Level = Field(default="word", description="unit of tokens")
+    level: Level | Literal["pretrained"] = Field(default="word", description="unit of tokens")
+    tokenizer: str | None = Field(
+        default=None, description="local folder of a Hugging Face tokenizer, at level pretrained"
+    )
     mode: Literal["sentences", "stream"] = Field(
         default="sentences", description="each line is an example, or all lines form one stream"
     )

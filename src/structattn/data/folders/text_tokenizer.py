@@ -10,6 +10,11 @@ from typing import Any, Final, SupportsInt
 
 from structattn.data.folders.header import CHARACTERS_NAME, HEADER_NAME, VOCABULARY_NAME
 from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.pretrained_tokenizer import (
+    TOKENIZER_NAME,
+    PretrainedTokenizer,
+    load_pretrained_tokenizer,
+)
 from structattn.data.tokenization.subword_files import load_subword_model, save_subword_model
 from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.data.tokenization.tokenizers import LEVELS, SymbolTokenizer, Tokenizer
@@ -20,6 +25,10 @@ from structattn.support.special_tokens import FIRST_SYMBOL
 
 SUBWORD_LEVELS: Final = ("bpe", "sentencepiece-bpe", "sentencepiece-unigram")
 TEXT_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
+PRETRAINED: Final = "pretrained"
+"""The level of the tokenizer of a Hugging Face model."""
+
+SPECIAL_TOKENS: Final = "special_tokens"
 KEPT_NAME: Final = "kept.json"  # of parallel text
 
 
@@ -79,6 +88,8 @@ class TextTokenizer:
             self.character_tokenizer.vocabulary.save(folder / (prefix + CHARACTERS_NAME))
         if isinstance(self.tokenizer, SubwordTokenizer):
             save_subword_model(self.tokenizer.model, folder, prefix)
+        if isinstance(self.tokenizer, PretrainedTokenizer):
+            self.tokenizer.save(folder, prefix)
 
 
 def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTokenizer:
@@ -92,14 +103,24 @@ def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTok
         DataError: a file is missing, damaged, or does not have the digest that the header states.
     """
     level, expected = description.get("level"), description.get("digest")
-    if level not in TEXT_LEVELS:
-        raise DataError(folder / HEADER_NAME, f"tokenizer: level {level!r} is not one of {sorted(TEXT_LEVELS)}")
     normalization = load_normalization(folder, description) if Normalization.describes(description) else None
-    found = load_tokenizer_files(folder, "", level, normalization)
+    if level == PRETRAINED:
+        found = TextTokenizer(_load_pretrained(folder, description), normalization)
+    elif level in TEXT_LEVELS:
+        found = load_tokenizer_files(folder, "", level, normalization)
+    else:
+        raise DataError(folder / HEADER_NAME, f"tokenizer: level {level!r} is not one of {sorted(TEXT_LEVELS)}")
     if found.digest != expected:
         reason = f"changed since it was written: the tokenizer's digest was {expected} and is {found.digest}"
         raise DataError(folder / VOCABULARY_NAME, reason)
     return found
+
+
+def _load_pretrained(folder: Path, description: Mapping[str, Any]) -> PretrainedTokenizer:
+    special = description.get(SPECIAL_TOKENS)
+    if not isinstance(special, dict) or not all(isinstance(token, str) for token in special.values()):
+        raise DataError(folder / HEADER_NAME, f"tokenizer.{SPECIAL_TOKENS}: expected an object of names of tokens")
+    return load_pretrained_tokenizer(folder / TOKENIZER_NAME, special)
 
 
 def load_normalization(folder: Path, description: Mapping[str, Any]) -> Normalization:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.text.reading import TextChunk
+from structattn.data.tokenization.encoding import EncodedLines
+from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.data.tokenization.splitting import SplitText, TextSize, split_text, text_size
 from structattn.data.tokenization.tokenizers import LEVELS, TextError, locate_errors, refuse_control_symbols
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
@@ -72,6 +74,28 @@ def refuse_line(settings: TextSettings, path: Path, chunk: TextChunk) -> NoRetur
             if settings.mode == "sentences":
                 _check_sentence(settings, text, symbols)
     raise AssertionError(f"{path}: no line from {chunk.first_line} on is refused")
+
+
+def encode_chunk(settings: TextSettings, tokenizer: PretrainedTokenizer, path: Path, chunk: TextChunk) -> EncodedLines:
+    """Encode lines by a pretrained tokenizer; lines without words have no tokens in sentence mode.
+
+    Raises:
+        DataError: a line contains the name of a special token.
+    """
+    lines = [_normalize_line(settings, line.text) for line in chunk.lines()]
+    if settings.mode == "sentences":
+        lines = [line if line.strip(" \t") else "" for line in lines]
+    found = tokenizer.encode_lines(lines)
+    if found is not None:
+        return found
+    for line, text in zip(chunk.lines(), lines, strict=True):
+        with locate_errors(path, line.number, line.skipped_bytes, exact=settings.normalization is None):
+            tokenizer.encode(text)
+    raise AssertionError(f"{path}: no line from {chunk.first_line} on is refused")
+
+
+def _normalize_line(settings: TextSettings, line: str) -> str:
+    return line if settings.normalization is None else settings.normalization(line)
 
 
 _CONTROLS = frozenset(CONTROL_SYMBOLS)

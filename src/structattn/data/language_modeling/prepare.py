@@ -15,14 +15,15 @@ import numpy as np
 
 from structattn.data.folders.header import Kind
 from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
-from structattn.data.folders.text_tokenizer import TextTokenizer
+from structattn.data.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
 from structattn.data.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.data.language_modeling.blocks import cut_into_blocks
-from structattn.data.language_modeling.lines import count_chunk, refuse_line, split_chunk, too_long
+from structattn.data.language_modeling.lines import count_chunk, encode_chunk, refuse_line, split_chunk, too_long
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.language_modeling.tokenizer_training import train_tokenizer
 from structattn.data.text.reading import Notices, TextChunk, read_chunks
 from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
+from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.data.tokenization.splitting import TextSize
 from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
@@ -114,7 +115,7 @@ def prepare_language_modeling(
                 folder,
                 kind=cast("Kind", settings.mode),
                 tokenizer=tokenizer,
-                description=settings.description(),
+                description=_tokenizer_description(settings, tokenizer),
                 sources=sources,
                 splits={
                     split: totals[split].count(
@@ -136,7 +137,8 @@ def _survey(
     for chunk, found in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
         if found is None:
             refuse_line(settings, path, chunk)
-        total.counts.add(found.symbols, found.counts)
+        if settings.tokenizer is None:
+            total.counts.add(found.symbols, found.counts)
         total.lines, total.skipped = total.lines + found.lines, total.skipped + found.skipped
         total.size += found.size
         advance(found.lines)
@@ -161,19 +163,31 @@ def _encode(
     advance: Callable[..., None],
 ) -> Iterator[EncodedLines]:
     """Read a file again and yield the ids of its lines, without those that are skipped."""
-    encoder = BulkEncoder(tokenizer.tokenizer)
-    silent = Notices(log=False)  # the first pass has collected all notices
-    for chunk, found in pool.map(partial(split_chunk, settings), read_chunks(path, silent, _CHUNK_BYTES)):
-        if found is None:
-            refuse_line(settings, path, chunk)
-        lines = encoder(found)
-        if settings.mode == "sentences":
+    for chunk, lines in _encode_chunks(path, settings, tokenizer, pool):
+        if settings.mode == "stream":
+            yield lines
+        else:
             _check_lengths(lines, settings, path, chunk)
-            lines = EncodedLines(lines.tokens, lines.lengths[lines.lengths > 0])
-        yield lines
-        advance(len(found.lengths))
+            yield EncodedLines(lines.tokens, lines.lengths[lines.lengths > 0])
+        advance(len(lines.lengths))
     if sha256_of_file(path) != source["sha256"]:
         raise DataError(path, "changed while it was being prepared")
+
+
+def _encode_chunks(
+    path: Path, settings: TextSettings, tokenizer: TextTokenizer, pool: WorkerPool
+) -> Iterator[tuple[TextChunk, EncodedLines]]:
+    """Yield each chunk of a file with the ids of its lines."""
+    chunks = read_chunks(path, Notices(log=False), _CHUNK_BYTES)  # the first pass has collected all notices
+    if isinstance(tokenizer.tokenizer, PretrainedTokenizer):  # which has threads of its own
+        for chunk in chunks:
+            yield chunk, encode_chunk(settings, tokenizer.tokenizer, path, chunk)
+        return
+    encoder = BulkEncoder(tokenizer.tokenizer)
+    for chunk, found in pool.map(partial(split_chunk, settings), chunks):
+        if found is None:
+            refuse_line(settings, path, chunk)
+        yield chunk, encoder(found)
 
 
 def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chunk: TextChunk) -> None:
@@ -182,6 +196,12 @@ def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chun
     if len(long):
         reason = too_long(int(lines.lengths[long[0]]), settings.max_line_tokens)
         raise DataError(path, reason, chunk.first_line + int(long[0]), 1)
+
+
+def _tokenizer_description(settings: TextSettings, tokenizer: TextTokenizer) -> dict[str, Any]:
+    inner = tokenizer.tokenizer
+    special = {SPECIAL_TOKENS: dict(inner.special)} if isinstance(inner, PretrainedTokenizer) else {}
+    return settings.description() | special
 
 
 def _description(

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS
+from structattn.data.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS
 from structattn.data.text.normalization import Normalization
 from structattn.data.tokenization.byte_pair_encoding import MARKERS
 from structattn.support.errors import UsageError
@@ -17,7 +17,7 @@ class TextSettings:
 
     Args:
         level: ``word`` (separated by spaces and tabs), ``character`` (code points), ``byte`` (of UTF-8), or one of the
-            subwords ``bpe``, ``sentencepiece-bpe`` and ``sentencepiece-unigram``.
+            subwords ``bpe``, ``sentencepiece-bpe`` and ``sentencepiece-unigram``; or ``pretrained``.
         mode: ``sentences``: each line is a separate example; ``stream``: the lines are concatenated.
         skip_empty: drop lines without symbols in sentence mode; otherwise they are refused.
         max_line_tokens: longer lines are refused in sentence mode.
@@ -28,6 +28,7 @@ class TextSettings:
         marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
         block_length: in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this many
             tokens, ``<eos>`` included (Li et al. 2024); None to keep all tokens.
+        tokenizer: the local folder of a Hugging Face tokenizer (``tokenizer.json``), at level ``pretrained``.
         nfkc: normalize text to Unicode NFKC.
         lowercase: convert text to lower case.
 
@@ -44,11 +45,12 @@ class TextSettings:
     vocabulary_size: int = 32_000
     marker: str = "end"
     block_length: int | None = None
+    tokenizer: str | None = None
     nfkc: bool = False
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in (("level", TEXT_LEVELS), ("mode", MODES), ("marker", MARKERS)):
+        for name, known in (("level", (*TEXT_LEVELS, PRETRAINED)), ("mode", MODES), ("marker", MARKERS)):
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} {getattr(self, name)!r} is not one of {sorted(known)}")
         for name in ("max_line_tokens", "min_count", "max_symbols", "vocabulary_size", "block_length"):
@@ -57,6 +59,10 @@ class TextSettings:
                 raise UsageError(f"{name} is {value}; expected at least 1")
         if self.block_length is not None and self.mode != "stream":
             raise UsageError(f"block_length applies to mode stream, not to {self.mode}")
+        if (self.level == PRETRAINED) != (self.tokenizer is not None):
+            raise UsageError(
+                f"level is {self.level} and tokenizer {self.tokenizer}; expected both or neither of pretrained"
+            )
         if self.level == "byte" and (self.min_count > 1 or self.max_symbols is not None):
             raise UsageError("min_count and max_symbols do not apply to bytes: the vocabulary always has all 256")
         if self.subwords and self.max_symbols is not None:
@@ -65,17 +71,17 @@ class TextSettings:
     @property
     def subwords(self) -> bool:
         """Whether tokens are subwords."""
-        return self.level in SUBWORD_LEVELS
+        return self.level in (*SUBWORD_LEVELS, PRETRAINED)
 
     @property
     def unit(self) -> str:
-        """The unit into which lines are split: the level, or ``word`` for subwords, which are parts of words."""
+        """The unit into which lines are split and in which they are counted: the level, or ``word`` for subwords."""
         return "word" if self.subwords else self.level
 
     @property
     def normalization(self) -> Normalization | None:
-        """The normalization of lines; None for lines as they are. Subwords always have single spaces between words."""
-        normalizes = self.subwords or self.nfkc or self.lowercase
+        """The normalization of lines; None for lines as they are. Learned subwords need single spaces between words."""
+        normalizes = self.level in SUBWORD_LEVELS or self.nfkc or self.lowercase
         return Normalization(self.nfkc, self.lowercase) if normalizes else None
 
     def description(self) -> dict[str, Any]:
@@ -83,5 +89,7 @@ class TextSettings:
         normalization = {} if self.normalization is None else self.normalization.description()
         if not self.subwords:
             return {"level": self.level, "min_count": self.min_count, "max_symbols": self.max_symbols, **normalization}
+        if self.level == PRETRAINED:
+            return {"level": self.level, **normalization}
         names = ("level", "vocabulary_size", "min_count", *(("marker",) if self.level == "bpe" else ()))
         return {name: value for name, value in asdict(self).items() if name in names} | normalization

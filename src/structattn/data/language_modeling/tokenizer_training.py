@@ -1,16 +1,18 @@
 """Training of the tokenizer of a text from the counts of its words, characters or bytes."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.language_modeling.settings import TextSettings
+from structattn.data.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
 from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
 from structattn.data.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
 
 
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:
-    """Choose a vocabulary, or train subwords.
+    """Choose a vocabulary, train subwords, or read a pretrained tokenizer.
 
     Args:
         train: how often each symbol of the settings' unit occurs in the training text.
@@ -18,8 +20,11 @@ def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings:
         settings: the kind of tokenizer.
 
     Raises:
+        DataError: the pretrained tokenizer is missing or damaged.
         UsageError: an optional library is not installed.
     """
+    if settings.tokenizer is not None:
+        return TextTokenizer(read_pretrained_tokenizer(Path(settings.tokenizer)), settings.normalization)
     if settings.subwords:
         return _train_subwords(train, settings)
     vocabulary = choose_vocabulary(
