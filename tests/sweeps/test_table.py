@@ -56,6 +56,7 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
 BRACKETS = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4, "correct": 1}
 TAGGING = {"accuracy": 0.9, "overall": BRACKETS}
 TREES = {"labelled": BRACKETS, "unlabelled": BRACKETS}
+PAIRS = {"sentence": {"value": 0.75}}
 PARSING = {"scores": TREES, "malformed": 0.0, "right_branching": TREES, "left_branching": TREES}
 
 
@@ -71,6 +72,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
         ("analyses/contrastive-lingeval97.json", pairs),
         ("analyses/chunking.json", {"streams": [{"stream": None, "scores": TAGGING}]}),
         ("analyses/parsing-test.json", PARSING),
+        ("analyses/blimp.json", {"overall": PAIRS, "fields": {}, "phenomena": {"binding": PAIRS}, "paradigms": {}}),
         ("analyses/neighbours-source.json", {"side": "source", "streams": [{"stream": "semantic", "value": 0.5}]}),
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
@@ -82,6 +84,17 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     brackets = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4}
     assert row.splits["parsing"] == {**brackets, "unlabelled_f1": 0.3, "malformed": 0.0, "right_branching_f1": 0.3}
     assert row.splits["neighbours"] == {"source_semantic_agreement": 0.5}
+    assert row.splits["blimp"] == {"all": 0.75, "binding": 0.75}
+
+
+def test_scores_of_transformations_are_those_of_all_pairs(sweep, tmp_path, write_log):
+    trial = make_trials(sweep, tmp_path)[0]
+    write_log(tmp_path / trial.name, [1.0])
+    groups = {"all": {"full_match": {"value": 0.25}, "log_ratio": -1.5, "main_verb": None}, "ORC": {"log_ratio": 3.0}}
+    (tmp_path / trial.name / "scores").mkdir(exist_ok=True)
+    write_json(tmp_path / trial.name / "scores/gen.json", "scores", {"split": "gen", "transformation": groups})
+    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
+    assert row.splits["gen"] == {"full_match": 0.25, "log_ratio": -1.5}
 
 
 def test_each_stream_has_its_own_chunking_scores(tmp_path):

@@ -23,7 +23,7 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.models import ModelSettings
     from structattn.settings.positions import Positions
     from structattn.settings.recurrent import RecurrentStackSettings
-    from structattn.settings.tasks import TASK_DESCRIPTIONS
+    from structattn.settings.tasks import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches, Schedule
 
     return {
@@ -42,6 +42,7 @@ def choices() -> dict[str, Mapping[str, str]]:
             "recognise:LANGUAGE:EDITS": "whether a string is in a formal language; negative examples have EDITS edits",
             "complete:LANGUAGE": "how a string continues after its first word",
         },
+        "transformations (prepare transformation)": TRANSFORMATION_DESCRIPTIONS,
     }
 
 

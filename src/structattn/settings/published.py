@@ -43,10 +43,17 @@ SCORES = (
 )
 """Scores of a split, NAME in SPLIT.NAME."""
 
-CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS = ANALYSES = ("contrastive", "chunking", "parsing", "neighbours")
+CONTRASTIVE, CHUNKING, PARSING, NEIGHBOURS, BLIMP = ANALYSES = (
+    "contrastive",
+    "chunking",
+    "parsing",
+    "neighbours",
+    "blimp",
+)
 """Replace the name of a split: accuracy on contrastive pairs by type of error, contrastive.TYPE; scores of
 `structattn probe`, chunking.f1, or chunking.syntactic_f1 of one of two streams; of `structattn parse --score`,
-parsing.f1; and of `structattn neighbours --tags`, neighbours.source_agreement."""
+parsing.f1; of `structattn neighbours --tags`, neighbours.source_agreement; and of `structattn syntax`, accuracy on all
+pairs, blimp.all, or on those of a field, phenomenon or paradigm."""
 
 CellPattern = dict[str, str | tuple[str, ...]]
 
@@ -58,7 +65,7 @@ class ScoreName(Settings):
         default="validation",
         pattern=r"^(validation|\w+\.\w+)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
-        "chunking.NAME, parsing.NAME or neighbours.NAME",
+        "chunking.NAME, parsing.NAME, neighbours.NAME or blimp.NAME",
     )
     statistic: Literal["selected", "mean", "min", "max"] = Field(
         default="selected",

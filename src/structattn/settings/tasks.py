@@ -15,3 +15,10 @@ TASK_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
         "translation": "translate sentences from one language to another",
     }
 )
+
+TRANSFORMATION_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "question": "question formation: move the main auxiliary, not the first one, to the front",
+        "tense": "tense reinflection: verbs in the present agree with their subject, not with the nearest noun",
+    }
+)

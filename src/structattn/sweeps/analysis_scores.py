@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from structattn.settings.published import CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
+from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
 from structattn.support.json_files import read_json
 
 Scores = dict[str, float]
@@ -18,6 +18,7 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     - ``parsing``: the same for labelled brackets but accuracy, ``exact``, ``unlabelled_f1``, ``malformed``, and
       ``right_branching_f1``; if several files were parsed, those of the last by name.
     - ``neighbours``: ``source_agreement``, or ``source_syntactic_agreement`` and so on.
+    - ``blimp``: accuracy on the pairs of each field, phenomenon and paradigm, and on ``all``.
 
     Raises:
         DataError: an analysis is damaged.
@@ -66,9 +67,15 @@ def _of_stream(stream: str | None, name: str) -> str:
     return name if stream is None else f"{stream}_{name}"
 
 
+def _blimp(analysis: Mapping[str, Any]) -> Scores:
+    groups = {"all": analysis["overall"], **analysis["fields"], **analysis["phenomena"], **analysis["paradigms"]}
+    return {name: accuracy["sentence"]["value"] for name, accuracy in groups.items()}
+
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
     CONTRASTIVE: _contrastive,
     CHUNKING: _chunking,
     PARSING: _parsing,
     NEIGHBOURS: _neighbours,
+    BLIMP: _blimp,
 }
