@@ -82,7 +82,7 @@ def test_sentences_from_standard_input_become_trees(parser_run):
 
 
 def test_words_of_a_line():
-    assert treebank_words(" a\t( b(c )") == ["a", "-LRB-", "b(c", "-RRB-"]
+    assert treebank_words(" a\t( b(c )") == ["a", "-LRB-", "b-LRB-c", "-RRB-"]
 
 
 def test_what_is_no_parser_is_refused(translation_run):

@@ -7,12 +7,11 @@ from pathlib import Path
 from structattn.data.treebanks import Repaired, repair
 from structattn.inference.translator import SOURCE_LINES, Translator
 
-_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
-
 
 def treebank_words(line: str) -> list[str]:
-    """Return the words of a line; a parenthesis alone is spelled -LRB- or -RRB-, and a bracketed tree can hold it."""
-    return [_ESCAPES.get(word, word) for word in line.replace("\t", " ").split(" ") if word]
+    """Return the words of a line, parentheses spelled -LRB- and -RRB- as in treebanks, whose trees are bracketed."""
+    escaped = line.replace("(", "-LRB-").replace(")", "-RRB-").replace("\t", " ")
+    return [word for word in escaped.split(" ") if word]
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def random_tree(generator, depth=0):
         (f"( {CAT} {CAT})", f"(TOP {CAT} {CAT})"),
         ("(TOP (UH Oh))", "(TOP (UH Oh))"),
         ("(S (NP-SBJ-1 (-NONE- *)) (VP=2 (VB go) (NP|X (-NONE- *T*-1) (PRP$ my))))", "(S (VP (VB go) (NP (PRP$ my))))"),
+        ("(NP (NN a\u2028\u00a0b\x85) (NN\tc))", "(NP (NN a\u2028\u00a0b\x85) (NN c))"),
         ("(NP (-LRB- -LRB-) (NN a-b))", "(NP (-LRB- -LRB-) (NN a-b))"),
     ],
 )

@@ -22,7 +22,7 @@ from structattn.data.text.reading import Notices, read_lines
 from structattn.data.treebanks.tree import MAX_DEPTH, Leaf, Tree, simplify
 from structattn.support.errors import DataError
 
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"[()]|[^ \t()]+")
 
 
 class NumberedTree(NamedTuple):

@@ -83,8 +83,8 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
 
 
 def write_parsing(run: TrainedRun, path: Path, scores: ParsingScores) -> Path:
-    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file of trees."""
-    name = path.name.split(".")[0]
+    """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file without .trees."""
+    name = path.name.split(".trees")[0]
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.run_dir, f"parsing-{name}", "parsing", content)
 
