@@ -10,12 +10,15 @@ import torch
 from pydantic import TypeAdapter
 
 from structattn.data.folders import write_prepared
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference import load
+from structattn.runs.folder import RunFolder
 from structattn.settings.models import ModelSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError
+from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 12, "d_ff": 16, "num_heads": 2, "num_layers": 2, "max_positions": 14, "dropout": 0.1}
@@ -183,6 +186,33 @@ def test_folders_that_do_not_fit_are_refused(build, pretrained, tmp_path):
         digests_of(folder)
     folder, _, _ = pretrained("gpt2", activation_function="relu")
     refused("has activation_function 'relu'; only 'gelu_new' is supported")
+
+
+def test_the_scores_of_pretrained_weights_are_those_of_transformers(pretrained, tmp_path):
+    """From the folder's tokenizer to the cross-entropy of sentences, before any training."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed; pip install 'structattn[mt]'")
+    folder, theirs, ids = pretrained("gpt2")
+    (folder / "vocab.json").unlink()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<|endoftext|>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+    (folder / "tokenizer_config.json").write_text(json.dumps(special))
+    lines = ["the cat sees a dog", "a dog likes more", "dog"]
+    (tmp_path / "lines.txt").write_text("".join(line + "\n" for line in lines))
+    how = TextSettings(level="pretrained", tokenizer=folder)
+    prepare_language_modeling(tmp_path / "data", tmp_path / "lines.txt", tmp_path / "lines.txt", settings=how)
+    tree = {"kind": "gpt2", **SIZES, "pretrained": str(folder)}
+    settings = resolve_settings({"task": "language_modeling", "data": str(tmp_path / "data"), "model": tree})
+    plan = make_plan(RunFolder(tmp_path / "run"), settings)
+    found = plan.task.validate(initial_learner(plan).model, lambda: None).cross_entropy
+    nats = 0.0
+    for line in lines:
+        text = torch.tensor([[7, *(ids[word] for word in line.split()), 7]])
+        logits = theirs(input_ids=text[:, :-1]).logits[0]
+        logits = torch.cat([logits, logits.mean(-1, keepdim=True)], dim=-1)  # <unk>, which they do not have
+        nats -= logits.log_softmax(-1).gather(1, text[0, 1:, None]).sum().item()
+    assert found == pytest.approx(nats / 13, rel=1e-5)
 
 
 @pytest.fixture

@@ -72,7 +72,11 @@ def digests_of(folder: Path) -> dict[str, str]:
 def load_pretrained(
     model: HuggingfaceLanguageModel, settings: Gpt2Settings | RobertaSettings, symbols: Sequence[str]
 ) -> None:
-    """Copy pretrained weights into a model; its stacks, and tokens that the folder does not have, keep their weights.
+    """Copy pretrained weights into a model; its stacks keep their own.
+
+    A token that the folder does not have, such as the <unk> of GPT-2, gets the mean of all rows. Its logit is then the
+    mean logit, and by Jensen's inequality its probability at most 1 / (vocabulary size + 1); a random row would have a
+    logit near 0, which is far above all others in GPT-2.
 
     Args:
         model: built for ``settings`` and these symbols.
@@ -95,6 +99,7 @@ def load_pretrained(
             if name.endswith(BY_TOKEN):
                 known = rows >= 0
                 own[name][known] = tensor[rows[known]].to(own[name])
+                own[name][~known] = tensor.mean(0).to(own[name])
             elif name.endswith("position_embeddings.weight"):
                 own[name][PAD + 1 :] = tensor[theirs.config.pad_token_id + 1 :]
             else:
