@@ -16,6 +16,7 @@ from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
 from structattn.decoding import map_in_batches, pad_sequences
 from structattn.inference.runs import TrainedRun
+from structattn.inference.words import word_ids
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding
@@ -78,7 +79,7 @@ class WordFeatures:
         for word in words:
             ids += self._separator if first else ()
             first.append(len(ids))
-            ids += self._word_ids(word, path, line)
+            ids += self._word_ids(word, path, line, first=len(first) == 1)
         ids += self._after
         maximum = max_positions(self.run.settings.model)
         if maximum is not None and len(ids) > maximum:
@@ -120,9 +121,9 @@ class WordFeatures:
         source, spellings = spelled_source(model, inputs, unknown)
         return model.encode(source, lengths, spellings)
 
-    def _word_ids(self, word: str, path: Path, line: int) -> list[int]:
+    def _word_ids(self, word: str, path: Path, line: int, first: bool) -> list[int]:
         try:
-            ids = self._tokenizer.encode(self._normalization(word))
+            ids = word_ids(self._text_tokenizer, word, first=first)
         except TextError as error:
             raise DataError(path, f"{word!r:.60}: {error.reason}", line) from None
         if not ids:

@@ -16,6 +16,7 @@ from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import TextError
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.inference.runs import TrainedRun
+from structattn.inference.words import word_ids
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress, track
@@ -127,7 +128,7 @@ def _frequent_words(tokenizer: TextTokenizer, text: Sequences, max_words: int) -
 def _only_token(tokenizer: TextTokenizer, word: str) -> int | None:
     """Return the token that a word is; None for a word that is several, or <unk>."""
     try:
-        ids = tokenizer.encode(word)
+        ids = word_ids(tokenizer, word)
     except TextError:  # what a decoder writes for invalid bytes need not be encodable
         return None
     known = len(ids) == 1 and tokenizer.vocabulary.symbols[ids[0]] != UNKNOWN_SYMBOL
