@@ -248,6 +248,28 @@ speed relative to the transformer without a stack. The paper's implementation ha
 """
 
 
+def preparation() -> str:
+    """Return the section on preparing text; empty until it has been measured."""
+    if not (HERE / "results" / "preparation.json").exists():
+        return ""
+    found = results_of("preparation")
+    rows = [
+        (f"text, {level}", f"{score['MB/s']:.1f} MB/s", f"{score['peak memory in MB']:,.0f} MB")
+        for level, score in found["text"].items()
+    ]
+    pairs = found.get("parallel")
+    if pairs:
+        rows.append(("parallel text, bpe", f"{pairs['pairs/s']:,.0f} pairs/s", f"{pairs['peak memory in MB']:,.0f} MB"))
+    return f"""## Preparing text
+
+`{found["command"]}`, {found["workers"]} workers on {found["cores"]} cores: `structattn prepare` from its start to its
+end on {found["megabytes"]:,.0f} MB of text of a million word types with Zipf-Mandelbrot frequencies, and the peak
+memory of all its processes.
+
+{table(("prepared", "speed", "peak memory"), rows)}
+"""
+
+
 def page() -> str:
     """Return the whole page."""
     cpu, kills = results_of("two-core-cpu"), results_of("reliability_kills")
@@ -353,7 +375,7 @@ uninterrupted run.
 
 {sweeps(results_of("reliability_sweeps"))}
 {damaged_files(results_of("fuzz_files"))}
-{language_models()}## Plain eager PyTorch
+{language_models()}{preparation()}## Plain eager PyTorch
 
 `python benchmarks/plain_eager.py`, one thread, ten strings of length 60: a training step of structattn takes
 {plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({

@@ -170,6 +170,12 @@ def text(
         int, typer.Option(min=1, help="Number of merges (bpe) or pieces (sentencepiece) to learn.")
     ] = 32_000,
     marker: Annotated[Marker, typer.Option(help="How bpe marks word boundaries.")] = Marker.end,
+    unknown_classes: Annotated[
+        bool,
+        typer.Option(
+            "--unknown-classes", help="Words seen once become classes by shape and suffix, such as UNK-LC-ing."
+        ),
+    ] = False,
     tokenizer: Annotated[
         Path | None,
         typer.Option(help="Local folder of a Hugging Face tokenizer (tokenizer.json) to apply instead of a level."),
@@ -196,6 +202,7 @@ def text(
         max_symbols=max_symbols,
         vocabulary_size=vocabulary_size,
         marker=marker.value,
+        unknown_classes=unknown_classes,
         tokenizer=None if tokenizer is None else str(tokenizer),
         block_length=block_length,
         nfkc=nfkc,

@@ -103,6 +103,9 @@ class TextData(Settings):
     valid: str = Field(description="file of validation text")
     test: str | None = Field(default=None, description="file of test text")
     level: Level | Literal["pretrained"] = Field(default="word", description="unit of tokens")
+    unknown_classes: bool = Field(
+        default=False, description="words seen once become classes by shape and suffix, such as UNK-LC-ing"
+    )
     tokenizer: str | None = Field(
         default=None, description="local folder of a Hugging Face tokenizer, at level pretrained"
     )

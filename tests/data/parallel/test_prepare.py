@@ -406,3 +406,12 @@ def test_worker_processes_write_the_same_files(parallel, tmp_path, monkeypatch, 
     one, notices = parallel.prepare(tmp_path, table, settings, output="one")
     two, again = parallel.prepare(tmp_path, table, settings, output="two", workers=2)
     assert (one.digest, notices) == (two.digest, again)
+
+
+def test_the_header_states_the_words_that_were_read_kept_and_dropped(parallel, tmp_path):
+    table = "a b  c\tA\n d\tD E\nx y\t\n" + "z " * 200 + "\tZ\n"
+    prepared, _ = parallel.prepare(tmp_path, table, filters=Filters(max_characters=100))
+    assert prepared.header.extra["words"]["train"] == {
+        "source": {"read": 206, "kept": 4, "dropped": 202},
+        "target": {"read": 4, "kept": 3, "dropped": 1},
+    }

@@ -28,6 +28,7 @@ TEXT_LEVELS: Final = (*SUBWORD_LEVELS, *LEVELS)
 PRETRAINED: Final = "pretrained"
 """The level of the tokenizer of a Hugging Face model."""
 
+UNKNOWN_CLASSES: Final = "unknown_classes"
 SPECIAL_TOKENS: Final = "special_tokens"
 KEPT_NAME: Final = "kept.json"  # of parallel text
 
@@ -107,7 +108,8 @@ def load_text_tokenizer(folder: Path, description: Mapping[str, Any]) -> TextTok
     if level == PRETRAINED:
         found = TextTokenizer(_load_pretrained(folder, description), normalization)
     elif level in TEXT_LEVELS:
-        found = load_tokenizer_files(folder, "", level, normalization)
+        classes = description.get(UNKNOWN_CLASSES) is True
+        found = load_tokenizer_files(folder, "", level, normalization, unknown_classes=classes)
     else:
         raise DataError(folder / HEADER_NAME, f"tokenizer: level {level!r} is not one of {sorted(TEXT_LEVELS)}")
     if found.digest != expected:
@@ -143,6 +145,7 @@ def load_tokenizer_files(
     *,
     kept: Sequence[int] | None = None,
     characters: bool = False,
+    unknown_classes: bool = False,
 ) -> TextTokenizer:
     """Read the files that ``TextTokenizer.save`` wrote.
 
@@ -153,6 +156,7 @@ def load_tokenizer_files(
         normalization: applied to lines first.
         kept: the ids of the pieces that are used, at levels of subwords; None for all.
         characters: whether the characters of words are stored.
+        unknown_classes: whether unknown words have classes, at level ``word``.
 
     Raises:
         DataError: a file is missing or damaged.
@@ -160,7 +164,8 @@ def load_tokenizer_files(
     vocabulary = Vocabulary.load(folder / (prefix + VOCABULARY_NAME))
     if level not in SUBWORD_LEVELS:
         character_tokenizer = _load_characters(folder / (prefix + CHARACTERS_NAME)) if characters else None
-        return TextTokenizer(SymbolTokenizer(level, vocabulary), normalization, character_tokenizer)
+        tokenizer = SymbolTokenizer(level, vocabulary, unknown_classes)
+        return TextTokenizer(tokenizer, normalization, character_tokenizer)
     model = load_subword_model(level, folder, prefix)
     ids = range(FIRST_SYMBOL + 1, vocabulary.size) if kept is None else kept
     if any(not FIRST_SYMBOL < token < vocabulary.size for token in ids):

@@ -22,15 +22,17 @@ from structattn.data.language_modeling.lines import count_chunk, encode_chunk, r
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.language_modeling.tokenizer_training import train_tokenizer
 from structattn.data.text.reading import Notices, TextChunk, read_chunks
-from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
+from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines
 from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.data.tokenization.splitting import TextSize
 from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
+from structattn.data.tokenization.tokenizers import SymbolTokenizer
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
+from structattn.support.special_tokens import UNK
 
 _CHUNK_BYTES: Final = 1 << 21
 _SETTINGS: Final = TextSettings()
@@ -50,7 +52,7 @@ class _Survey:
 class _Totals:
     """What the second pass over a file encoded and kept."""
 
-    has_unknown: bool  # otherwise id 3 is another symbol
+    unknown_ids: tuple[int, ...]
     tokens_read: int = 0
     tokens_kept: int = 0
     unknown: int = 0
@@ -65,7 +67,7 @@ class _Totals:
 
         for some in read() if settings.block_length is None else cut_into_blocks(read(), settings.block_length):
             self.tokens_kept += len(some.tokens)
-            self.unknown += num_unknown(some) if self.has_unknown else 0
+            self.unknown += int(np.isin(some.tokens, self.unknown_ids).sum())
             yield some
 
 
@@ -109,7 +111,7 @@ def prepare_language_modeling(
         tokenizer = train_tokenizer(surveys["train"].counts.as_dict(), held_out, settings)
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
-        totals = {split: _Totals(tokenizer.vocabulary.has_unknown) for split in paths}
+        totals = {split: _Totals(_unknown_ids(tokenizer)) for split in paths}
         with progress("Writing", sum(survey.lines for survey in surveys.values()), "lines") as advance:
             write_tokenized(
                 folder,
@@ -196,6 +198,11 @@ def _check_lengths(lines: EncodedLines, settings: TextSettings, path: Path, chun
     if len(long):
         reason = too_long(int(lines.lengths[long[0]]), settings.max_line_tokens)
         raise DataError(path, reason, chunk.first_line + int(long[0]), 1)
+
+
+def _unknown_ids(tokenizer: TextTokenizer) -> tuple[int, ...]:
+    inner = tokenizer.tokenizer
+    return inner.unknown_ids if isinstance(inner, SymbolTokenizer) else (UNK,)
 
 
 def _tokenizer_description(settings: TextSettings, tokenizer: TextTokenizer) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from structattn.data.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS
+from structattn.data.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS, UNKNOWN_CLASSES
 from structattn.data.text.normalization import Normalization
 from structattn.data.tokenization.byte_pair_encoding import MARKERS
 from structattn.support.errors import UsageError
@@ -24,6 +24,8 @@ class TextSettings:
         min_count: symbols that are rarer in the training text become ``<unk>``; rarer subwords are split.
         max_symbols: the maximum vocabulary size, not counting special symbols; the most frequent symbols are kept. Not
             for subwords.
+        unknown_classes: words that are rarer than 2 or ``min_count`` become classes by shape and suffix instead of
+            ``<unk>``, see ``unknown_class``; for words only.
         vocabulary_size: the number of merges (``bpe``) or pieces (SentencePiece) to learn.
         marker: the word-boundary marker of ``bpe``, see ``BytePairEncoding``.
         block_length: in a stream, cut the end off every 1,000 lines so that the rest makes whole blocks of this many
@@ -44,6 +46,7 @@ class TextSettings:
     max_symbols: int | None = None
     vocabulary_size: int = 32_000
     marker: str = "end"
+    unknown_classes: bool = False
     block_length: int | None = None
     tokenizer: str | None = None
     nfkc: bool = False
@@ -63,6 +66,8 @@ class TextSettings:
             raise UsageError(
                 f"level is {self.level} and tokenizer {self.tokenizer}; expected both or neither of pretrained"
             )
+        if self.unknown_classes and self.level != "word":
+            raise UsageError(f"unknown_classes apply to level word, not to {self.level}")
         if self.level == "byte" and (self.min_count > 1 or self.max_symbols is not None):
             raise UsageError("min_count and max_symbols do not apply to bytes: the vocabulary always has all 256")
         if self.subwords and self.max_symbols is not None:
@@ -88,7 +93,9 @@ class TextSettings:
         """Return what the header stores of the tokenizer: the settings that apply to the level."""
         normalization = {} if self.normalization is None else self.normalization.description()
         if not self.subwords:
-            return {"level": self.level, "min_count": self.min_count, "max_symbols": self.max_symbols, **normalization}
+            classes = {UNKNOWN_CLASSES: True} if self.unknown_classes else {}
+            counts = {"min_count": self.min_count, "max_symbols": self.max_symbols}
+            return {"level": self.level, **counts, **classes, **normalization}
         if self.level == PRETRAINED:
             return {"level": self.level, **normalization}
         names = ("level", "vocabulary_size", "min_count", *(("marker",) if self.level == "bpe" else ()))

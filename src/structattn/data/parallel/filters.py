@@ -73,11 +73,25 @@ class Pair:
 
 @dataclass
 class PairCounts:
-    """The number of pairs of a split that were read, kept, and dropped by reason."""
+    """The number of pairs of a split that were read, kept, and dropped by reason.
+
+    Args:
+        lines: the number of pairs read.
+        kept: the number of those that are kept.
+        dropped: the number of those that are dropped, by reason.
+        dropped_words: the number of source and target words of dropped pairs, after normalization.
+    """
 
     lines: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    dropped_words: list[int] = field(default_factory=lambda: [0, 0])
+
+    def drop(self, reason: str, source: str, target: str) -> None:
+        """Count a pair of normalized lines that is dropped."""
+        self.dropped[reason] += 1
+        for side, line in enumerate((source, target)):
+            self.dropped_words[side] += line.count(" ") + 1 if line else 0
 
     def describe_dropped(self) -> str:
         """Describe the dropped pairs in words."""
@@ -177,7 +191,7 @@ def filter_pairs(files: PairFiles, rules: SelectionRules, counts: PairCounts, no
         counts.lines += 1
         reason = rules.filters.reason_to_drop(source, target, rules.training)
         if reason is not None:
-            counts.dropped[reason] += 1
+            counts.drop(reason, source, target)
             continue
         _check_length(source, raw.source, rules)
         _check_length(target, raw.target, rules)
@@ -212,5 +226,5 @@ def sample_pairs(pairs: Iterator[Pair], total: int, filters: Filters, counts: Pa
             wanted -= 1
             yield pair
         else:
-            counts.dropped["sample"] += 1
+            counts.drop("sample", pair.source, pair.target)
             counts.kept -= 1

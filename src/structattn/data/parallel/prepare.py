@@ -155,10 +155,17 @@ def _description(
         "max_line_tokens": max_line_tokens,
         "lines": {split.name: split.counts.lines for split in splits},
         "dropped": {split.name: dict(sorted(split.counts.dropped.items())) for split in splits},
+        "words": {split.name: _words(split) for split in splits},
         "unknown_tokens": {
             split.name: dict(zip(("source", "target"), split.num_unknown, strict=True)) for split in splits
         },
     }
+
+
+def _words(split: Split) -> dict[str, dict[str, int]]:
+    """Return how many words of each side were read, kept and dropped."""
+    counts = zip(("source", "target"), split.kept_words, split.counts.dropped_words, strict=True)
+    return {side: {"read": kept + dropped, "kept": kept, "dropped": dropped} for side, kept, dropped in counts}
 
 
 def _report_unknown(splits: Iterable[Split], notices: Notices) -> None:

@@ -51,6 +51,7 @@ class Split:
         files: its files.
         rules: which pairs are selected.
         counts: the pairs of the first pass.
+        kept_words: the number of source and target words of the pairs that are kept, after normalization.
         num_unknown: the number of ``<unk>`` on each side after encoding.
     """
 
@@ -58,6 +59,7 @@ class Split:
     files: PairFiles
     rules: SelectionRules
     counts: PairCounts = field(default_factory=PairCounts)
+    kept_words: list[int] = field(default_factory=lambda: [0, 0])
     num_unknown: list[int] = field(default_factory=lambda: [0, 0])
 
     def survey(
@@ -85,11 +87,13 @@ class Split:
             for _ in filter_pairs(self.files, self.rules, unsampled, notices):
                 pass
             self._total = unsampled.kept
-        for pairs, (_, split) in self._split_pairs(level, self.counts, notices, pool):
+        for pairs, (texts, split) in self._split_pairs(level, self.counts, notices, pool):
             if level == "word" and not all(_CONTROLS.isdisjoint(side.symbols) for side in split):
                 _refuse_control_symbol(pairs)
             for side, counts in zip(split, symbol_counts or (), strict=False):
                 counts.add(side.symbols, side.counts())
+            for index, text in enumerate(texts):
+                self.kept_words[index] += text.count(" ") + len(pairs)  # single spaces separate words
             advance(len(pairs))
         self._check_not_empty()
         if self.counts.dropped:

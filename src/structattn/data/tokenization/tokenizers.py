@@ -1,5 +1,6 @@
 """The tokenizer protocol, and tokenizers whose tokens are words, characters or bytes."""
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Protocol, SupportsInt
 
+from structattn.data.tokenization.unknown_classes import is_unknown_class, unknown_class
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary, tokenizer_digest
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.special_tokens import UNK
@@ -153,6 +155,7 @@ class SymbolTokenizer:
     Args:
         level: ``word``, ``character`` or ``byte``.
         vocabulary: the symbols; ``encode`` never returns the ids 0 to 2.
+        unknown_classes: whether out-of-vocabulary words become their ``unknown_class`` if the vocabulary has it.
 
     Raises:
         ValueError: there is no such level.
@@ -160,14 +163,23 @@ class SymbolTokenizer:
 
     level: str
     vocabulary: Vocabulary
+    unknown_classes: bool = False
 
     def __post_init__(self) -> None:
         get_level(self.level)
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the level and the vocabulary."""
-        return tokenizer_digest(self.level, self.vocabulary)
+        """The SHA-256 of the level, the vocabulary, and whether unknown words have classes."""
+        found = tokenizer_digest(self.level, self.vocabulary)
+        return hashlib.sha256(f"{found} unknown classes".encode()).hexdigest() if self.unknown_classes else found
+
+    @cached_property
+    def unknown_ids(self) -> tuple[int, ...]:
+        """The ids of ``<unk>`` and of the classes of unknown words."""
+        unknown = (UNK,) if self.vocabulary.has_unknown else ()
+        classes = filter(is_unknown_class, self.vocabulary.symbols) if self.unknown_classes else ()
+        return *unknown, *(self.vocabulary.id_of[symbol] for symbol in classes)
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a line's symbols, without ``<bos>`` and ``<eos>``.
@@ -182,13 +194,21 @@ class SymbolTokenizer:
     def ids_of(self, symbols: Iterable[str]) -> Iterator[int]:
         """Return the id of each symbol; symbols outside the vocabulary become ``<unk>``, id 3."""
         id_of = self.vocabulary.id_of
+        if self.unknown_classes:
+            return map(self._id_or_class, symbols)
         return map(id_of.get, symbols, repeat(UNK))
+
+    def _id_or_class(self, word: str) -> int:
+        id_of = self.vocabulary.id_of
+        return found if (found := id_of.get(word)) is not None else id_of.get(unknown_class(word), UNK)
 
     def encode_symbols(self, symbols: Sequence[str], line: str) -> list[int]:
         """Encode a line that ``split_line`` has already split into ``symbols``."""
         id_of = self.vocabulary.id_of
         if self.vocabulary.has_unknown:
-            return [id_of.get(symbol, UNK) for symbol in symbols]
+            return list(self.ids_of(symbols))
+        if self.unknown_classes:
+            symbols = [symbol if symbol in id_of else unknown_class(symbol) for symbol in symbols]
         try:
             return [id_of[symbol] for symbol in symbols]
         except KeyError:
