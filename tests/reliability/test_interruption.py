@@ -19,6 +19,14 @@ MECHANISMS = [
     {"kind": "lstm", "hidden_size": 8},
     {"kind": "rnn", "hidden_size": 8, "stack": "stratified-3"},
     {"kind": "lstm", "hidden_size": 8, "stack": "nondeterministic-2-2-3"},
+    {
+        "kind": "rnn",
+        "hidden_size": 8,
+        "num_layers": 2,
+        "stack": "superposition-3",
+        "join_reading": True,
+        "dropout": 0.1,
+    },
 ]
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from structattn.building.models import build_model
 from structattn.models import EncoderDecoder, LanguageModel, RecurrentLanguageModel
+from structattn.models.recurrent import DeepRecurrence
 from structattn.settings.run import RunSettings, resolve_settings
 
 SYSTEMS = yaml.safe_load(Path(__file__).with_name("systems.yaml").read_text(encoding="utf-8"))
@@ -54,7 +55,9 @@ def test_it_can_be_built_at_its_size(system):
     with torch.device("meta"):
         model = build_model(settings, 6_000)
     if settings.kind in RECURRENT:
-        assert model.recurrence.recurrent.in_features >= model.recurrence.hidden_size == SYSTEMS[system]["hidden_size"]
+        part = model.recurrence
+        first = part.recurrents[0] if isinstance(part, DeepRecurrence) else part.recurrent
+        assert first.in_features >= part.hidden_size == SYSTEMS[system]["hidden_size"]
         return
     table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
     assert table.embedding_dim == SYSTEMS[system]["d_model"]

@@ -92,7 +92,7 @@ def test_unknown_tasks_and_sizes_are_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="../shared/data/mccoy is not there")
 def test_drawn_questions_are_distributed_as_the_published_ones():
-    """Shares of task word and modifier, and mean lengths: within 2.5 standard errors of the difference."""
+    """Shares of task word and modifier, and mean lengths: within 3 standard errors of the difference."""
     rules, seen = TRANSFORMATIONS["question"], set()
     stream = ambiguous_pairs(rules, numpy_generator(1, "test"), seen)
     test = list(islice(stream, 101_000, 111_000))  # after the training and validation sets
