@@ -23,6 +23,7 @@ from structattn.sweeps.engines.slurm import SlurmEngine, run_job_until_time_limi
 from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, JobResult, run_job
+from structattn.training.distributed import LostProcessError
 
 
 class FakeEngine:
@@ -213,6 +214,14 @@ def test_a_server_of_workers_that_is_always_killed_is_reported(jobs, monkeypatch
     monkeypatch.setattr(forkserver, "read_signed", closed)
     with pytest.raises(StructattnError, match="the server that starts the workers was killed 5 times"):
         ProcessPoolEngine(1).start(jobs[0])
+
+
+def test_a_job_that_lost_a_process_is_tried_again(jobs, monkeypatch):
+    def train(*arguments, **more):
+        raise LostProcessError("killed")
+
+    monkeypatch.setattr(work, "train", train)
+    assert run_job(jobs[0]) == JobResult("crashed", "killed")
 
 
 def test_a_job_ignores_the_variables_of_torchrun(jobs, monkeypatch):

@@ -16,6 +16,7 @@ from structattn.support.memory import is_out_of_memory
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.outcome import outcome_path, write_outcome
 from structattn.sweeps.trials import Trial
+from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
 
 MAX_MESSAGE_LENGTH = 20_000  # characters; matches a pipe's buffer, so a worker can exit before its result is read
@@ -69,7 +70,7 @@ def run_job(job: Job) -> JobResult:
     except LockedError as error:
         return JobResult("busy", str(error))
     except StructattnError as error:
-        return JobResult("failed", str(error))
+        return JobResult("crashed" if isinstance(error, LostProcessError) else "failed", str(error))
     except Exception as error:  # of any kind: the other trials continue, and it is reported at the end
         if is_out_of_memory(error):  # other jobs may have used the memory, so a retry can succeed
             return JobResult("crashed", f"out of memory: {error}")
