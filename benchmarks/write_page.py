@@ -14,6 +14,16 @@ def results_of(name: str) -> dict[str, Any]:
     return result
 
 
+def distributed_kills(found: dict[str, Any]) -> str:
+    """Describe the kills of processes that train together."""
+    runs = found["ddp"], found["fsdp"]
+    slowest = max(moment["seconds_to_end"] for run in runs for moment in run["moments"])
+    digests = "the digests" if all(run["identical"] for run in runs) else "digests that DIFFER from those"
+    return f"""`python benchmarks/reliability_distributed.py`: of {found["hardware"]["processes"]} processes that
+train a run with dropout together, one was killed at {found["kills"]} random moments, with DDP and with FSDP. The
+others ended within {slowest:.1f} seconds, and the resumed runs ended with {digests} of undisturbed ones."""
+
+
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [header, ("---",) * len(header), *rows]
@@ -370,6 +380,8 @@ bfloat16 in training only). Means of {
     } SIGKILLs
 at random moments, also in the middle of epochs. It ended with {digests} of weights, optimizer state and event log as an
 uninterrupted run.
+
+{distributed_kills(results_of("reliability_distributed"))}
 
 `python benchmarks/reliability_decoding.py RUN`: {same_in_batches(results_of("reliability_decoding"))}
 
