@@ -273,6 +273,14 @@ def test_other_pretrained_weights_are_refused_on_resume(text, pretrained, tmp_pa
         train(settings, tmp_path / "run", resume=True)
 
 
+def test_missing_pretrained_weights_are_refused_before_anything_is_written(text, tmp_path, transformers):
+    tree = {"kind": "gpt2", **SIZES, "pretrained": str(tmp_path / "nowhere")}
+    settings = resolve_settings({"task": "language_modeling", "data": str(text), "model": tree})
+    with pytest.raises(SettingsError, match=r"model\.pretrained: .*config\.json: cannot be read"):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_positions_have_to_cover_the_longest_example(text, tmp_path, transformers):
     tree = {"kind": "gpt2", **SIZES, "max_positions": 7}
     settings = resolve_settings({"task": "language_modeling", "data": str(text), "model": tree})

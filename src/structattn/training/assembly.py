@@ -20,7 +20,7 @@ from structattn.support.files import flush_to_disk
 from structattn.support.precision import default_device, require_fast
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
-from structattn.tasks.model import build_model_for, load_pretrained_weights
+from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
@@ -41,6 +41,7 @@ class Plan:
         prepared: the prepared data.
         task: the task built from both.
         identity: digests of the settings and the data.
+        pretrained: digests of the files of pretrained weights; None if there are none.
     """
 
     run_dir: RunFolder
@@ -48,6 +49,7 @@ class Plan:
     prepared: PreparedFolder
     task: Task[Any]
     identity: Identity
+    pretrained: dict[str, str] | None = None
 
 
 def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
@@ -55,16 +57,19 @@ def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
 
     Raises:
         DataError: the data are invalid, or a source file has changed since preparation.
-        SettingsError: the settings do not fit the data, the model does not support the task, or the precision is slow
-            on this device.
+        SettingsError: the settings do not fit the data, the model does not support the task, the precision is slow
+            on this device, or the files of pretrained weights are missing.
     """
     require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data)
     verify_sources(prepared)
     require_positions_fit(settings, prepared)
-    task = TASKS[settings.task].build(prepared, settings)
-    return Plan(run_dir, settings, prepared, task, Identity(settings_digest(settings), prepared.digest))
+    task, identity = (
+        TASKS[settings.task].build(prepared, settings),
+        Identity(settings_digest(settings), prepared.digest),
+    )
+    return Plan(run_dir, settings, prepared, task, identity, pretrained_digests(settings.model))
 
 
 def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:

@@ -34,7 +34,6 @@ from structattn.support.errors import (
 )
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
-from structattn.tasks.model import pretrained_digests
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.launch import run_processes
@@ -168,10 +167,9 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     settings, run_dir = plan.settings, plan.run_dir
     parameters = sum(parameter.numel() for parameter in learner.model.parameters())
     size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
-    pretrained = pretrained_digests(settings.model)
-    card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, pretrained)
+    card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, plan.pretrained)
     if resuming:
-        _require_same_pretrained(run_dir, pretrained)
+        _require_same_pretrained(run_dir, plan.pretrained)
         record_data_path(run_dir, settings)
         _warn_if_hardware_differs(run_dir, card["hardware"])
     else:
