@@ -6,9 +6,9 @@ import re
 import pytest
 
 from structattn.reporting import write_report
-from structattn.reporting.figures.comparison import _plot as against_base_plot
+from structattn.reporting.figures.comparison import differences_plot
 from structattn.reporting.figures.contrastive import _distances_plot, _types_plot
-from structattn.reporting.figures.locality import _plot as locality_plot
+from structattn.reporting.figures.locality import locality_plot
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.runs import read_run
 from structattn.support.errors import DataError
@@ -81,7 +81,7 @@ def test_heads_are_drawn_at_their_mean_offsets(run_with):
 def test_differences_are_drawn_over_their_bins_with_intervals(run_with):
     runs = [read_run(run_with(name, comparison("base", shift))) for name, shift in (("a", -9.5), ("b", 1))]
     compared = [(run, line_style(index), run.analyses["0"]["bins"]) for index, run in enumerate(runs)]
-    grid = against_base_plot(compared, "base", "test", "x").figure.axes
+    grid = differences_plot(compared, "base", "test", "x").figure.axes
     assert len(grid) == 2
     assert [tick.get_text() for tick in grid[0].get_xticklabels()] == ["1–4", "5", "6–9", "10–12", "13–31"]
     for bar, shift in zip(grid[1].containers, (-9.5, 1), strict=True):
