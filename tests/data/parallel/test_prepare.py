@@ -159,7 +159,9 @@ def test_a_sample_is_drawn_from_the_kept_pairs_and_is_reproducible(parallel, tmp
 def test_each_pair_is_sampled_equally_often():
     counts = Counter()
     for seed in range(1000):
-        drawn = list(sample_pairs(iter(range(1, 9)), 8, Filters(sample=4, sample_seed=seed), PairCounts()))
+        pairs = (SimpleNamespace(number=number, source="a", target="b") for number in range(1, 9))
+        sample = sample_pairs(pairs, 8, Filters(sample=4, sample_seed=seed), PairCounts())
+        drawn = [pair.number for pair in sample]
         assert drawn == sorted(drawn)
         assert len(drawn) == 4
         counts.update(drawn)

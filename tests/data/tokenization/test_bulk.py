@@ -97,4 +97,4 @@ def test_remembered_words_are_bounded(monkeypatch):
     encoder = BulkEncoder(tokenizer)
     for line in ("low lower", "newest low lower", "low wide", "a b c d e"):
         assert encoder(split_text("word", line + "\n")).tokens.tolist() == tokenizer.encode(line)
-    assert len(encoder._remembered) == 5  # those of the last line alone
+    assert len(encoder._remembered) == 3

@@ -29,6 +29,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from structattn.data.folders.header import (
     HEADER_NAME,
     LINES,
@@ -46,7 +48,7 @@ from structattn.data.folders.text_tokenizer import TextTokenizer, load_text_toke
 from structattn.data.folders.writing import STANDARD_INPUT
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
-from structattn.support.reading import MAX_TEXT_BYTES, read_bytes
+from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.support.verified_digests import cached_sha256
 
@@ -193,17 +195,21 @@ def open_prepared(folder: Path) -> PreparedFolder:
     prepared = _open(folder, header, digest)
     for name in prepared.splits:
         if prepared.parallel_sides is not None:
-            source, size = prepared.pairs(name).source, prepared.sides.source.vocabulary.size
-            _check_ids(source, size, folder / name / "source" / TOKENS.name)
-        _check_ids(prepared.split(name), prepared.vocabulary.size, folder / name / TOKENS.name)
+            prepared.pairs(name)  # checks the sizes of the files
+            _check_ids(folder / name / "source" / TOKENS.name, prepared.sides.source.vocabulary.size)
+        prepared.split(name)
+        _check_ids(folder / name / TOKENS.name, prepared.vocabulary.size)
     verify_prepared(prepared)
     return prepared
 
 
-def _check_ids(sequences: Sequences, size: int, path: Path) -> None:
-    tokens = sequences.tokens
-    if len(tokens) and not FIRST_SYMBOL <= int(tokens.min()) <= int(tokens.max()) < size:
-        raise DataError(path, f"has ids {tokens.min()} to {tokens.max()}; expected {FIRST_SYMBOL} to {size - 1}")
+def _check_ids(path: Path, size: int) -> None:
+    """Check the ids of a file in chunks: mapped as a whole, they would stay in memory."""
+    with open_regular(path) as file:
+        for content in chunks(file, path.stat().st_size):
+            ids = np.frombuffer(content, TOKENS.dtype)
+            if not FIRST_SYMBOL <= int(ids.min()) <= int(ids.max()) < size:
+                raise DataError(path, f"has ids {ids.min()} to {ids.max()}; expected {FIRST_SYMBOL} to {size - 1}")
 
 
 def _open(folder: Path, header: Header, digest: str) -> PreparedFolder:

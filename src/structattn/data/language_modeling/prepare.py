@@ -25,7 +25,7 @@ from structattn.data.text.reading import Notices, TextChunk, read_chunks
 from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines
 from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.data.tokenization.splitting import TextSize
-from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
+from structattn.data.tokenization.symbol_counts import SymbolCounts
 from structattn.data.tokenization.tokenizers import SymbolTokenizer
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import DataError
@@ -34,7 +34,8 @@ from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
 
-_CHUNK_BYTES: Final = 1 << 21
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_SUBWORD_WORDS: Final = 400_000  # training of byte-pair encoding takes 0.8 kB for each
 _SETTINGS: Final = TextSettings()
 
 
@@ -108,7 +109,7 @@ def prepare_language_modeling(
         held_out = (
             symbol for split, survey in surveys.items() if split != "train" for symbol in survey.counts.symbols()
         )
-        tokenizer = train_tokenizer(surveys["train"].counts.as_dict(), held_out, settings)
+        tokenizer = train_tokenizer(surveys["train"].counts.pop(), held_out, settings)
         for survey in surveys.values():
             survey.counts.clear()  # they take the most memory
         totals = {split: _Totals(_unknown_ids(tokenizer)) for split in paths}
@@ -135,7 +136,7 @@ def prepare_language_modeling(
 def _survey(
     path: Path, settings: TextSettings, pool: WorkerPool, notices: Notices, advance: Callable[..., None]
 ) -> _Survey:
-    total = _Survey(SymbolCounts(DEFAULT_CAPACITY if settings.subwords else None))
+    total = _Survey(SymbolCounts(_MAX_SUBWORD_WORDS if settings.subwords else None))
     for chunk, found in pool.map(partial(count_chunk, settings), read_chunks(path, notices, _CHUNK_BYTES)):
         if found is None:
             refuse_line(settings, path, chunk)

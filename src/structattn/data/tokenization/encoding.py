@@ -1,7 +1,7 @@
 """Encoding of many lines at once; equal to ``Tokenizer.encode`` on each."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,11 +49,9 @@ class BulkEncoder:
         assert isinstance(self._tokenizer, SubwordTokenizer)
         remembered = self._remembered
         new = [word for word in words if word not in remembered]
-        if len(remembered) + len(new) > _MAX_REMEMBERED:
-            remembered.clear()
-            new = list(words)
-        remembered.update(zip(new, self._tokenizer.encode_words(new), strict=True))
-        return [remembered[word] for word in words]
+        found = dict(zip(new, self._tokenizer.encode_words(new), strict=True))
+        remembered.update(islice(found.items(), max(0, _MAX_REMEMBERED - len(remembered))))
+        return [remembered[word] if word in remembered else found[word] for word in words]
 
 
 def _flat(ids: Iterable[int]) -> Int32[np.ndarray, " tokens"]:

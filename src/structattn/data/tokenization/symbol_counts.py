@@ -48,6 +48,12 @@ class SymbolCounts:
         """Return the count of each symbol."""
         return dict(zip(self._index_of, self._counts.tolist(), strict=False))
 
+    def pop(self) -> dict[str, int]:
+        """Return the count of each symbol and forget everything."""
+        found = self.as_dict()
+        self.clear()
+        return found
+
     def clear(self) -> None:
         """Forget everything."""
         self._start({}, np.zeros(0, np.int64))

@@ -250,7 +250,7 @@ def choose_vocabulary(
     """
     if level == "byte":
         return Vocabulary.from_symbols(BYTE_SYMBOLS)
-    ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+    ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)  # stable, also in reverse
     kept = [symbol for symbol in ranked if counts[symbol] >= min_count and symbol != UNKNOWN_SYMBOL][:max_symbols]
     known = set(kept)
     unknown = len(kept) < len(counts) or any(symbol not in known for symbol in held_out)
