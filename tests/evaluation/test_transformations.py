@@ -123,6 +123,17 @@ def test_scores_are_those_of_the_model(tmp_path, task, layout):
     assert transformation_scores(run, "gen") == found, "samples are repeatable"
 
 
+def test_outputs_end_where_the_model_has_no_more_positions(tmp_path):
+    prepare_transformation(tmp_path / "data", "tense", sizes=SIZES)
+    prepared = open_prepared(tmp_path / "data")
+    model = MODEL | {"positions": {"kind": "learned", "max_positions": 40}}
+    tree = {"task": "language_modeling", "data": str(prepared.path), "model": model,
+            "training": {"batches": {"kind": "tokens", "max_tokens": 100}}}  # fmt: skip
+    settings = resolve_settings(tree)
+    run = TrainedRun(tmp_path, settings, prepared, build_model_for(settings.model, prepared).eval(), 0)
+    assert transformation_scores(run, "gen")["all"].full_match.trials == SIZES.gen
+
+
 def pairs_in(prepared, rules):
     if prepared.parallel_sides is not None:
         both = zip(prepared.texts("gen", "source"), prepared.texts("gen", "target"), strict=True)

@@ -34,6 +34,7 @@ from structattn.inference.runs import TrainedRun, translation_model
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
+from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
@@ -216,6 +217,7 @@ class _ModelAnswers:
         symbols: of the outputs.
         split: the name of the split, for progress bars and the seed of samples.
         start: returns the start of decoding for sources of equal length.
+        room: returns the number of output tokens for which the model has positions after a source.
         log_probs: see ``Answerer``.
     """
 
@@ -223,6 +225,7 @@ class _ModelAnswers:
     symbols: Sequence[str]
     split: str
     start: Callable[[Sequence[Words]], DecodingStart]
+    room: Callable[[Words], int]
     log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
 
     def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
@@ -231,7 +234,11 @@ class _ModelAnswers:
 
     def greedy(self, sources: Sequence[Words]) -> list[Words]:
         """Return the greedy outputs; see ``Answerer``."""
-        return self._decoded(sources, lambda start, _: greedy_search(self.model, start, MAX_OUTPUT), "Decoding")
+
+        def search(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
+            return greedy_search(self.model, start, min(MAX_OUTPUT, self.room(batch[0])))
+
+        return self._decoded(sources, search, "Decoding")
 
     def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
         """Return samples; see ``Answerer``. They are a function of the split and of the sources."""
@@ -240,7 +247,7 @@ class _ModelAnswers:
         def draw(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
             generator = torch.Generator(start.tokens.device)
             generator.manual_seed(derived_seed(0, "samples", self.split, *(" ".join(source) for source in batch)))
-            return sample(self.model, start, MAX_SAMPLE, generator)
+            return sample(self.model, start, min(MAX_SAMPLE, self.room(batch[0])), generator)
 
         words = self._decoded(repeated, draw, "Sampling")
         return [words[first : first + SAMPLES] for first in range(0, len(words), SAMPLES)]
@@ -272,12 +279,16 @@ def _language_model_answers(run: TrainedRun, split: str) -> _ModelAnswers:
         prompts = torch.tensor([[BOS, *encode(" ".join(source))] for source in sources], device=device)
         return start_continuation(model, prompts)
 
+    def room(source: Words) -> int:
+        maximum = max_positions(run.settings.model)
+        return MAX_OUTPUT if maximum is None else maximum - len(source)
+
     def log_probs(pairs: Sequence[Pair]) -> list[LogProbs]:
         lines = [encode(" ".join((*pair.source, *pair.target))) for pair in pairs]
         losses = line_token_losses(model, lines, _BATCH_TOKENS, f"targets of {split}")
         return [-of_line[len(pair.source) :] for of_line, pair in zip(losses, pairs, strict=True)]
 
-    return _ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, log_probs)
+    return _ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
 
 
 def _pair_answers(run: TrainedRun, split: str) -> _ModelAnswers:
@@ -289,6 +300,9 @@ def _pair_answers(run: TrainedRun, split: str) -> _ModelAnswers:
         batch = encoder.batch([encoder(" ".join(source), "", place, 1) for source in sources]).to(device)
         ids, rare = spelled_source(model, batch.source, batch.unknown_source_words)
         return start_translation(model, ids, batch.source_lengths, rare)
+
+    def room(_: Words) -> int:
+        return MAX_OUTPUT if encoder.max_target_length is None else encoder.max_target_length
 
     @torch.no_grad()
     def of_batch(pairs: list[EncodedPair]) -> list[LogProbs]:
@@ -302,4 +316,4 @@ def _pair_answers(run: TrainedRun, split: str) -> _ModelAnswers:
         with evaluating(model):
             return map_in_batches(encoded, lengths, _BATCH_TOKENS, of_batch)
 
-    return _ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, log_probs)
+    return _ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
