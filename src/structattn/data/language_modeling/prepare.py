@@ -35,7 +35,7 @@ from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
 
 _CHUNK_BYTES: Final = 1 << 20
-_MAX_SUBWORD_WORDS: Final = 400_000  # training of byte-pair encoding takes 0.8 kB for each
+_MAX_SUBWORD_WORDS: Final = 300_000  # training of byte-pair encoding takes 0.8 kB for each
 _SETTINGS: Final = TextSettings()
 
 
