@@ -303,7 +303,7 @@ def before_each_flush_that_a_sweep_repeats(folder):
     """Return when processes are killed: the data, the end of both runs, and the scores of the best are not yet safe."""
     return [
         lambda number, site: "write_folder_atomically" in site and any(data_of(folder)),
-        *[lambda number, site: "runs/logs.py" in site and "_train_until_done" in site] * 2,
+        *[lambda number, site: "runs/logs.py" in site and "_record_end" in site] * 2,
         lambda number, site: site.startswith("flush_to_disk") and any(folder.runs.glob("*/scores/train.json")),
     ]
 
@@ -375,7 +375,7 @@ def before_each_flush_that_a_start_repeats(run):
     return [
         lambda number, site: "flush_to_disk" in site and "write_settings" in site,
         lambda number, site: "write_folder_atomically" in site and (run.checkpoints / "6").exists(),
-        lambda number, site: "runs/logs.py" in site and "_train_until_done" in site,
+        lambda number, site: "runs/logs.py" in site and "_record_end" in site,
     ]
 
 

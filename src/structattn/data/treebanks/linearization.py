@@ -14,6 +14,7 @@ NORMALIZED: Final = "XX"
 """Stands for every word if tags are normalized."""
 
 Tags = Literal["normalized", "kept"]
+"""Whether part-of-speech tags are replaced by one, as in Vinyals et al. (2015), or kept."""
 
 
 def linearize(tree: Tree | Leaf, tags: Tags = "normalized") -> list[str]:
