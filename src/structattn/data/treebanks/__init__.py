@@ -1,7 +1,7 @@
 """Treebanks: constituency trees, their bracketed and linearized forms, and the brackets that are scored.
 
 - ``Tree``, ``Leaf``; ``read_trees`` reads bracketed trees strictly, ``simplify`` drops traces and functions.
-- ``linearize`` and ``repair``: a tree as a sequence of symbols (``Tags``: with its part-of-speech tags or without), and the
+- ``linearize`` and ``repair``: a tree as a sequence of symbols (``Tags``: with part-of-speech tags or without), and the
   tree of any sequence of symbols.
 - ``brackets_of``: the brackets that evalb scores; ``branching_brackets``: baselines.
 """
