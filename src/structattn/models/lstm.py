@@ -36,10 +36,11 @@ def apply_lstm(
 def autocast_lacks_lstm(device: torch.device) -> bool:
     """Return whether autocast is on and this CPU has no fast LSTM in its dtype.
 
-    torch sends every LSTM on a CPU to oneDNN, whose bfloat16 and float16 forms need AVX-512 and otherwise end in "could
-    not create a primitive descriptor". Other cells and devices have no such limit.
+    torch sends every LSTM on a CPU to oneDNN, which otherwise ends in "could not create a primitive descriptor": its
+    bfloat16 form needs AVX-512, its float16 form more than any flag of the processor tells. Other cells and devices
+    have no such limit.
     """
     if device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
-    is_fast = torch.get_autocast_dtype("cpu") in fast_autocast_dtypes(device)
-    return not (is_fast and "avx512f" in processor_flags())
+    is_fast = torch.bfloat16 in fast_autocast_dtypes(device) and "avx512f" in processor_flags()
+    return not (is_fast and torch.get_autocast_dtype("cpu") == torch.bfloat16)
