@@ -93,7 +93,7 @@ def test_scores_of_transformations_are_those_of_all_pairs(sweep, tmp_path, write
     groups = {"all": {"full_match": {"value": 0.25}, "log_ratio": -1.5, "main_verb": None}, "ORC": {"log_ratio": 3.0}}
     (tmp_path / trial.name / "scores").mkdir(exist_ok=True)
     write_json(tmp_path / trial.name / "scores/gen.json", "scores", {"split": "gen", "transformation": groups})
-    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)], tmp_path)
+    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
     assert row.splits["gen"] == {"full_match": 0.25, "log_ratio": -1.5}
 
 

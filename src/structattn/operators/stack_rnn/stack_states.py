@@ -1,7 +1,7 @@
 """States of the stack of a recurrent network between two steps, as immutable values."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from structattn.operators.stratified_stack import stratified_shares, stratified_
 from structattn.operators.superposition_stack import superposition_step
 
 
+@runtime_checkable
 class StackState(Protocol):
     """State of a stack."""
 
