@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.options import PreparedData
 from structattn.cli.output import literal
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def compare(
     others: Annotated[list[Path], typer.Argument(help="Run folders to compare with it, on the same data.")],
     split: Annotated[str, typer.Option(help="Split whose translations are compared.")] = "test",
     samples: Annotated[int, typer.Option(min=40, help="Number of bootstrap samples.")] = 1000,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    data: PreparedData = None,
 ) -> None:
     """Compare translation runs with a base run: BLEU, chrF2 and TER with 95 % intervals and a paired bootstrap test.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
 from structattn.cli.output import literal
 
 if TYPE_CHECKING:
@@ -19,16 +20,11 @@ def contrast(
         ),
     ],
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     per_token: Annotated[
         bool, typer.Option(help="Compare log-probabilities per token instead of per sentence.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    data: PreparedData = None,
 ) -> None:
     """Score contrastive pairs: how often is the reference more likely than the same translation with an error?
 

@@ -5,20 +5,17 @@ from typing import Annotated
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
+
 
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     split: Annotated[
         list[str] | None, typer.Option(help="Split to score, repeatable.  [default: all but train]")
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to explain.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    data: PreparedData = None,
 ) -> None:
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
     from structattn.analysis.head_locality import write_locality

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
 from structattn.cli.output import literal, print_line
 
 if TYPE_CHECKING:
@@ -45,13 +46,8 @@ def neighbours(
         typer.Option(help="Write a t-SNE plot (.png, .svg or .pdf); needs pip install 'structattn\\[embeddings]'."),
     ] = None,
     export: Annotated[Path | None, typer.Option(help="Write the embeddings in the text format of word2vec.")] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    checkpoint: Checkpoint = None,
+    data: PreparedData = None,
 ) -> None:
     """Print the nearest words by cosine similarity of input embeddings, in each stream of a model.
 

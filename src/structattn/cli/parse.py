@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
 from structattn.cli.translate import LINES_AT_ONCE, STANDARD_INPUT
 
 if TYPE_CHECKING:
@@ -20,16 +21,11 @@ def parse(
     score: Annotated[
         Path | None, typer.Option(help="File of bracketed trees: parse their words, and score the trees as evalb does.")
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     beam: Annotated[
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings]")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    data: PreparedData = None,
 ) -> None:
     """Parse sentences from standard input, words separated by spaces, and write one bracketed tree per line.
 

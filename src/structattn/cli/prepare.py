@@ -1,4 +1,4 @@
-"""``structattn prepare``: prepare a formal language, a transduction, text, parallel text, or trees."""
+"""``structattn prepare``: prepare a language, a transduction, a transformation, text, parallel text, or trees."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from structattn.data.folders import PreparedFolder
 
 app = typer.Typer(
-    no_args_is_help=True, help="Prepare data: a formal language, a transduction, text, parallel text, or trees."
+    no_args_is_help=True,
+    help="Prepare data: a formal language, a transduction, a transformation, text, parallel text, or trees.",
 )
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]

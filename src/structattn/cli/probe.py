@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
 from structattn.cli.output import literal
 
 if TYPE_CHECKING:
@@ -18,13 +19,8 @@ def probe(
         Path, typer.Argument(help="Folder with train.txt and test.txt of CoNLL-2000: word, part of speech, chunk tag.")
     ],
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    checkpoint: Checkpoint = None,
+    data: PreparedData = None,
 ) -> None:
     """Train one linear layer to find chunks in the frozen top layer of each run, and score it as conlleval does.
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
+
 PAIRS_AT_ONCE = 4096  # sorted and scored together; the output does not depend on it
 
 
@@ -15,13 +17,8 @@ def score(
     runs: Annotated[list[Path], typer.Argument(help="Run folder, or several to score with their ensemble.")],
     source: Annotated[Path, typer.Option(help="File with source lines.")],
     target: Annotated[Path, typer.Option(help="File with their translations, line by line.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    checkpoint: Checkpoint = None,
+    data: PreparedData = None,
 ) -> None:
     """Write log p(translation | source) in nats, a tab, and the number of tokens for each pair of lines.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from structattn.cli.options import Checkpoint
 from structattn.cli.output import literal
 
 if TYPE_CHECKING:
@@ -33,12 +34,7 @@ def syntax(
     *,
     suite: Annotated[Suite, typer.Option(help="Test suite: blimp, 67 paradigms of minimal pairs.")] = Suite.blimp,
     data: Annotated[Path, typer.Option(help="BLiMP's file *.jsonl or *.jsonl.gz, or a folder of them.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     marks: Annotated[
         Marks,
         typer.Option(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from structattn.cli.options import Checkpoint, PreparedData
+
 if TYPE_CHECKING:
     from structattn.inference.translator import SeededSampling
 
@@ -37,12 +39,7 @@ class Search(StrEnum):
 
 def translate(
     runs: Annotated[list[Path], typer.Argument(help="Run folder, or several to translate with their ensemble.")],
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     search: Annotated[
         Search | None, typer.Option(help="Beam search variant, how hypotheses are pruned and ranked.")
     ] = None,
@@ -97,7 +94,7 @@ def translate(
         typer.Option(min=0, max=1, help="Sample from the smallest set of tokens with this total probability."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of sampling; lines are sampled independently.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
+    data: PreparedData = None,
 ) -> None:
     """Translate lines from standard input to standard output.
 
