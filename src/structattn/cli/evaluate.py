@@ -11,7 +11,7 @@ from structattn.cli.options import Checkpoint, PreparedData
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     split: Annotated[
-        list[str] | None, typer.Option(help="Split to score, repeatable.  [default: all but train]")
+        list[str] | None, typer.Option(help="Split to score, repeatable.  \\[default: all but train]")
     ] = None,
     checkpoint: Checkpoint = None,
     explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to explain.")] = 1,

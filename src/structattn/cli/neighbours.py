@@ -31,8 +31,8 @@ class Stream(StrEnum):
 def neighbours(
     run: Annotated[Path, typer.Argument(help="Run folder of a translation run or a language model.")],
     words: Annotated[list[str] | None, typer.Argument(help="Words whose neighbours to print.")] = None,
-    side: Annotated[Side | None, typer.Option(help="Embeddings of a translation run.  [default: source]")] = None,
-    stream: Annotated[Stream | None, typer.Option(help="Stream of a two-stream model.  [default: both]")] = None,
+    side: Annotated[Side | None, typer.Option(help="Embeddings of a translation run.  \\[default: source]")] = None,
+    stream: Annotated[Stream | None, typer.Option(help="Stream of a two-stream model.  \\[default: both]")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of neighbours of a word.")] = 10,
     max_words: Annotated[int, typer.Option(min=2, help="Number of most frequent words that are compared.")] = 10_000,
     tags: Annotated[

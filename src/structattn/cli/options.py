@@ -8,7 +8,7 @@ import typer
 Checkpoint = Annotated[
     str | None,
     typer.Option(
-        help="Checkpoint: best, last, or best-K or last-K, the average of K.  [default: as in the run's settings]"
+        help="Checkpoint: best, last, or best-K or last-K, the average of K.  \\[default: as in the run's settings]"
     ),
 ]
 PreparedData = Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")]

@@ -23,7 +23,7 @@ def parse(
     ] = None,
     checkpoint: Checkpoint = None,
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings]")
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy.  \\[default: as in the settings]")
     ] = None,
     data: PreparedData = None,
 ) -> None:

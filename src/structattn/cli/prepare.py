@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the prepared data.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Number of worker processes.  [default: one for each core]")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of worker processes.  \\[default: one for each core]")]
 
 
 class Variant(StrEnum):
@@ -127,7 +127,7 @@ def transformation(
     output: Output,
     published: Annotated[
         Path | None,
-        typer.Option(help="Folder with the published NAME.dev, NAME.test and NAME.gen.  [default: draw these sets]"),
+        typer.Option(help="Folder with the published NAME.dev, NAME.test and NAME.gen.  \\[default: draw these sets]"),
     ] = None,
     layout: Annotated[
         PairLayout, typer.Option(help="Source and target as one sentence, or pairs for an encoder-decoder.")

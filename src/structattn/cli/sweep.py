@@ -32,7 +32,7 @@ def sweep(
         EngineName, typer.Option(help="Local processes, Ray (local or a cluster), or SLURM.")
     ] = EngineName.pool,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Trials to run at once.  [default: number of CPUs; 100 on SLURM]")
+        int | None, typer.Option(min=1, help="Trials to run at once.  \\[default: number of CPUs; 100 on SLURM]")
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
     cluster: Annotated[
@@ -40,7 +40,7 @@ def sweep(
         typer.Option(
             metavar="NAME=VALUE",
             help="Resources of each SLURM job, under submitit's names, repeatable: timeout_min=600, "
-            "slurm_partition=short.  [default: timeout_min=240]",
+            "slurm_partition=short.  \\[default: timeout_min=240]",
         ),
     ] = None,
     dry_run: Annotated[

@@ -45,7 +45,7 @@ def translate(
     ] = None,
     beam: Annotated[
         int | None,
-        typer.Option(min=1, help="Beam size; 1 is greedy.  [default: as in the settings, at least --n-best]"),
+        typer.Option(min=1, help="Beam size; 1 is greedy.  \\[default: as in the settings, at least --n-best]"),
     ] = None,
     length_penalty: Annotated[
         float | None,
