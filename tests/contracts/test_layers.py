@@ -107,6 +107,18 @@ def gradients(layer, x, lengths=None, weight=None):
     return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], weight, materialize_grads=True)
 
 
+def test_another_width_is_refused_with_shapes(layer):
+    for call in (
+        lambda: layer(examples()[..., :-1]),
+        lambda: layer.step(examples()[:, 0, :-1], layer.initial_state(3)),
+        lambda: layer.explain(examples()[..., :-1]),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"input has shape \(3, .*{WIDTH - 1}\); expected \(3, .*{WIDTH}\): d_model"
+        ):
+            call()
+
+
 def test_later_positions_never_matter(layer):
     x = examples()
     changed = x.clone()

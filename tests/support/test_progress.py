@@ -1,4 +1,7 @@
-"""Progress without a terminal."""
+"""Progress with and without a terminal."""
+
+import io
+import time
 
 from structattn.support import progress as module
 from structattn.support.progress import progress
@@ -17,6 +20,33 @@ def test_a_log_gets_one_line_per_interval(monkeypatch, capsys):
         clock[0] += 61
         advance(0)
         assert capsys.readouterr().err == "training: 23 of 50 updates, 0.0/s, epoch 1\n"
+
+
+def test_a_note_is_a_line_at_once_with_loss_and_tokens_per_second(monkeypatch, capsys):
+    clock = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    with progress("training", 8, "updates") as advance:
+        advance(tokens=3000, loss=2.5)
+        clock[0] += 2
+        advance(tokens=5000, loss=1.25)
+        assert capsys.readouterr().err == ""
+        advance(0, "perplexity 3")
+        assert capsys.readouterr().err == "training: 2 of 8 updates, 1.0/s, 4,000 tokens/s, loss 1.2500, perplexity 3\n"
+
+
+def test_the_bar_on_a_terminal_is_labelled(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    with progress("training", 8, "updates") as advance:
+        for number in range(3):
+            time.sleep(0.01)
+            advance(tokens=3000, loss=2.5 - number)
+        advance(0, "perplexity 3")
+    shown = terminal.getvalue()
+    for label in ("3/8", "updates", "tokens/s, loss 0.5000", "elapsed", "remaining", "perplexity 3"):
+        assert label in shown
 
 
 def test_short_work_is_silent(capsys):

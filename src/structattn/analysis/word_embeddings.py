@@ -13,6 +13,7 @@ from structattn.inference.runs import TrainedRun
 from structattn.inference.word_vectors import WordVectors
 from structattn.metrics.neighbours import Agreement, class_agreement, nearest_neighbours
 from structattn.support.errors import UsageError
+from structattn.support.extras import install_command
 from structattn.support.files import write_atomically
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
@@ -91,7 +92,7 @@ def t_sne(vectors: Float[np.ndarray, "words d_model"], seed: int) -> Float[np.nd
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError as error:
-        raise UsageError(f"t-SNE needs scikit-learn ({error}); pip install 'structattn[embeddings]'") from None
+        raise UsageError(f"t-SNE needs scikit-learn ({error}); {install_command('embeddings')}") from None
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     tsne = TSNE(perplexity=perplexity, init="pca", random_state=derived_seed(seed, "t-SNE") % 2**32)

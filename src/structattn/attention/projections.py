@@ -17,6 +17,27 @@ def head_size(d_model: int, num_heads: int) -> int:
     return d_model // num_heads
 
 
+def wrong_width(x: Tensor, d_model: int) -> ValueError:
+    """Return the error for an input whose last dimension is not d."""
+    *others, width = x.shape
+    expected = ", ".join(map(str, [*others, d_model]))
+    return ValueError(f"the input has shape {tuple(x.shape)}; expected ({expected}): d_model is {d_model}, not {width}")
+
+
+class Projection(nn.Linear):
+    """A linear projection of a layer's input."""
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch size"]:
+        """Return the projection.
+
+        Raises:
+            ValueError: the input has another width.
+        """
+        if x.shape[-1] != self.in_features:
+            raise wrong_width(x, self.in_features)
+        return super().forward(x)
+
+
 class InputProjection(nn.Linear):
     """One linear projection that computes several tensors for each head: queries, keys, values, or some of them.
 
@@ -35,7 +56,13 @@ class InputProjection(nn.Linear):
     def forward(  # type: ignore[override]  # returns a tuple
         self, x: Float[Tensor, "batch time d_model"]
     ) -> tuple[Float[Tensor, "batch heads time size"], ...]:
-        """Return the ``parts`` tensors."""
+        """Return the ``parts`` tensors.
+
+        Raises:
+            ValueError: the input has another width.
+        """
+        if x.shape[-1] != self.in_features:
+            raise wrong_width(x, self.in_features)
         packed = super().forward(x).view(*x.shape[:2], self.parts, self.num_heads, self.size)
         return packed.permute(2, 0, 3, 1, 4).unbind(0)
 

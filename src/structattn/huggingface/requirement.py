@@ -2,6 +2,8 @@
 
 from importlib import metadata
 
+from structattn.support.extras import install_command
+
 OLDEST = 5
 
 
@@ -15,10 +17,10 @@ def require_transformers() -> None:
         version = metadata.version("transformers")
     except metadata.PackageNotFoundError:
         raise ImportError(
-            "structattn.huggingface needs transformers 5 or newer; pip install 'structattn[hf]'"
+            f"structattn.huggingface needs transformers {OLDEST} or newer; {install_command('hf')}"
         ) from None
     if int(version.split(".")[0]) < OLDEST:
         raise ImportError(
             f"structattn.huggingface needs transformers {OLDEST} or newer, but {version} is installed; "
-            "pip install -U 'structattn[hf]'"
+            + install_command("hf")
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from structattn.support.errors import UsageError
+from structattn.support.extras import install_command
 
 METRICS = ("BLEU", "chrF2", "TER")
 
@@ -55,7 +56,7 @@ def import_sacrebleu(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"sacrebleu is not installed ({error}); pip install 'structattn[mt]'") from None
+        raise UsageError(f"sacrebleu is not installed ({error}); {install_command('mt')}") from None
 
 
 def bleu_metric(tokenizer: str, **options: Any) -> Any:

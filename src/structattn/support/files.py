@@ -4,20 +4,23 @@ The data of a file are safe once the file is flushed, its name once its folder i
 any order: a rename may survive without the data of the file.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from secrets import token_hex
+from typing import BinaryIO, Final
 
-from structattn.support.reading import open_regular
+from structattn.support.locks import lock_file
+from structattn.support.reading import READ_ONLY, open_regular
 
-_INCOMPLETE = ".incomplete"
+_LOCK: Final = ".lock"
+_INCOMPLETE: Final = ".incomplete"
 """The end of the names of folders that are being written."""
 
 
@@ -27,7 +30,9 @@ def flush_to_disk(path: Path) -> None:
     Raises:
         OSError: it cannot be opened, or is neither a file nor a folder.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without waiting for the writer of a FIFO
+    if sys.platform == "win32" and path.is_dir():  # has no descriptor there; NTFS logs changes of names
+        return
+    descriptor = os.open(path, READ_ONLY)
     try:
         with _naming(path):
             os.fsync(descriptor)
@@ -72,7 +77,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)
+                temporary.chmod(0o644)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -123,36 +128,35 @@ def _incomplete_folder(path: Path) -> Iterator[Path]:
 
 
 def _locked_folder(path: Path, stack: ExitStack) -> Path:
-    """Create a folder that is locked until the stack is closed; without a lock on file systems that have none."""
+    """Create a folder that is locked until the stack is closed."""
     while True:
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=_INCOMPLETE))
+        folder = path.with_name(f".{path.name}.{token_hex(4)}{_INCOMPLETE}")
         try:
             stack.enter_context(_lock(folder))
-        except (BlockingIOError, FileNotFoundError):  # another process takes it for abandoned
+        except BlockingIOError:  # another process is removing the lock's file
             continue
-        except OSError:
-            return folder
-        if folder.exists():
-            return folder
+        folder.mkdir()
+        return folder
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with the process.
+    """Hold the lock of an incomplete folder: a file beside it, which is removed at the end.
 
     Raises:
-        OSError: another process holds it, the folder does not exist, or its file system has no locks.
+        OSError: another process holds it, or the file cannot be created.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+    path = folder.with_name(folder.name + _LOCK)
+    with lock_file(path):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows keeps a file that is open
+                path.unlink()
 
 
 def remove_abandoned_folders(parent: Path, name: str | None = None) -> None:
-    """Remove incomplete folders that killed processes have left; errors are ignored.
+    """Remove incomplete folders that killed processes have left, and their locks; errors are ignored.
 
     The lock of an incomplete folder is held as long as its process lives.
 
@@ -161,8 +165,9 @@ def remove_abandoned_folders(parent: Path, name: str | None = None) -> None:
         name: the name that they would have got when complete; None: any.
     """
     target = ".+" if name is None else re.escape(name)
-    pattern = re.compile(rf"\.{target}\.[a-z0-9_]{{8}}{re.escape(_INCOMPLETE)}", re.DOTALL)
-    for folder in [entry for entry in parent.iterdir() if pattern.fullmatch(entry.name)]:
+    pattern = re.compile(rf"(\.{target}\.[a-z0-9_]{{8}}{re.escape(_INCOMPLETE)})(?:{re.escape(_LOCK)})?", re.DOTALL)
+    found = {match[1] for entry in parent.iterdir() if (match := pattern.fullmatch(entry.name))}
+    for folder in sorted(parent / name for name in found):
         with suppress(OSError), _lock(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -171,6 +176,11 @@ def write_unflushed(path: Path, content: bytes | str) -> None:
     """Write a file that is safe only when it is flushed: inside `write_folder_atomically`, or in a temporary folder."""
     with _naming(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def let_others_read(path: Path) -> None:
+    """Give a file that a library wrote for its owner alone the mode of our own files."""
+    path.chmod(0o644)
 
 
 def open_unflushed(path: Path) -> BinaryIO:

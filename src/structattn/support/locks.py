@@ -1,12 +1,32 @@
-"""A lock file that the operating system releases when its owner dies."""
+"""Lock files that end with the process that holds them."""
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from os import getpid
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from structattn.support.errors import LockedError
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, created if missing, while the block runs.
+
+    Raises:
+        BlockingIOError: another running process holds it.
+        OSError: the file cannot be created.
+    """
+    lock = FileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path}: is locked") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -23,15 +43,21 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise LockedError(f"{path}: is not a regular file")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(lock_file(path))
         except BlockingIOError:
-            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise LockedError(f"{path}: {purpose} is already running in process {owner}") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
+        _write_owner(path)
         yield
-    finally:
-        os.close(descriptor)  # closing the only descriptor releases the lock
+
+
+def _write_owner(path: Path) -> None:
+    with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
+        path.write_text(f"{getpid()}\n")
+
+
+def _owner(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_bytes()[:32].decode(errors="replace").strip() or "unknown"
+    return "unknown"

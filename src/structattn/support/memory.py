@@ -1,7 +1,6 @@
 """Errors that mean that memory ran out, and the least memory that the program needs."""
 
 import errno
-import resource
 from typing import Final
 
 from structattn.support.errors import StructattnError
@@ -54,5 +53,9 @@ def require_address_space() -> None:
 
 
 def _address_space() -> int | None:
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit

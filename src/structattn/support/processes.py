@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, cycle, islice
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Final, NamedTuple, TypeVar
 
 from structattn.support.errors import UsageError
@@ -27,6 +28,13 @@ class _Next(NamedTuple):
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_context() -> ForkServerContext | SpawnContext:
+    """Return how new processes start: forked from a server, which is fast and copies no threads; spawned on Windows."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("forkserver")
+    return multiprocessing.get_context("spawn")
 
 
 class WorkerPool:
@@ -99,7 +107,7 @@ class WorkerPool:
     def _start(self) -> None:
         if self._connections:
             return
-        context = multiprocessing.get_context("forkserver")
+        context = start_context()
         context.set_forkserver_preload([__name__, "numpy"])
         for _ in range(self._num_workers):
             ours, theirs = context.Pipe()

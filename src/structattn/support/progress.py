@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar with rate and remaining time on a terminal, otherwise one line per minute."""
+"""Progress on standard error: a bar with rates and times on a terminal, otherwise a line per note, or per minute."""
 
 import sys
 import time
@@ -6,32 +6,77 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 60.0
 _TRACK_EVERY = 1000
 _Item = TypeVar("_Item")
 
 
+def _status(rate: float, tokens_per_second: float, loss: float | None) -> list[str]:
+    parts = [f"{rate:.1f}/s"]
+    if tokens_per_second:
+        parts.append(f"{tokens_per_second:,.0f} tokens/s")
+    if loss is not None:
+        parts.append(f"loss {loss:.4f}")
+    return parts
+
+
 class _Lines:
-    """Progress in a log file: one line per minute, none for shorter work."""
+    """Progress in a log file: one line per note, and per minute without one; none for shorter work."""
 
     def __init__(self, description: str, total: int | None, unit: str, done: int) -> None:
         self._labels = description, "" if total is None else f" of {total}", unit
-        self._done, self._note, self._rate_from = done, "", done
-        self._last = time.monotonic()
+        self._done, self._note = done, ""
+        self._loss: float | None = None
+        self._since(time.monotonic())
 
-    def advance(self, count: int = 1, note: str = "") -> None:
+    def _since(self, now: float) -> None:
+        self._last, self._rate_from, self._tokens = now, self._done, 0
+
+    def advance(self, count: int = 1, note: str = "", *, tokens: int = 0, loss: float | None = None) -> None:
         self._done, self._note = self._done + count, note or self._note
-        passed = time.monotonic() - self._last
-        if passed < SECONDS_BETWEEN_LINES:
+        self._tokens += tokens
+        self._loss = self._loss if loss is None else loss
+        now = time.monotonic()
+        if now - self._last < SECONDS_BETWEEN_LINES and not note:
             return
         description, total, unit = self._labels
-        rate = (self._done - self._rate_from) / passed
-        parts = [f"{description}: {self._done}{total} {unit}".rstrip(), f"{rate:.1f}/s", self._note]
+        seconds = max(now - self._last, 1e-3)
+        status = _status((self._done - self._rate_from) / seconds, self._tokens / seconds, self._loss)
+        parts = [f"{description}: {self._done}{total} {unit}".rstrip(), *status, self._note]
         sys.stderr.write(", ".join(part for part in parts if part) + "\n")
-        self._last, self._rate_from = time.monotonic(), self._done
+        self._since(now)
+
+
+class _TwoLines(Progress):
+    """A bar with counts and times; below it rates, loss and note, for which 80 columns have no room beside it."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        fields = self.tasks[0].fields if self.tasks else {}
+        if text := ", ".join(part for part in (fields.get("status"), fields.get("note")) if part):
+            yield Text(text)
+
+
+class _Bar:
+    """Progress on a terminal."""
+
+    def __init__(self, bar: Progress, description: str, total: int | None, done: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task(description, total=total, completed=done, note="", status="")
+        self._count = self._tokens = 0
+        self._loss: float | None = None
+
+    def advance(self, count: int = 1, note: str = "", *, tokens: int = 0, loss: float | None = None) -> None:
+        self._count, self._tokens = self._count + count, self._tokens + tokens
+        self._loss = self._loss if loss is None else loss
+        (task,) = self._bar.tasks
+        speed = task.speed or 0.0
+        status = _status(speed, speed * self._tokens / max(1, self._count), self._loss) if speed else []
+        self._bar.update(self._task, advance=count, note=note or task.fields["note"], status=", ".join(status))
 
 
 @contextmanager
@@ -45,30 +90,24 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
         done: the number of units that were done before, by an interrupted run; they do not count in the rate.
 
     Yields:
-        ``advance(count=1, note="")``, which moves the bar.
+        ``advance(count=1, note="", tokens=0, loss=None)``, which moves the bar. The note and the loss stay until the
+        next ones; tokens are those of these units, shown per second.
     """
     if not sys.stderr.isatty():
         yield _Lines(description, total, unit, done).advance
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn(unit),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("elapsed"),
         TimeElapsedColumn(),
+        TextColumn("remaining"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total, completed=done, note="", rate="")
-
-        def advance(count: int = 1, note: str = "") -> None:
-            speed = bar.tasks[0].speed
-            rate = f"{speed:.1f}/s" if speed else ""
-            bar.update(task, advance=count, note=note or bar.tasks[0].fields["note"], rate=rate)
-
-        yield advance
+    with _TwoLines(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar, description, total, done).advance
 
 
 def track(items: Iterable[_Item], advance: Callable[..., None]) -> Iterator[_Item]:

@@ -16,6 +16,9 @@ MAX_DEPTH: Final = 64  # of nested lists and objects; functions that recurse ove
 MAX_INTEGER: Final = (1 << 63) - 1  # seeds are the largest integers in files
 MAX_COUNT: Final = 1 << 53
 
+READ_ONLY: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of ``os.open``: without waiting for the writer of a FIFO, and the bytes as they are on Windows."""
+
 
 def open_regular(path: Path, limit: int | None = None) -> BufferedReader:
     """Open a regular file, or a link to one, for reading in binary mode.
@@ -26,7 +29,7 @@ def open_regular(path: Path, limit: int | None = None) -> BufferedReader:
         OSError: the file cannot be opened, is not a regular file, or has more than ``limit`` bytes.
     """
     _require_regular(path, path.stat(), limit)  # before opening: opening a device can have effects
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, READ_ONLY)
     try:
         _require_regular(path, os.fstat(descriptor), limit)  # the path may name another file by now
         return os.fdopen(descriptor, "rb")

@@ -172,7 +172,9 @@ def test_out_of_vocabulary_words_are_unknown_and_reported(parallel, tmp_path):
     prepared, notices = parallel.prepare(tmp_path, held_out="s1 blau\tt1 red\n")
     assert prepared.pairs("valid").source[0].tolist()[1] == UNK
     assert prepared.header.extra["unknown_tokens"]["valid"] == {"source": 1, "target": 0}
-    assert notices == (f"{tmp_path / 'valid.de'}: 1 source and 0 target symbols of valid are <unk>",)
+    shares = "1 of 2 source tokens and 0 of 2 target tokens of valid"
+    consequence = "so scores say little about the text"
+    assert notices == (f"{tmp_path / 'valid.de'}: {shares} are <unk>, {consequence}",)
     assert prepared.texts("valid", "source") == ("s1 blau",)  # references are whole all the same
 
 

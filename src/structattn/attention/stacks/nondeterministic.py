@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
+from structattn.attention.projections import Projection
 from structattn.operators import (
     NondeterministicStackState,
     nondeterministic_stack,
@@ -55,7 +56,7 @@ class NondeterministicStackAttention(nn.Module):
         self.window = checked_window(window)
         configurations = num_states * stack_alphabet_size
         self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
-        self.projection = nn.Linear(d_model, sum(self.sizes), bias=False)  # W_a above W_v
+        self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
         self.output = nn.Linear(configurations * stack_embedding_size, d_model, bias=False)
         self.bottom = nn.Parameter(torch.zeros(stack_embedding_size))  # w_v
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
+from structattn.attention.projections import Projection
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import mask_padding
 
@@ -47,7 +48,7 @@ class StackPointerAttention(nn.Module):
         super().__init__()
         if bottom not in ("first_token", "learned"):
             raise ValueError(f"bottom={bottom!r}; expected 'first_token' or 'learned'")
-        self.projection = nn.Linear(d_model, len(SuperpositionAction))
+        self.projection = Projection(d_model, len(SuperpositionAction))
         self.bottom = nn.Parameter(torch.zeros(d_model)) if bottom == "learned" else None  # h_0
 
     def forward(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
+from structattn.attention.projections import Projection
 from structattn.operators import superposition_stack, superposition_stack_weights
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.superposition_stack import superposition_step
@@ -44,7 +45,7 @@ class SuperpositionStackAttention(nn.Module):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'none'")
         self.pushed_activation = pushed_activation
         self.sizes = [3, stack_embedding_size]
-        self.projection = nn.Linear(d_model, sum(self.sizes), bias=False)  # W_a above W_v
+        self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
         self.output = nn.Linear(stack_embedding_size, d_model, bias=False)
 
     def forward(

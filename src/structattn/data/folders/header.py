@@ -70,6 +70,11 @@ class Header(_HeaderModel):
     files: dict[FileName, Digest] = Field(description="the SHA-256 of every file except the header")
     extra: dict[str, Any]
 
+    @property
+    def tokenizer_digests(self) -> dict[str, str]:
+        """The digests of tokenizer and vocabulary, and of those of the source of parallel text."""
+        return {name: value for name, value in self.tokenizer.items() if name.endswith("digest")}
+
     def to_json(self) -> bytes:
         """Return the bytes of the file; equal headers give equal bytes."""
         return (json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n").encode()

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.data.folders.header import SPLIT_NAME
+from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE
 from structattn.data.folders.writing import require_empty_folder
 from structattn.data.parallel.filters import Filters, SelectionRules, split_portions
 from structattn.data.parallel.reading import PairFiles, open_pair_files
@@ -170,7 +171,9 @@ def _words(split: Split) -> dict[str, dict[str, int]]:
 
 def _report_unknown(splits: Iterable[Split], notices: Notices) -> None:
     for split in splits:
-        source, target = split.num_unknown
-        if source or target:
-            counts = f"{source} source and {target} target symbols"
-            notices.add(f"{split.files.shown}: {counts} of {split.name} are {UNKNOWN_SYMBOL}")
+        sides = list(zip(("source", "target"), split.num_unknown, split.num_tokens, strict=True))
+        if any(split.num_unknown):
+            stated = " and ".join(f"{unknown:,} of {tokens:,} {side} tokens" for side, unknown, tokens in sides)
+            large = any(unknown > LARGE_UNKNOWN_SHARE * tokens for _, unknown, tokens in sides)
+            consequence = ", so scores say little about the text" if large else ""
+            notices.add(f"{split.files.shown}: {stated} of {split.name} are {UNKNOWN_SYMBOL}{consequence}")

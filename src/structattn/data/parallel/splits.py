@@ -52,7 +52,8 @@ class Split:
         rules: which pairs are selected.
         counts: the pairs of the first pass.
         kept_words: the number of source and target words of the pairs that are kept, after normalization.
-        num_unknown: the number of ``<unk>`` on each side after encoding.
+        num_tokens: the number of tokens on each side after encoding.
+        num_unknown: the number of those that are ``<unk>``.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Split:
     rules: SelectionRules
     counts: PairCounts = field(default_factory=PairCounts)
     kept_words: list[int] = field(default_factory=lambda: [0, 0])
+    num_tokens: list[int] = field(default_factory=lambda: [0, 0])
     num_unknown: list[int] = field(default_factory=lambda: [0, 0])
 
     def survey(
@@ -120,6 +122,7 @@ class Split:
         for pairs, (texts, split) in self._split_pairs(sides.level, PairCounts(), _SILENT, pool):
             source, target = (encoder(side) for encoder, side in zip(encoders, split, strict=True))
             for index, (tokenizer, lines) in enumerate(zip(tokenizers, (source, target), strict=True)):
+                self.num_tokens[index] += len(lines.tokens)
                 self.num_unknown[index] += num_unknown(lines) if tokenizer.vocabulary.has_unknown else 0
             words = None if rare is None else _rare_indices(rare, split, (source, target))
             yield EncodedPairs([pair.number for pair in pairs], (source, target), texts, words)

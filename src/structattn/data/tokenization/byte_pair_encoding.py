@@ -23,12 +23,13 @@ MARK: Final = " "
 MAX_PRETOKEN_LENGTH: Final = 256
 """Longer words are cut into pre-tokens of this many characters, so that the time is linear in the line's length."""
 
-_PRETOKENS = {
+PRETOKENS: Final = {
     "end": re.compile(rf"[^ ]{{1,{MAX_PRETOKEN_LENGTH}}} ?"),
     "start": re.compile(rf" ?[^ ]{{1,{MAX_PRETOKEN_LENGTH}}}"),
     "none": re.compile(rf"[^ ]{{1,{MAX_PRETOKEN_LENGTH}}}"),
 }
-_PRETOKENS["continuation"] = _PRETOKENS["end"]
+PRETOKENS["continuation"] = PRETOKENS["end"]
+"""Marker -> the expression whose matches are the pre-tokens of a line with its mark."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class BytePairEncoding:
         if not line:
             return []
         marked = {"start": MARK + line, "none": line}.get(self.marker, line + MARK)
-        return _PRETOKENS[self.marker].findall(marked)
+        return PRETOKENS[self.marker].findall(marked)
 
     def segment(self, pretoken: str, draws: Iterator[float] | None = None, rate: float = 0.0) -> list[str]:
         """Segment a pre-token into pieces.
@@ -135,7 +136,7 @@ class BytePairEncoding:
         """
         if self.marker == "none":
             raise UsageError("subword dropout needs a marker: without one, pieces do not show where words end")
-        return _PRETOKENS[self.marker].findall("".join(pieces))
+        return PRETOKENS[self.marker].findall("".join(pieces))
 
     def decode(self, pieces: Iterable[str]) -> str:
         """Decode pieces to a line."""

@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from structattn.support.errors import UsageError
+from structattn.support.extras import install_command
 
 
 def import_library(name: str, purpose: str) -> Any:
@@ -19,5 +20,5 @@ def import_library(name: str, purpose: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        reason = f"{name}, which is not installed ({error}); pip install 'structattn[mt]'"
+        reason = f"{name}, which is not installed ({error}); {install_command('mt')}"
         raise UsageError(f"{purpose} needs the optional library {reason}") from None

@@ -19,7 +19,7 @@ from structattn.data.tokenization.encoding import EncodedLines
 from structattn.data.tokenization.optional_libraries import import_library
 from structattn.data.tokenization.tokenizers import TextError
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import load_json
 from structattn.support.reading import read_bytes
@@ -134,6 +134,24 @@ class PretrainedTokenizer:
         text: str = self._tokenizer.decode([index for index in theirs if index is not None], skip_special_tokens=False)
         return text.replace("\n", "\N{REPLACEMENT CHARACTER}")
 
+    def renumbered(self) -> dict[str, Any]:
+        """Return the content of ``tokenizer.json`` with our ids; special symbols that they lack are added.
+
+        Raises:
+            UsageError: the vocabulary of their model is not a mapping to ids.
+        """
+        tree = json.loads(self.content)
+        theirs = tree["model"].get("vocab")
+        if not isinstance(theirs, dict):
+            raise UsageError(f"{TOKENIZER_NAME}: the ids of a model of type {tree['model'].get('type')} are fixed")
+        ids = {token: int(self._our_ids[index]) for token, index in theirs.items()}
+        added = [{**each, "id": int(self._our_ids[each["id"]])} for each in tree.get("added_tokens", [])]
+        ids |= {each["content"]: each["id"] for each in added}
+        missing = {index: symbol for index, symbol in enumerate(_SPECIAL) if index not in ids.values()}
+        added += [_added_token(symbol, index) for index, symbol in missing.items()]
+        tree["model"]["vocab"] = ids | {symbol: index for index, symbol in missing.items()}
+        return {**tree, "added_tokens": sorted(added, key=lambda each: each["id"]), "truncation": None, "padding": None}
+
     def save(self, folder: Path, prefix: str) -> None:
         """Write ``tokenizer.json`` to a prepared folder, which flushes it.
 
@@ -180,6 +198,11 @@ def load_pretrained_tokenizer(path: Path, special: Mapping[str, str]) -> Pretrai
     except DataError as error:
         raise DataError(path, error.reason) from None
     return tokenizer
+
+
+def _added_token(symbol: str, index: int) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": symbol, **flags, "special": index <= EOS}
 
 
 def _name(token: Any) -> str | None:

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from structattn.support.seeds import numpy_generator
+
 Strings = NDArray[np.int64]  # (N, length), indices into an alphabet
 Pairs = tuple[Strings, Strings]
 END_MARK = PADDING = 2  # the output symbol after two letters or bits
@@ -70,3 +72,12 @@ class Transduction:
                 f"{self.name}: {count} strings of length {length}; expected a possible length and a count of at least 0"
             )
         return self.draw(length, count, generator)
+
+    def output_length(self, length: int) -> int:
+        """Return the length of y for x of a length.
+
+        Raises:
+            ValueError: no x has that length.
+        """
+        _, y = self.sample(length, 1, numpy_generator(0, "output length"))
+        return int(y.shape[1])
