@@ -87,11 +87,16 @@ class Starter:
         return self._ask({"settings": settings, "folder": str(folder), "log": str(self.log), **more})["pid"]
 
     def start_together(
-        self, settings: dict[str, Any], folder: Path, size: int = 2, second: Mapping[str, Any] | None = None
+        self,
+        settings: dict[str, Any],
+        folder: Path,
+        size: int = 2,
+        second: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> list[int]:
         """Start or resume a run in processes that train together; return their ids by rank.
 
-        ``second`` has further parts of the request for the second process.
+        ``more`` has further parts of the request, ``second`` those of the second process alone.
         """
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -99,8 +104,8 @@ class Starter:
         environments = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
         further = [{}, second or {}, *[{}] * size]
         return [
-            self.start(settings, folder, environment=environment, **more)
-            for environment, more in zip(environments, further, strict=False)
+            self.start(settings, folder, environment=environment, **more, **own)
+            for environment, own in zip(environments, further, strict=False)
         ]
 
     def wait(self, pid: int) -> int:

@@ -6,7 +6,7 @@ Prints a line when ready. Reads one JSON object per line from standard input and
     {"wait": 123}                                                                      ->  {"exit": 0}
 
 ``die_at`` kills the run at its n-th file operation in the folder; ``start_at`` is a monotonic time;
-``file_limit`` is the maximum file size in bytes; ``environment`` has further variables;
+``limits`` extend a run; ``file_limit`` is the maximum file size in bytes; ``environment`` has further variables;
 ``poison`` is the number of the first forward pass of the model that returns NaN.
 """
 
@@ -67,7 +67,8 @@ def run(request: dict) -> None:
     hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (request.get("file_limit", hard_limit), hard_limit))
     try:
-        summary = train(settings, Path(request["folder"]), request.get("resume", "auto"))
+        limits = request.get("limits")
+        summary = train(settings, Path(request["folder"]), request.get("resume", "auto"), limits=limits)
     except StructattnError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
         os.write(1, f"{type(error).__name__} {error}\n".encode())  # a single write: runs share the log

@@ -50,6 +50,21 @@ def test_two_processes_log_the_events_of_one(starter, finished_run, small_settin
     assert_same_events(finish_together(starter, together, tmp_path / "run"), finished_run(settings))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "optimizer"),
+    [("ddp", "muon"), ("ddp", "adafactor"), ("ddp", "sgd"), ("fsdp", "sgd"), ("ddp", "rmsprop"), ("fsdp", "rmsprop")],
+)
+def test_every_optimizer(starter, small_settings, outcome, tmp_path, strategy, optimizer):
+    """Two processes log the events of one, and go on after an interruption as if nothing had happened."""
+    settings = without_dropout(small_settings, "1", optimizer=optimizer, strategy=strategy)
+    starter.finish(settings, tmp_path / "one")
+    assert_same_events(finish_together(starter, settings, tmp_path / "undisturbed"), tmp_path / "one")
+    assert stop_one(starter, settings, tmp_path / "stopped", 1, signal.SIGTERM, 3) == [75, 75]
+    finish_together(starter, settings, tmp_path / "stopped")
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "undisturbed")
+
+
 def stop_one(starter, settings, folder, rank, number, lines):
     """Send a signal to one of two processes after some lines of the log; return the exit statuses of both."""
     pids = starter.start_together(settings, folder)
@@ -76,6 +91,18 @@ def test_interrupted_processes_stop_together_and_resume_as_if_undisturbed(starte
     assert starter.log.read_text().count("LostProcessError") == 1
     finish_together(starter, settings, folder)
     assert outcome(folder) == outcome(finish_together(starter, settings, tmp_path / "undisturbed"))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_an_extended_run_is_one_trained_through(starter, small_settings, outcome, tmp_path, strategy):
+    settings = small_settings(gradient_accumulation_steps=2, max_epochs=1, strategy=strategy)
+    finish_together(starter, settings, tmp_path / "extended")
+    pids = starter.start_together(settings, tmp_path / "extended", limits={"max_epochs": 2})
+    assert [starter.wait(pid) for pid in pids] == [0, 0], starter.log.read_text()
+    longer = {**settings, "training": settings["training"] | {"max_epochs": 2}}
+    through = outcome(finish_together(starter, longer, tmp_path / "through"))
+    extended = outcome(tmp_path / "extended")
+    assert {name for name in through if extended[name] != through[name]} == {"MANIFEST.json"}  # its settings digest
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A run that is killed or stopped at any time and resumed gives the same result as an uninterrupted run."""
 
+import json
 import os
 import random
 import shutil
@@ -98,6 +99,26 @@ def test_resuming_a_finished_run_changes_no_file(starter, small_settings, tmp_pa
 
 def contents(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_extension_killed_at_any_file_operation(starter, small_settings, finished_run, outcome, tmp_path, step):
+    """Killed once between its first file operation and its end, and started again, it is one trained through."""
+    shorter, longer = small_settings(max_epochs=1), small_settings(max_epochs=2)
+    through, kills, moment = outcome(finished_run(longer)), 0, 1
+    while True:
+        folder = tmp_path / str(moment)
+        shutil.copytree(finished_run(shorter), folder)
+        extend = {"limits": {"max_epochs": 2}}
+        if starter.wait(starter.start(shorter, folder, die_at=moment, **extend)) != -signal.SIGKILL:
+            break
+        kills += 1
+        assert starter.wait(starter.start(shorter, folder, **extend)) == 0, starter.log.read_text()
+        extended = outcome(folder)
+        assert {name for name in through if extended[name] != through[name]} == {"MANIFEST.json"}
+        assert len(json.loads((folder / "run.json").read_text())["extensions"]) == 1
+        moment += step
+    assert kills > 5
 
 
 def test_only_one_of_many_simultaneous_starts_trains(starter, small_settings, finished_run, outcome, tmp_path):

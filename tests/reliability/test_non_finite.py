@@ -34,7 +34,7 @@ def run(small_settings, tmp_path):
 def digest(run):
     state = state_of(run)
     tensors = hashlib.sha256(tensors_to_bytes(state.weights) + tensors_to_bytes(state.optimizer)).hexdigest()
-    rates = [group["lr"] for group in run.learner.optimizer.param_groups]
+    rates = [group["lr"] for group in run.learner.optimizers[0].param_groups]
     return tensors, state.generators, state.progress, state.event_log, rates
 
 

@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from structattn.settings.run import RunSettings, load_settings, resolve_settings
-from structattn.settings.training import ConstantSchedule, PlateauSchedule, TokenBatches, WarmupSchedule
+from structattn.settings.schedules import ConstantSchedule, PlateauSchedule, WarmupSchedule
+from structattn.settings.training import TokenBatches
 from structattn.support.errors import SettingsError
 
 MINIMAL = {"task": "formal_language", "data": "prepared"}

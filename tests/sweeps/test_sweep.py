@@ -11,10 +11,12 @@ import time
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from structattn.cli.app import app
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.runs.folder import RunFolder
-from structattn.settings.sweep import SweepSettings
+from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import DataError, StructattnError
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
@@ -43,6 +45,24 @@ def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
     scored = {run.parent.parent.name for run in (tmp_path / "sweep" / "runs").glob("*/scores/test.json")}
     assert scored == {row.selected for row in rows}
     assert len(index) == 8
+
+
+def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tree, tmp_path):
+    claim = {"description": "a stack <helps>", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}}
+    values = [{"cell": {"language": "Dyck", "model": "Tf"}, "value": 0.25}]
+    table = {"source": "A & B (2024)", "values": values, "settings": {"model.d_model": 8}}
+    tree |= {"claims": [claim], "published": [table], "restarts": 1}
+    rows = run_undisturbed(tree, tmp_path / "sweep")
+    assert load_sweep(tmp_path / "sweep/sweep.yaml") == SweepSettings.model_validate(tree)
+    shown = CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), "--output", str(tmp_path / "report")])
+    assert shown.exit_code == 0, shown.output
+    page = (tmp_path / "report/index.html").read_text()
+    assert "4 of 4 trials have ended" in page
+    for row in rows:
+        assert f">{', '.join(row.cell.values())}</th>" in page
+        assert f">{row.best:.4g}</td>" in page
+    assert "a stack &lt;helps&gt;" in page
+    assert "A &amp; B (2024)" in page
 
 
 def test_completed_trials_are_not_repeated(tree, tmp_path):

@@ -93,7 +93,7 @@ def tiny_run(
                     path / "checkpoints", Identity("s", "d"), training.keep_checkpoints, path / "best.json"
                 ),
                 StopFlag(),
-                lambda count=1, note="": None,
+                lambda count=1, note="", **values: None,
                 first_progress(training),
             )
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.settings.optimizers import AdamWSettings
+from structattn.settings.training import TrainingSettings
 from structattn.training.learner import build_learner, weights_of
 
 
@@ -11,8 +12,8 @@ def gradients_of(learner):
 
 
 def test_optimizer_has_the_configured_settings():
-    adam = AdamSettings(learning_rate=0.3, betas=(0.5, 0.6), epsilon=1e-3, weight_decay=0.1)
-    group = build_learner(nn.Linear(2, 2), TrainingSettings(optimizer=adam), "cpu").optimizer.param_groups[0]
+    adam = AdamWSettings(learning_rate=0.3, betas=(0.5, 0.6), epsilon=1e-3, weight_decay=0.1)
+    group = build_learner(nn.Linear(2, 2), TrainingSettings(optimizer=adam), "cpu").optimizers[0].param_groups[0]
     assert {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")} == {
         "lr": 0.3,
         "betas": (0.5, 0.6),

@@ -3,15 +3,18 @@ import pytest
 import torch
 
 from structattn.runs.state import ScheduleState
-from structattn.settings.training import (
+from structattn.settings.schedules import (
     ConstantSchedule,
+    CosineSchedule,
     LinearSchedule,
     PlateauSchedule,
-    TrainingSettings,
     WarmupSchedule,
+    WsdSchedule,
 )
+from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.training.progress import rate_of_update, schedule_after_validation, with_total_steps
+from structattn.training.progress import rate_of_update
+from structattn.training.schedules import schedule_after_validation, with_total_steps
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,7 +76,7 @@ def test_a_linear_schedule_without_an_end_ends_with_the_run():
     assert with_total_steps(settings, 40).schedule == LinearSchedule(kind="linear", total_steps=40, warmup_steps=3)
     given = TrainingSettings(schedule={"kind": "linear", "total_steps": 9})
     assert with_total_steps(given, 40) is given
-    with pytest.raises(SettingsError, match="warmup_steps=3; expected less than the updates, 3"):
+    with pytest.raises(SettingsError, match="warmup_steps=3; expected less than total_steps=3, the updates of the run"):
         with_total_steps(settings, 3)
     with pytest.raises(ValueError, match="null needs max_updates or max_epochs"):
         TrainingSettings(schedule="linear", max_epochs=None)
@@ -95,3 +98,63 @@ def test_warmup_schedule_equals_vaswani_et_al():
 @pytest.mark.parametrize("settings", [ConstantSchedule(), PlateauSchedule()])
 def test_constant_and_plateau_schedules_use_the_rate_of_the_state(settings):
     assert rate_of_update(settings, ScheduleState(0.1), 7) == 0.1
+
+
+def rates(settings, rate, updates):
+    return [rate_of_update(settings, ScheduleState(rate), update) for update in updates]
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_cosine_schedule_equals_torch():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20, eta_min=0.01)
+    settings, expected = CosineSchedule(kind="cosine", total_steps=20, end_learning_rate=0.01), []
+    for _ in range(20):
+        theirs.step()
+        expected.append(optimizer.param_groups[0]["lr"])
+    assert rates(settings, 0.3, range(1, 21)) == pytest.approx(expected, rel=1e-12)
+    assert rates(settings, 0.3, [21, 1000]) == pytest.approx([0.01, 0.01], rel=1e-12)
+
+
+def test_cosine_schedule_with_warmup():
+    settings = CosineSchedule(kind="cosine", total_steps=14, warmup_steps=4, end_learning_rate=0.2)
+    assert rates(settings, 1.0, [1, 2, 4, 9, 14, 99]) == pytest.approx([0.25, 0.5, 1.0, 0.6, 0.2, 0.2], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("decay", "expected"),
+    [
+        ("linear", [0.9, 0.75, 0.6, 0.45, 0.3]),
+        ("sqrt", [1.2 - 0.9 * part**0.5 for part in (1 / 3, 0.5, 2 / 3, 5 / 6, 1)]),
+    ],
+)
+def test_wsd_schedule(decay, expected):
+    """Two updates of warm-up, four of the highest rate, six of decay."""
+    settings = WsdSchedule(
+        kind="wsd", total_steps=12, warmup_steps=2, decay_steps=6, end_learning_rate=0.3, decay=decay
+    )
+    assert rates(settings, 1.2, [1, 2, 3, 6]) == pytest.approx([0.6, 1.2, 1.2, 1.2], rel=1e-12)
+    assert rates(settings, 1.2, [8, 9, 10, 11, 12]) == pytest.approx(expected, rel=1e-12)
+    assert rates(settings, 1.2, [13, 500]) == pytest.approx([0.3, 0.3], rel=1e-12)
+
+
+def test_the_decay_of_wsd_is_a_fifth_by_default():
+    settings = WsdSchedule(kind="wsd", total_steps=10)
+    assert rates(settings, 1.0, [7, 8, 9, 10]) == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    short = WsdSchedule(kind="wsd", total_steps=10, warmup_steps=9)
+    assert rates(short, 1.0, [8, 9, 10]) == pytest.approx([8 / 9, 1.0, 0.0])
+
+
+def test_warmup_and_decay_that_are_too_long_are_rejected():
+    with pytest.raises(ValueError, match="warmup_steps=5 and decay_steps=6; expected a sum of at most total_steps=10"):
+        WsdSchedule(kind="wsd", total_steps=10, warmup_steps=5, decay_steps=6)
+    settings = TrainingSettings(schedule={"kind": "wsd", "warmup_steps": 5, "decay_steps": 6})
+    with pytest.raises(SettingsError, match="at most total_steps=10, the updates of the run"):
+        with_total_steps(settings, 10)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "wsd"])
+def test_every_schedule_with_an_end_ends_with_the_run(kind):
+    settings = with_total_steps(TrainingSettings(schedule=kind), 30).schedule
+    assert settings.total_steps == 30
+    assert rates(settings, 0.5, [30]) == [pytest.approx(0.0, abs=1e-15)]

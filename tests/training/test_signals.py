@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from structattn.training.distributed import World
 from structattn.training.signals import StopRequested, stop_on_signals
 
 
@@ -22,6 +23,16 @@ def test_second_interrupt_is_not_handled():
         os.kill(os.getpid(), signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_first_interrupt_says_at_once_what_it_waits_for(capfd):
+    with stop_on_signals(after_sigint="stops after this update; a second Ctrl-C ends it at once"):
+        assert capfd.readouterr().err == ""
+        os.kill(os.getpid(), signal.SIGINT)
+        assert capfd.readouterr().err == "structattn: stops after this update; a second Ctrl-C ends it at once\n"
+    with stop_on_signals(World(rank=1, size=2)):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert capfd.readouterr().err == ""
 
 
 def test_signal_handlers_are_restored():

@@ -7,7 +7,8 @@ import torch
 
 from structattn.building.models import build_model
 from structattn.settings.model import LanguageModelSettings
-from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.settings.optimizers import AdamWSettings
+from structattn.settings.training import TrainingSettings
 from structattn.tasks.losses import Criterion, ReceptiveFieldRegulariser
 from structattn.training.learner import build_learner
 from structattn.training.loop import Update, accumulate_gradients, training_step
@@ -44,7 +45,7 @@ def test_loss_is_divided_by_the_number_of_tokens_or_sequences(tiny_task, tiny_le
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.01, 1e6])
 def test_training_step_equals_plain_torch(tiny_task, tiny_learner, max_grad_norm):
-    settings = TrainingSettings(optimizer=AdamSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
+    settings = TrainingSettings(optimizer=AdamWSettings(learning_rate=0.5, betas=(0.8, 0.9), weight_decay=0.1))
     task, learner = tiny_task(), tiny_learner(settings, dropout=0.0)
     plain = copy.deepcopy(learner.model)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)

@@ -1,31 +1,89 @@
-"""``structattn train``: train a model."""
+"""``structattn train``: train a model, resume a run, or extend one."""
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from structattn.cli.output import print_line
+from structattn.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from structattn.runs.summary import TrainingSummary
+    from structattn.settings.run import RunSettings
+
+_OVERRIDE = re.compile(r"[a-z_0-9.]+=.*", re.DOTALL)
 
 
 def train(
-    settings: Annotated[Path, typer.Argument(metavar="SETTINGS.yaml", help="YAML file with settings.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
+    settings: Annotated[
+        str | None,
+        typer.Argument(metavar="SETTINGS.yaml", help="YAML file with settings; not needed with --resume."),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="path.to.field=value", help="Settings that override those of the file."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Resume the run in the folder, with new limits (training.max_updates=...) if given."
+        ),
+    ] = False,
+    initial_run: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="Start from the best weights of another run.")
+    ] = None,
 ) -> None:
-    """Train a model. An interrupted run continues with --resume and gives identical results."""
-    from structattn.settings.run import load_settings
+    """Train a model. An interrupted run continues with --resume and gives identical results.
+
+    A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
+    """
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
-    summary = run_training(load_settings(settings, overrides or ()), output, resume=resume)
-    if not (world_of(os.environ) or SINGLE).is_first:
-        return
+    file, changes = _settings_and_overrides(settings, overrides or ())
+    if file is None and not resume:
+        raise UsageError("SETTINGS.yaml is missing; only --resume takes the settings from the run folder")
+    chosen = _load(file, output, changes)
+    limits = _limits(chosen, changes) if resume and chosen is not None else None
+    summary = run_training(chosen, output, resume=resume, limits=limits, initial_run=initial_run)
+    if (world_of(os.environ) or SINGLE).is_first:
+        print_line(f"{output}: {_describe(summary)}")
+
+
+def _settings_and_overrides(settings: str | None, overrides: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+    """Split the arguments: the first one is an override if no settings file was given."""
+    if settings is not None and _OVERRIDE.fullmatch(settings) and not Path(settings).exists():
+        return None, [settings, *overrides]
+    return None if settings is None else Path(settings), overrides
+
+
+def _load(file: Path | None, run_dir: Path, overrides: Sequence[str]) -> "RunSettings | None":
+    """Return the settings of the file, or of the run if there is one, with the overrides."""
+    from structattn.runs.folder import RunFolder
+    from structattn.settings.run import load_settings, resolve_settings
+
+    if file is not None:
+        return load_settings(file, overrides)
+    run = RunFolder(run_dir)
+    if not run.has_run():
+        return None
+    return resolve_settings(run.read_settings().model_dump(mode="json"), overrides, str(run.settings))
+
+
+def _limits(settings: "RunSettings", overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the limits that overrides set."""
+    from structattn.settings.limits import limits_of
+
+    paths = {text.partition("=")[0] for text in overrides}
+    return {name: value for name, value in limits_of(settings).items() if f"training.{name}" in paths}
+
+
+def _describe(summary: "TrainingSummary") -> str:
     verb = "had already ended" if summary.already_finished else "ended"
     best = ""
     if summary.best_cross_entropy is not None:
@@ -33,4 +91,4 @@ def train(
     elif summary.best_bleu is not None:
         best = f"BLEU {summary.best_bleu:.2f}"
     best = best and f"; best validation {best} after update {summary.best_update}"
-    print_line(f"{output}: {verb} ({summary.reason}) after {summary.update} updates{best}")
+    return f"{verb} ({summary.reason}) after {summary.update} updates{best}"

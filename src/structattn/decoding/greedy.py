@@ -15,6 +15,9 @@ from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
 ChooseClasses = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]
 """Returns the class to take for each unfinished sentence, given logits and the sentences' indices in the batch."""
 
+IsComplete = Callable[[Sequence[int]], bool]
+"""Returns whether a text, given as all its ids so far, ends here although it has no <eos>."""
+
 
 def greedy_search(
     model: Stepper, start: DecodingStart, max_lengths: MaxLengths, prefixes: Sequence[Sequence[int]] | None = None
@@ -73,8 +76,9 @@ def decode_loop(
     choose: ChooseClasses,
     max_lengths: MaxLengths,
     prefixes: Sequence[Sequence[int]] | None,
+    is_complete: IsComplete | None = None,
 ) -> list[Hypothesis]:
-    """Decode one text for each sentence, token by token, until <eos> or the maximum length.
+    """Decode one text for each sentence, token by token, until <eos>, the maximum length or ``is_complete``.
 
     Finished sentences leave the batch. A text is cut where the model forbids every token (all logits are -inf).
 
@@ -101,6 +105,9 @@ def decode_loop(
         totals = totals.to(logits.dtype).index_add(0, sentences, torch.where(possible, log_probs, 0))
         texts[sentences, length] = torch.where(possible, id_of(classes), PAD)
         unfinished = possible & (classes != EOS_CLASS) & (limits[sentences] > length + 1)
+        if is_complete is not None:
+            complete = [is_complete(text) for text in texts[sentences, : length + 1].tolist()]
+            unfinished &= ~torch.tensor(complete, device=device)
         if not bool(unfinished.any()):
             break
         current = _OpenSentences(sentences, id_of(classes), state).keep(unfinished)

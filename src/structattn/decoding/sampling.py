@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.decoding.greedy import argmax_class, decode_loop
+from structattn.decoding.greedy import IsComplete, argmax_class, decode_loop
 from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 
@@ -64,6 +64,7 @@ def sample(
     generator: torch.Generator | Sequence[torch.Generator],
     sampling: Sampling | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
+    is_complete: IsComplete | None = None,
 ) -> list[Hypothesis]:
     """Draw a token at each step.
 
@@ -78,6 +79,7 @@ def sample(
         generator: on the device of the sentences; one for all, or one for each sentence.
         sampling: temperature, top-k and top-p; None draws from the model's distribution.
         prefixes: ids, without <bos>, that each text must begin with.
+        is_complete: whether a text ends although it has no <eos>, given all its ids so far; None: it does not.
 
     Returns:
         One hypothesis for each sentence, unfinished where it was cut at the maximum length. Its log-probability is
@@ -102,4 +104,4 @@ def sample(
         generators = [generator[sentence] for sentence in sentences.tolist()]
         return torch.cat([torch.multinomial(p, 1, generator=g) for p, g in zip(probabilities, generators, strict=True)])
 
-    return decode_loop(model, start, draw, max_lengths, prefixes)
+    return decode_loop(model, start, draw, max_lengths, prefixes, is_complete)

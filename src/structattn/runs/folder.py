@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from structattn.runs.logs import last_event
 from structattn.runs.metadata import check_card
 from structattn.runs.state import LogPrefix
 from structattn.settings.evaluation import EvaluationSettings
+from structattn.settings.limits import LIMITS
 from structattn.settings.run import RunSettings, parse_mapping, resolve_settings
 from structattn.support.errors import CheckpointError, SettingsError, StructattnError
 from structattn.support.files import write_atomically
@@ -185,27 +187,37 @@ def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -
 
 
 def record_data_path(run_dir: RunFolder, settings: RunSettings) -> None:
-    """Update the stored settings of a resumed run if its data path has changed."""
-    if run_dir.read_settings().data != settings.data:
-        run_dir.write_settings(settings)
+    """Update the data path in the stored settings of a resumed run if it has changed."""
+    stored = run_dir.read_settings()
+    if stored.data != settings.data:
+        run_dir.write_settings(stored.model_copy(update={"data": settings.data}))
 
 
-def check_same_settings(run_dir: RunFolder, settings: RunSettings) -> None:
+def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Collection[str] = ()) -> None:
     """Check that a run is resumed with its own settings; the data path and the processes may differ.
+
+    Args:
+        run_dir: the run folder.
+        settings: the settings with which it is resumed.
+        limits: names of limits that may differ as well.
 
     Raises:
         SettingsError: the stored settings cannot be read.
         CheckpointError: they differ; the message lists each field with both values.
     """
-    stored = _flat(_in_one_process(run_dir.read_settings()).model_dump(mode="json"))
-    given = _flat(_in_one_process(settings).model_dump(mode="json"))
+    may_differ = {"data", *(f"training.{name}" for name in limits)}
+    stored = flatten(_in_one_process(run_dir.read_settings()).model_dump(mode="json"))
+    given = flatten(_in_one_process(settings).model_dump(mode="json"))
     changes = [
         f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
-        for field in sorted((stored.keys() | given.keys()) - {"data"})
+        for field in sorted((stored.keys() | given.keys()) - may_differ)
         if stored.get(field, "absent") != given.get(field, "absent")
     ]
     if changes:
-        raise CheckpointError(f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}")
+        raise CheckpointError(
+            f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; only overrides of limits "
+            f"(training.{', training.'.join(LIMITS)}) change a run"
+        )
 
 
 def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:
@@ -221,7 +233,7 @@ def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:
         )
 
 
-def _flat(tree: object, prefix: str = "") -> dict[str, object]:
+def flatten(tree: object, prefix: str = "") -> dict[str, object]:
     """Flatten nested mappings and lists to a mapping from dotted paths to leaves."""
     if isinstance(tree, dict):
         items = [(str(key), value) for key, value in tree.items()]
@@ -231,5 +243,5 @@ def _flat(tree: object, prefix: str = "") -> dict[str, object]:
         return {prefix: tree}
     leaves: dict[str, object] = {}
     for key, value in items:
-        leaves |= _flat(value, f"{prefix}.{key}" if prefix else key)
+        leaves |= flatten(value, f"{prefix}.{key}" if prefix else key)
     return leaves

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -166,10 +167,15 @@ def events_of(path: Path, kinds: Sequence[str] = (), length: int | None = None) 
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     beginnings = tuple(json.dumps({"event": kind})[:-1].encode() for kind in kinds)
     lines = enumerate(content.split(b"\n")[:-1], start=1)
-    return [_parse_event(path, number, line) for number, line in lines if not kinds or line.startswith(beginnings)]
+    return [parse_event(path, number, line) for number, line in lines if not kinds or line.startswith(beginnings)]
 
 
-def _parse_event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def parse_event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """Return the event of a line.
+
+    Raises:
+        DataError: it is none; the message has the path and the line's number.
+    """
     try:
         event = parse_json(line)
     except ValueError as error:
@@ -191,7 +197,7 @@ class Timing:
 
     def __init__(self, path: Path) -> None:
         require_own_file(path)
-        self._earlier = _seconds_of_last_line(path)
+        self._earlier = trained_seconds(path)
         self._file = open_for_appending(path)
         self._start = self._last_checkpoint = self._last_rate = time.monotonic()
         self._updates = self._tokens = 0
@@ -254,8 +260,22 @@ class NoLog:
         """Log nothing."""
 
 
-def _seconds_of_last_line(path: Path) -> float:
-    """Return the logged training time of earlier starts; terminate an incomplete last line first."""
+def mean_rate(path: Path) -> float | None:
+    """Return the mean of the logged rates in tokens per second; None if there are none. Damaged lines are left out."""
+    if not path.exists():
+        return None
+    rates = []
+    for line in read_bytes(path).split(b"\n"):
+        try:
+            rates.append(float(parse_json(line)["tokens_per_second"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    finite = [rate for rate in rates if 0 <= rate < math.inf]
+    return sum(finite) / len(finite) if finite else None
+
+
+def trained_seconds(path: Path) -> float:
+    """Return the seconds of training of all starts until now from the timing log; end an incomplete last line first."""
     if not path.exists():
         return 0.0
     with open_regular(path) as file:

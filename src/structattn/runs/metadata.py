@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import Field
 
 from structattn.runs.checkpoint import Identity
 from structattn.runs.state import Count
@@ -44,6 +45,17 @@ class _Result(Shape):
     best_cross_entropy: float | None
 
 
+class _Extension(Shape):
+    update: Count
+    reason: str | None
+    limits: dict[str, Any]
+
+
+class _InitialWeights(Shape):
+    run: str
+    sha256: str
+
+
 class _Card(Shape):
     format_version: Literal[1]
     version: str
@@ -54,6 +66,9 @@ class _Card(Shape):
     settings_digest: str
     data: _Data
     pretrained: dict[str, str] | None = None
+    tokenizer: dict[str, str] | None = None
+    initial_weights: _InitialWeights | None = None
+    extensions: list[_Extension] = Field(default=[])
     environment: dict[str, Any]
     hardware: _Hardware
     result: _Result | None

@@ -1,5 +1,6 @@
 """Settings of a run; reading them from YAML and from overrides ``path.to.field=value``."""
 
+import copy
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ from structattn.settings.base import Settings
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
+from structattn.settings.suggestions import suggestion
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.support.errors import SettingsError
@@ -141,17 +143,38 @@ def _child(tree: object, part: int | str) -> object:
     return tree[part] if present else None  # type: ignore[index]  # narrowed in `present`
 
 
-def error_message(error: ValidationError, tree: object, source: str, overrides: Sequence[str] = ()) -> str:
-    """Return pydantic's errors as one message, each with its source (file or override) and dotted path."""
+def error_message(
+    error: ValidationError,
+    tree: object,
+    source: str,
+    overrides: Sequence[str] = (),
+    without_overrides: ValidationError | None = None,
+    settings: type[Settings] | None = None,
+) -> str:
+    """Return pydantic's errors as one message, each with its source (file or override) and dotted path.
+
+    Args:
+        error: the errors.
+        tree: the settings, with the overrides.
+        source: the origin of the settings, for instance a file.
+        overrides: the overrides.
+        without_overrides: the errors that the settings have without the overrides; None: none.
+        settings: the class of the settings; the fields that unknown ones may mean are then named.
+    """
+    in_source = [(each["type"], each["loc"]) for each in without_overrides.errors()] if without_overrides else []
     lines = []
     problems = error.errors()
     for problem in problems[:_MAX_PROBLEMS]:
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
         hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
         given = "" if hides_input else f", got {_shorten(repr(problem['input']), 100)}"
-        suspects = [text for text in overrides if _may_set(text, problem["loc"])]
-        where = f"{_shorten(suspects[-1], 100) if suspects else source}: {_shorten(path, 100)}"
-        lines.append(f"{where}: {_shorten(problem['msg'], 500)}{given}")
+        suspects = [text for text in overrides if _may_set(text, problem["loc"])][-1:]
+        if overrides and not suspects and (problem["type"], problem["loc"]) not in in_source:
+            suspects = list(overrides)
+        where = f"{_shorten(' '.join(suspects), 100) if suspects else source}: {_shorten(path, 100)}"
+        meant = suggestion(settings, path) if settings is not None and problem["type"] == "extra_forbidden" else None
+        hint = f"; did you mean {meant}?" if meant else ""
+        lines.append(f"{where}: {_shorten(problem['msg'], 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more
 
@@ -178,12 +201,22 @@ def resolve_settings(tree: dict[str, Any], overrides: Sequence[str] = (), source
     Raises:
         SettingsError: a key is unknown or a value invalid; the message has the dotted path.
     """
+    given = copy.deepcopy(tree) if overrides else tree
     for assignment in overrides:
         assign(tree, assignment)
     try:
         return RunSettings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(error_message(error, tree, source, overrides)) from None
+        before = _errors_of(given) if overrides else None
+        raise SettingsError(error_message(error, tree, source, overrides, before, RunSettings)) from None
+
+
+def _errors_of(tree: dict[str, Any]) -> ValidationError | None:
+    try:
+        RunSettings.model_validate(tree)
+    except ValidationError as error:
+        return error
+    return None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

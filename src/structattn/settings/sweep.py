@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+import yaml
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import Settings, discriminated_by
@@ -226,6 +227,10 @@ class SweepSettings(Settings):
                     raise ValueError(
                         f"{place}: {name!r} is not a value of {axis!r}; expected one of {', '.join(self.grid[axis])}"
                     )
+
+    def to_yaml(self) -> str:
+        """Return the settings that were given, with those of a base in another file, as YAML that can be read back."""
+        return yaml.safe_dump(self.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
 def load_sweep(path: Path) -> SweepSettings:

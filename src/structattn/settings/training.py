@@ -5,6 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
+from structattn.settings.optimizers import AdafactorSettings, AdamWSettings, MuonSettings, Optimizer
+from structattn.settings.schedules import EndingSchedule, PlateauSchedule, Schedule
 
 
 class SequenceBatches(Settings):
@@ -54,59 +56,6 @@ _Batches = Annotated[
 Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=_Batches | str)]
 
 
-class ConstantSchedule(Settings):
-    """Constant learning rate."""
-
-    kind: Literal["constant"] = "constant"
-
-
-class PlateauSchedule(Settings):
-    """Multiply the learning rate by ``factor`` after more than ``patience`` validations without improvement."""
-
-    kind: Literal["plateau"] = "plateau"
-    factor: float = Field(default=0.9, gt=0, lt=1, description="factor of each decay")
-    patience: int = Field(default=5, ge=0, description="validations without improvement that are allowed")
-
-
-class WarmupSchedule(Settings):
-    """Linear warm-up over ``warmup_steps`` updates, then decay with the inverse square root of the updates."""
-
-    kind: Literal["warmup"]
-    warmup_steps: int = Field(default=4000, ge=1, description="number of warm-up updates")
-
-
-class LinearSchedule(Settings):
-    """Linear warm-up over ``warmup_steps`` updates, then linear decay until update ``total_steps``."""
-
-    kind: Literal["linear"]
-    total_steps: int | None = Field(
-        default=None,
-        ge=1,
-        description="update of the end of the decay, 100,000 for the small data of You et al. (2020); null: the last "
-        "update that max_updates or max_epochs allows",
-    )
-    end_learning_rate: float = Field(
-        default=0.0, ge=0, description="learning rate after the decay; 1e-5 in You et al. (2020)"
-    )
-    warmup_steps: int = Field(default=0, ge=0, description="number of warm-up updates")
-
-    @model_validator(mode="after")
-    def _check_warmup(self) -> Self:
-        if self.total_steps is not None and self.warmup_steps >= self.total_steps:
-            raise ValueError(f"warmup_steps={self.warmup_steps}; expected less than total_steps={self.total_steps}")
-        return self
-
-
-_Schedule = Annotated[
-    Annotated[ConstantSchedule, Tag("constant")]
-    | Annotated[LinearSchedule, Tag("linear")]
-    | Annotated[PlateauSchedule, Tag("plateau")]
-    | Annotated[WarmupSchedule, Tag("warmup")],
-    discriminated_by("kind", default="plateau"),
-]
-Schedule = Annotated[_Schedule, BeforeValidator(from_name, json_schema_input_type=_Schedule | str)]
-
-
 class LabelSmoothing(Settings):
     """Label smoothing of the training loss; the formulas are in `tasks/label_smoothing.py`."""
 
@@ -132,19 +81,6 @@ class Masking(Settings):
         if self.masked + self.random > 1:
             raise ValueError(f"masked {self.masked} and random {self.random} sum to more than 1")
         return self
-
-
-class AdamSettings(Settings):
-    """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
-
-    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
-    betas: tuple[float, float] = Field(
-        default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
-    )
-    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
-    )
 
 
 class EveryExamples(Settings):
@@ -192,7 +128,7 @@ class TrainingSettings(Settings):
     spelling_weight: float = Field(
         default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"
     )
-    optimizer: AdamSettings = Field(default=AdamSettings(), description="optimizer")
+    optimizer: Optimizer = Field(default=AdamWSettings(), description="optimizer, a name or a mapping with its fields")
     schedule: Schedule = Field(
         default=PlateauSchedule(), description="learning rate schedule, a name or a mapping with its fields"
     )
@@ -260,6 +196,15 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check_end_of_schedule(self) -> Self:
         endless = self.max_updates is None and self.max_epochs is None
-        if endless and isinstance(self.schedule, LinearSchedule) and self.schedule.total_steps is None:
+        if endless and isinstance(self.schedule, EndingSchedule) and self.schedule.total_steps is None:
             raise ValueError("schedule.total_steps: null needs max_updates or max_epochs; both are null")
+        return self
+
+    @model_validator(mode="after")
+    def _check_strategy(self) -> Self:
+        if self.strategy == "fsdp" and isinstance(self.optimizer, AdafactorSettings | MuonSettings):
+            raise ValueError(
+                f"strategy: 'fsdp' gives each process a part of a matrix; the optimizer {self.optimizer.kind!r} needs "
+                "whole matrices: use 'ddp', or another optimizer"
+            )
         return self

@@ -8,7 +8,13 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.files import create_folder_unflushed, flush_to_disk, remove_abandoned_folders, write_atomically
+from structattn.support.files import (
+    create_folder_unflushed,
+    flush_to_disk,
+    remove_abandoned_folders,
+    write_atomically,
+    write_unflushed,
+)
 from structattn.support.locks import exclusive_lock
 from structattn.sweeps.outcome import read_outcome
 from structattn.sweeps.scheduler import Engine, SweepStatus, run_jobs
@@ -18,6 +24,11 @@ from structattn.sweeps.worker import Job, flush_names_of
 from structattn.training.signals import StopRequested, stop_on_signals
 
 StatusCallback = Callable[[SweepStatus], None]
+
+_AFTER_SIGINT = (
+    "the sweep stops when each running trial has saved a checkpoint; a second Ctrl-C ends it at once, and what the "
+    "trials have learned since their last checkpoints is lost"
+)
 
 
 class SweepFolder:
@@ -31,6 +42,7 @@ class SweepFolder:
     def __init__(self, path: Path, trial_results: Path | None = None) -> None:
         self.path = path
         self.trial_results = None if trial_results is None else trial_results.absolute()
+        self.settings = path / "sweep.yaml"
         self.runs = path / "runs"
         self.table = path / "table.json"
         self.index = path / "trials.json"
@@ -81,9 +93,10 @@ def run_sweep(
     folder = SweepFolder(path.absolute(), trial_results)
     trials = make_trials(sweep, folder.path)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
-    with exclusive_lock(folder.lock, "sweep"), stop_on_signals() as stop:
+    with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
         if (folder.path / "data").is_dir():
             remove_abandoned_folders(folder.path / "data")
+        write_unflushed(folder.settings, sweep.to_yaml())  # each start writes it again
         _write_index(folder, trials)
         try:
             failed = _train(sweep, folder, trials, open_engine, on_status, stop.check)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from structattn.data.folders import PreparedFolder
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
+from structattn.settings.base import Settings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
 from structattn.settings.mechanisms import CrossGaussian
@@ -32,6 +33,9 @@ else:
     build_huggingface = lazy_function("structattn.huggingface.language_models", "build_huggingface")
     load_pretrained = lazy_function("structattn.huggingface.pretrained", "load_pretrained")
     digests_of = lazy_function("structattn.huggingface.pretrained", "digests_of")
+
+
+AnyModelSettings = TypeVar("AnyModelSettings", bound=Settings)
 
 
 def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Module:
@@ -58,8 +62,16 @@ def build_model_for(settings: ModelSettings, prepared: PreparedFolder) -> nn.Mod
         raise SettingsError(
             f"model.tied_embeddings: three-way needs one vocabulary, and {prepared.path} has one for each side"
         )
-    known = _with_length_ratio(settings, prepared) if isinstance(settings, EncoderDecoderSettings) else settings
-    return build_encoder_decoder(known, _words_of_side(sides.source), _words_of_side(sides.target))
+    return build_encoder_decoder(
+        resolved_model_settings(settings, prepared), _words_of_side(sides.source), _words_of_side(sides.target)
+    )
+
+
+def resolved_model_settings(settings: AnyModelSettings, prepared: PreparedFolder) -> AnyModelSettings:
+    """Return the settings with the values that depend on the data: the length ratio of Gaussian cross-attention."""
+    if not isinstance(settings, EncoderDecoderSettings):
+        return settings
+    return cast(AnyModelSettings, _with_length_ratio(settings, prepared))
 
 
 def load_pretrained_weights(model: nn.Module, settings: ModelSettings, prepared: PreparedFolder) -> None:

@@ -1,19 +1,23 @@
 """Build the parts of a run from its settings and restore its newest checkpoint."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity, read_checkpoint
+from structattn.runs.extensions import Extension, record_extension, run_digest
 from structattn.runs.folder import RunFolder, settings_digest
-from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of
+from structattn.runs.logs import NO_EVENTS, EventLog, NoLog, Timing, events_of, trained_seconds
 from structattn.runs.ranking import best_updates
-from structattn.runs.state import TrainingState
+from structattn.runs.state import Progress, TrainingState
 from structattn.runs.store import CheckpointStore
+from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk
@@ -24,11 +28,16 @@ from structattn.tasks.model import build_model_for, load_pretrained_weights, pre
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.training.distributed import SINGLE, World
+from structattn.training.extension import extend
+from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
 from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.position_limits import require_positions_fit
-from structattn.training.progress import DataOrder, first_progress, with_total_steps
+from structattn.training.progress import DataOrder, first_progress, planned_updates
 from structattn.training.run import Run, restore_state
+from structattn.training.schedules import with_total_steps
 from structattn.training.signals import StopFlag
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class Plan:
         task: the task built from both.
         identity: digests of the settings and the data.
         pretrained: digests of the files of pretrained weights; None if there are none.
+        limits: the limits of an existing run that is to be extended by other ones in ``settings``; None otherwise.
+        initial: the weights of another run from which this one starts; None without, or if it has a checkpoint.
     """
 
     run_dir: RunFolder
@@ -50,26 +61,39 @@ class Plan:
     task: Task[Any]
     identity: Identity
     pretrained: dict[str, str] | None = None
+    limits: dict[str, Any] | None = None
+    initial: InitialWeights | None = None
 
 
-def make_plan(run_dir: RunFolder, settings: RunSettings) -> Plan:
+def make_plan(run_dir: RunFolder, settings: RunSettings, initial_run: Path | None = None) -> Plan:
     """Open the prepared data, verify every byte and build the task.
+
+    Args:
+        run_dir: the run folder.
+        settings: the resolved settings.
+        initial_run: folder of the run whose weights a new run starts from.
 
     Raises:
         DataError: the data are invalid, or a source file has changed since preparation.
         SettingsError: the settings do not fit the data, the model does not support the task, the precision is slow
             on this device, or the files of pretrained weights are missing.
+        StructattnError: the initial weights cannot be read, or belong to another tokenizer.
     """
     require_fast(settings.training.precision, default_device())
     require_trainable(settings.task, settings.model.kind)
     prepared = open_prepared(settings.data)
     verify_sources(prepared)
     require_positions_fit(settings, prepared)
-    task, identity = (
-        TASKS[settings.task].build(prepared, settings),
-        Identity(settings_digest(settings), prepared.digest),
-    )
-    return Plan(run_dir, settings, prepared, task, identity, pretrained_digests(settings.model))
+    task = TASKS[settings.task].build(prepared, settings)
+    stored = run_dir.read_settings() if run_dir.has_run() else None
+    digest = settings_digest(settings) if stored is None else run_digest(run_dir, stored)
+    limits = None if stored is None or limits_of(stored) == limits_of(settings) else limits_of(stored)
+    identity, pretrained = Identity(digest, prepared.digest), pretrained_digests(settings.model)
+    if stored is not None:
+        initial = read_again(run_dir, prepared)
+    else:
+        initial = None if initial_run is None else read_initial_weights(initial_run, prepared)
+    return Plan(run_dir, settings, prepared, task, identity, pretrained, limits, initial)
 
 
 def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
@@ -78,6 +102,8 @@ def initial_learner(plan: Plan, world: World = SINGLE) -> Learner:
     torch.manual_seed(derived_seed(seed, "initialisation"))
     model = build_model_for(plan.settings.model, plan.prepared)
     load_pretrained_weights(model, plan.settings.model, plan.prepared)
+    if plan.initial is not None:
+        plan.initial.load_into(model)
     torch.manual_seed(derived_seed(seed, "dropout", *rank))
     return replace(build_learner(model, plan.settings.training, str(world.device())), world=world)
 
@@ -103,6 +129,7 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
     learner = distribute(learner, training)
     progress = first_progress(training) if state is None else state.progress
     order = DataOrder(plan.task, training.gradient_accumulation_steps)
+    extension = None if plan.limits is None else _extension(plan, plan.limits, progress, order, learner.world)
     planned = planned_updates(plan.settings, order)
     training = with_total_steps(training, planned)
     log, saved = NoLog(), None if state is None else progress
@@ -114,11 +141,25 @@ def open_run(plan: Plan, learner: Learner, stop: StopFlag) -> Iterator[Run]:
         events = files.enter_context(EventLog(run_dir.events, NO_EVENTS if state is None else state.event_log))
         timing = files.enter_context(Timing(run_dir.timing))
         flush_to_disk(run_dir.path)  # the names of the logs and of the folder of checkpoints
+        if extension is not None:
+            _begin_extension(plan, extension, events)
         threads, processes = torch.get_num_threads(), learner.world.size
         timing.record("start", update=progress.update, threads=threads, processes=processes)
         bar = progress_bar("training", planned, "updates", progress.update)
         advance = files.enter_context(bar)
         yield Run(training, plan.task, learner, order, events, timing, store, stop, advance, progress, saved)
+
+
+def _extension(plan: Plan, limits: dict[str, Any], progress: Progress, order: DataOrder, world: World) -> Extension:
+    minutes = world.from_first(trained_seconds(plan.run_dir.timing) / 60 if world.is_first else 0.0)
+    return extend(plan.run_dir, plan.settings, limits, progress, order, minutes)
+
+
+def _begin_extension(plan: Plan, extension: Extension, events: EventLog) -> None:
+    for difference in extension.differences:
+        logger.warning("%s: will differ from a run trained through: %s", plan.run_dir.path, difference)
+    events.flush_to_disk()  # without an end event
+    record_extension(plan.run_dir, plan.settings, extension)
 
 
 def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> TrainingState | None:
@@ -135,17 +176,5 @@ def _newest_state(run_dir: RunFolder, store: CheckpointStore, world: World) -> T
     return read_checkpoint(store.folder / str(update), store.identity)
 
 
-def _no_bar(count: int = 1, note: str = "") -> None:
+def _no_bar(count: int = 1, note: str = "", **values: object) -> None:
     """Show nothing: the first process shows the progress."""
-
-
-def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:
-    """Return the number of updates of the run without early stopping; None if unlimited.
-
-    Assumes that all epochs have as many updates as the first.
-    """
-    training = settings.training
-    limits = [training.max_updates] if training.max_updates is not None else []
-    if training.max_epochs is not None:
-        limits.append(training.max_epochs * order.updates_in_epoch(0))
-    return min(limits, default=None)

@@ -53,8 +53,11 @@ def run_processes(function: Callable[[], _ValueT], settings: TrainingSettings) -
         Interrupted: a signal arrived.
         LostProcessError: a process was killed.
         StructattnError: the error of the first process that failed.
-        SettingsError: there are several machines, and a variable of the environment is missing or invalid.
+        SettingsError: there are several machines, and a variable of the environment is missing or invalid; or the
+            system is Windows.
     """
+    if not hasattr(signal, "pthread_sigmask"):
+        raise SettingsError("training.devices: several processes cannot be started on Windows; expected 1")
     node, address, port = _meeting_point(settings.nodes, os.environ)
     with stop_on_signals() as stop:
         store = TCPStore(address, port, is_master=node == 0, wait_for_workers=False, timeout=timedelta(minutes=10))

@@ -2,16 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from structattn.settings.training import AdamSettings, TrainingSettings
+from structattn.settings.training import TrainingSettings
 from structattn.support.precision import default_device
 from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard, whole
 from structattn.training.distributed import SINGLE, World
+from structattn.training.optimizers import Optimizers, build_optimizers, expected_state
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Learner:
     Args:
         model: the model, on its device, with float32 weights.
         parameters: the parameters in the order of ``model.parameters()``; walking the modules for them takes time.
-        optimizer: the optimizer of these parameters.
+        optimizers: the optimizers of these parameters, each of some of them.
         device: the device of the model.
         bf16: whether forward passes run under bfloat16 autocast.
         world: the processes that train together.
@@ -30,7 +31,7 @@ class Learner:
 
     model: torch.nn.Module
     parameters: tuple[Tensor, ...]
-    optimizer: torch.optim.Optimizer
+    optimizers: Optimizers
     device: torch.device
     bf16: bool = False
     world: World = SINGLE
@@ -41,21 +42,6 @@ class Learner:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
-def adam(parameters: Iterable[Tensor], settings: AdamSettings) -> torch.optim.AdamW:
-    """Return PyTorch's Adam with decoupled weight decay.
-
-    The fused kernel works element by element, so that no sum depends on the number of threads.
-    """
-    return torch.optim.AdamW(
-        parameters,
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        eps=settings.epsilon,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-
-
 def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: str = "auto") -> Learner:
     """Move a model to a device and give it a fresh optimizer.
 
@@ -63,12 +49,15 @@ def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: st
         model: a model on the CPU.
         settings: precision and optimizer.
         device: a device of torch; ``auto`` is the first GPU if CUDA is available, the CPU otherwise.
+
+    Raises:
+        SettingsError: the optimizer is Muon, and the model has no matrices in its layers.
     """
     place = default_device() if device == "auto" else torch.device(device)
     model = model.to(place).train()
     parameters = tuple(model.parameters())
-    optimizer = adam(parameters, settings.optimizer)
-    return Learner(model, parameters, optimizer, place, bf16=settings.precision == "bf16")
+    optimizers = build_optimizers(model, settings.optimizer)
+    return Learner(model, parameters, optimizers, place, bf16=settings.precision == "bf16")
 
 
 class MismatchError(ValueError):
@@ -87,11 +76,12 @@ def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
         return replace(learner, parallel=DataParallel(world, replicate(learner.model)))
     module = shard(learner.model, learner.device)
     parameters = tuple(learner.model.parameters())
-    optimizer = adam(parameters, settings.optimizer)
+    optimizers = build_optimizers(learner.model, settings.optimizer)
+    (optimizer,), (unsharded,) = optimizers, learner.optimizers  # settings refuse those that need whole matrices
     for before, parameter in zip(learner.parameters, parameters, strict=True):
-        if state := learner.optimizer.state.get(before):
+        if state := unsharded.state.get(before):
             optimizer.state[parameter] = {name: like_parameter(value, parameter) for name, value in state.items()}
-    return replace(learner, parameters=parameters, optimizer=optimizer, parallel=DataParallel(world, module))
+    return replace(learner, parameters=parameters, optimizers=optimizers, parallel=DataParallel(world, module))
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -146,7 +136,8 @@ def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:
     return {
         f"{name}/{quantity}": whole(tensor)
         for name, parameter in learner.model.named_parameters()
-        for quantity, tensor in learner.optimizer.state.get(parameter, {}).items()
+        for optimizer in learner.optimizers
+        for quantity, tensor in optimizer.state.get(parameter, {}).items()
     }
 
 
@@ -157,19 +148,21 @@ def load_optimizer_tensors(learner: Learner, saved: Mapping[str, Tensor]) -> Non
         MismatchError: a tensor belongs to no parameter, is missing, or has another shape or dtype.
     """
     unused = set(saved)
+    groups = [(owner, group) for owner in learner.optimizers for group in owner.param_groups]
+    owners = {id(each): owner for owner, group in groups for each in group["params"]}
     for name, parameter in learner.model.named_parameters():
         prefix = f"{name}/"
         present = {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
         unused -= {prefix + quantity for quantity in present}
         if present:
-            learner.optimizer.state[parameter] = _adam_state(name, present, parameter)
+            optimizer = owners[id(parameter)]
+            optimizer.state[parameter] = _state(name, present, expected_state(optimizer, parameter))
     if unused:
         raise MismatchError(f"{min(unused)!r} belongs to no parameter of the model")
 
 
-def _adam_state(name: str, saved: Mapping[str, Tensor], parameter: Tensor) -> dict[str, Tensor]:
+def _state(name: str, saved: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     # fresh memory, not views of the file's bytes: vectorised sums may depend on how memory is aligned
-    expected = {"step": torch.zeros((), device=parameter.device), "exp_avg": parameter, "exp_avg_sq": parameter}
     if different := sorted(expected.keys() ^ saved.keys()):
         raise MismatchError(f"'{name}/{different[0]}' is {'missing' if different[0] in expected else 'unknown'}")
     for quantity, like in expected.items():

@@ -61,10 +61,11 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
         raise _non_finite_error(learner, task, update, generators, found)
     if update.max_grad_norm is not None and gradient_norm > update.max_grad_norm:
         torch.nn.utils.clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
-    for group in learner.optimizer.param_groups:
-        group["lr"] = update.learning_rate
-    learner.optimizer.step()
-    learner.optimizer.zero_grad()
+    for optimizer in learner.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = update.learning_rate * group["factor"]
+        optimizer.step()
+        optimizer.zero_grad()
     return float(loss)
 
 
@@ -98,13 +99,15 @@ def _non_finite_error(
 ) -> NonFiniteError:
     """Restore the state before the step, repeat it to find the first module, and restore the state again."""
     set_generator_states(generators, learner.device)
-    learner.optimizer.zero_grad()
+    for optimizer in learner.optimizers:
+        optimizer.zero_grad()
     first = first_not_finite(learner.model, lambda: accumulate_gradients(learner, task, update.batches, update.idle))
     if learner.parallel is not None:
         learner.parallel.world.require_first_with(first is not None)
     first = first or first_gradient_not_finite(learner.model)
     set_generator_states(generators, learner.device)
-    learner.optimizer.zero_grad()
+    for optimizer in learner.optimizers:
+        optimizer.zero_grad()
     examples = [example for batch in update.batches for example in batch.examples]
     named = ", ".join(str(example) for example in examples[:EXAMPLES_NAMED])
     more = f" and {len(examples) - EXAMPLES_NAMED} more" if len(examples) > EXAMPLES_NAMED else ""
@@ -153,16 +156,17 @@ def update(run: Run) -> None:
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
     if run.learner.parallel is not None:
         num_tokens = int(run.learner.parallel.world.sum(num_tokens))
+    loss = loss_sum / max(num_tokens, 1)  # per token, whatever the gradient's denominator; regularisers included
     run.events.write(
         "train",
         update=number,
         epoch=before.epoch + 1,
-        loss=loss_sum / max(num_tokens, 1),  # per token, whatever the gradient's denominator; regularisers included
+        loss=loss,
         tokens=num_tokens,
         learning_rate=rate,
     )
     run.timing.after_update(number, num_tokens)
-    run.advance()
+    run.advance(tokens=num_tokens, loss=loss)
 
 
 def validate(run: Run) -> None:
@@ -186,7 +190,7 @@ def validate(run: Run) -> None:
     run.progress = after.after_validation(run.progress, scores, run.settings)
     record_scores(run, scores, improved)
     run.timing.record("validation", update=run.progress.update, duration=round(run.timing.seconds - began, 4))
-    run.advance(0, f"epoch {current_epoch(run.progress)}, {_reached(scores)}")
+    run.advance(0, f"validation in epoch {current_epoch(run.progress)}: {_reached(scores)}")
 
 
 def _reached(scores: Scores) -> str:

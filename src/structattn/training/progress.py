@@ -1,6 +1,5 @@
-"""Progress of a run: position in the data, learning-rate schedule, validations, early stopping and limits."""
+"""Progress of a run: position in the data, learning rate, validations, early stopping and limits."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,21 +7,10 @@ from typing import Any
 from structattn.data.batching.sequences import Indices
 from structattn.runs.ranking import selection_score
 from structattn.runs.state import Progress, ScheduleState
-from structattn.settings.training import (
-    ConstantSchedule,
-    EveryExamples,
-    LinearSchedule,
-    PlateauSchedule,
-    TrainingSettings,
-    WarmupSchedule,
-)
-from structattn.support.errors import SettingsError
+from structattn.settings.run import RunSettings
+from structattn.settings.training import EveryExamples, TrainingSettings
 from structattn.tasks.task import Scores, Task
-
-ScheduleSettings = ConstantSchedule | LinearSchedule | PlateauSchedule | WarmupSchedule
-
-PLATEAU_THRESHOLD = 1e-4  # relative; torch's default
-PLATEAU_SMALLEST_CHANGE = 1e-8  # absolute; torch's default
+from structattn.training.schedules import RATES, ScheduleSettings, schedule_after_validation
 
 
 @dataclass
@@ -50,6 +38,18 @@ class DataOrder:
         return -(-len(self.batches_of(epoch)) // self.gradient_accumulation_steps)
 
 
+def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:
+    """Return the number of updates of the run without early stopping; None if unlimited.
+
+    Assumes that all epochs have as many updates as the first.
+    """
+    training = settings.training
+    limits = [training.max_updates] if training.max_updates is not None else []
+    if training.max_epochs is not None:
+        limits.append(training.max_epochs * order.updates_in_epoch(0))
+    return min(limits, default=None)
+
+
 def first_progress(settings: TrainingSettings) -> Progress:
     """Return the progress of a new run."""
     return Progress(ScheduleState(settings.optimizer.learning_rate))
@@ -68,6 +68,12 @@ def after_update(progress: Progress, batches: Sequence[Indices], epoch_batches: 
     if position >= epoch_batches:
         return replace(progress, epoch=progress.epoch + 1, position=0)
     return replace(progress, position=position)
+
+
+def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int) -> float:
+    """Return the learning rate of an update, counted from 1: that of the state, or by the schedule's formula."""
+    formula = RATES.get(type(settings))
+    return state.learning_rate if formula is None else formula(settings, state.learning_rate, update)
 
 
 def improves(progress: Progress, score: float) -> bool:
@@ -115,60 +121,3 @@ def reason_to_stop(progress: Progress, settings: TrainingSettings, minutes: floa
         ("time", minutes, settings.max_minutes),
     ]
     return next((reason for reason, reached, limit in limits if limit is not None and reached >= limit), None)
-
-
-def rate_of_update(settings: ScheduleSettings, state: ScheduleState, update: int) -> float:
-    """Return the learning rate of an update, counted from 1.
-
-    Constant and plateau: the state's rate r. Warm-up over n updates: r · min(update / n, sqrt(n / update)); the rule of
-    Vaswani et al. (2017) is that with r = 1 / sqrt(d n). Linear, warm-up over w of n updates:
-    r · update / w up to w, from there r + (end - r) · (update - w) / (n - w), and end from n on.
-    """
-    if isinstance(settings, LinearSchedule):
-        return _linear(settings, state.learning_rate, update)
-    if isinstance(settings, WarmupSchedule):
-        return state.learning_rate * min(update / settings.warmup_steps, math.sqrt(settings.warmup_steps / update))
-    return state.learning_rate
-
-
-def with_total_steps(settings: TrainingSettings, planned: int | None) -> TrainingSettings:
-    """Return the settings with a linear schedule that ends at the last of the planned updates, unless it has an end.
-
-    Raises:
-        SettingsError: there are no more updates than those of the warm-up.
-    """
-    schedule = settings.schedule
-    if not isinstance(schedule, LinearSchedule) or schedule.total_steps is not None:
-        return settings
-    if planned is None or planned <= schedule.warmup_steps:  # settings refuse a run without a limit
-        raise SettingsError(
-            f"training.schedule.warmup_steps={schedule.warmup_steps}; expected less than the updates, {planned}"
-        )
-    return settings.model_copy(update={"schedule": schedule.model_copy(update={"total_steps": planned})})
-
-
-def _linear(settings: LinearSchedule, rate: float, update: int) -> float:
-    assert settings.total_steps is not None, "with_total_steps sets it"
-    warmup = settings.warmup_steps
-    if update < warmup:
-        return rate * update / warmup
-    part = min(1.0, (update - warmup) / (settings.total_steps - warmup))
-    return rate + (settings.end_learning_rate - rate) * part
-
-
-def schedule_after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:
-    """Return the state after a validation; only the plateau schedule changes.
-
-    The rule is that of ``torch.optim.lr_scheduler.ReduceLROnPlateau``: a perplexity is good if it is below
-    best · (1 - 1e-4), and the rate falls when there have been more than ``patience`` validations in a row that
-    were not, so with the patience of 5 of DuSell & Chiang (2024) after the sixth.
-    """
-    if not isinstance(settings, PlateauSchedule):
-        return state
-    if state.best is None or perplexity < state.best * (1 - PLATEAU_THRESHOLD):
-        return replace(state, best=perplexity, bad=0)
-    if state.bad < settings.patience:
-        return replace(state, bad=state.bad + 1)
-    lower = state.learning_rate * settings.factor
-    changed = state.learning_rate - lower > PLATEAU_SMALLEST_CHANGE
-    return replace(state, learning_rate=lower if changed else state.learning_rate, bad=0)

@@ -2,27 +2,28 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from structattn.runs.extensions import drop_pending_extension
 from structattn.runs.folder import (
     RunFolder,
     begin_run,
     check_same_data,
-    check_same_settings,
     record_data_path,
     require_empty_folder,
 )
 from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
 from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
+from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
 from structattn.support.errors import (
     DISK_FULL,
@@ -36,21 +37,26 @@ from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.distributed import SINGLE, World, joined, world_of
+from structattn.training.initial_weights import describe
 from structattn.training.launch import run_processes
 from structattn.training.learner import Learner
 from structattn.training.loop import save, train_until_done
 from structattn.training.run import Run
 from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
+from structattn.training.start import Resume, Start, can_resume, settings_of_start
 
 logger = logging.getLogger(__name__)
 
-Resume = bool | Literal["auto"]
-
 
 def train(
-    settings: RunSettings, run_dir: str | PathLike[str], resume: Resume = False, torchrun: bool = True
+    settings: RunSettings | None,
+    run_dir: str | PathLike[str],
+    resume: Resume = False,
+    torchrun: bool = True,
+    limits: Mapping[str, Any] | None = None,
+    initial_run: str | PathLike[str] | None = None,
 ) -> TrainingSummary:
-    """Train a run to its end, or resume it.
+    """Train a run to its end, resume it, or extend it.
 
     On the same machine and with the same numbers of threads and processes, the same settings and data give
     byte-identical weights, optimizer state and event log, however often the run is interrupted and resumed.
@@ -59,12 +65,20 @@ def train(
     random numbers dropout draws, but nothing else. Validation is the same in all processes; the first one writes the
     run folder, which all of them must see.
 
+    A run that has ended, or was interrupted, goes on with other ``limits``. It is then the run that had these limits
+    from the start, if it had ended at a point of validation and its schedule does not depend on the end; otherwise
+    warnings say before training what differs. The run card records each extension.
+
     Args:
-        settings: the run settings.
+        settings: the run settings; None: those in the folder of the run that is resumed.
         run_dir: the run folder; created if missing.
         resume: False starts a new run, True resumes an existing one, ``"auto"`` resumes if there is a run.
         torchrun: take part in the training of the processes that torchrun has started, if it has started this one.
             Otherwise as many processes are started as the settings say, or this one trains.
+        limits: new values of ``max_updates``, ``max_epochs``, ``max_minutes`` and ``early_stopping_patience``, some of
+            them, of the run that is resumed; all other settings must be those of the run.
+        initial_run: the folder of a run with the same tokenizer; a new run starts from its best weights, as far as
+            names and shapes agree. The run card lists which tensors were taken.
 
     Returns:
         How the run ended, its number of updates and epochs, and its best validation score.
@@ -73,31 +87,39 @@ def train(
         Interrupted: SIGTERM or SIGINT arrived; a checkpoint was saved.
         StructattnError: another process trains in the folder, a new run was requested but the folder is not empty, or
             a resume was requested but there is no run.
-        DataError, SettingsError: data or settings are invalid.
-        CheckpointError: settings or data have changed, or all checkpoints are missing or damaged.
+        DataError, SettingsError: data or settings are invalid, or a new limit is already reached.
+        UsageError: there are limits, or no settings, but nothing is to be resumed; or there is an initial run, but a
+            run is to be resumed.
+        CheckpointError: settings or data have changed, all checkpoints are missing or damaged, or the initial run has
+            another tokenizer or no tensor that fits.
         NonFiniteError: a loss, gradient or validation score is not finite.
         LostProcessError: another process that trains the run has ended.
         ReportedError: another process has raised one of these errors.
     """
+    start = Start(resume, limits or {}, None if initial_run is None else Path(initial_run))
+    settings = settings_of_start(settings, RunFolder(Path(run_dir)), start)
     world = world_of(os.environ) if torchrun else None
     if world is None and (size := settings.training.devices * settings.training.nodes) > 1:
         _require_batches(settings, World(size=size))
-        return run_processes(partial(train, settings, run_dir, resume), settings.training)
+        return run_processes(
+            partial(train, settings, run_dir, resume, limits=limits, initial_run=initial_run), settings.training
+        )
     world = world or SINGLE
     _require_batches(settings, world)
     with joined(world):
-        return _train_together(world, settings, RunFolder(Path(run_dir)), resume)
+        return _train_together(world, settings, RunFolder(Path(run_dir)), start)
 
 
-def _train_together(world: World, settings: RunSettings, folder: RunFolder, resume: Resume) -> TrainingSummary:
+def _train_together(world: World, settings: RunSettings, folder: RunFolder, start: Start) -> TrainingSummary:
     # Check everything before creating any file; check again under the lock, because the folder may have changed.
-    plan = None if _can_resume(folder, settings, resume) else _plan_new_run(folder, settings)
+    plan = None if can_resume(folder, settings, start) else _plan_new_run(folder, settings, start)
     world.barrier()  # the first process writes only after all have checked
     with explain_disk_full(folder), _locked(folder, world), stop_on_signals(world) as stop:
-        resuming = bool(world.from_first(world.is_first and _can_resume(folder, settings, resume)))
+        resuming = bool(world.from_first(world.is_first and can_resume(folder, settings, start)))
         if resuming and world.is_first:
             _flush_what_a_killed_process_wrote(folder)
-        if resuming and (end := folder.end_event()):
+        extending = resuming and limits_of(folder.read_settings()) != limits_of(settings)
+        if resuming and not extending and (end := folder.end_event()):
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
         return _train(plan or make_plan(folder, settings), resuming, stop, world)
@@ -133,21 +155,9 @@ def _flush_what_a_killed_process_wrote(run_dir: RunFolder) -> None:
         flush_to_disk(run_dir.events)  # the end of the run
 
 
-def _plan_new_run(run_dir: RunFolder, settings: RunSettings) -> Plan:
+def _plan_new_run(run_dir: RunFolder, settings: RunSettings, start: Start) -> Plan:
     require_empty_folder(run_dir)
-    return make_plan(run_dir, settings)
-
-
-def _can_resume(run_dir: RunFolder, settings: RunSettings, resume: Resume) -> bool:
-    """Return whether to resume a run; raise if that contradicts ``resume`` or the settings differ."""
-    if not run_dir.has_run():
-        if resume is True:
-            raise StructattnError(f"{run_dir.path}: contains no run to resume")
-        return False
-    if not resume:
-        raise StructattnError(f"{run_dir.path}: already contains a run; resume it or choose another folder")
-    check_same_settings(run_dir, settings)
-    return True
+    return make_plan(run_dir, settings, start.initial_run)
 
 
 def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World) -> TrainingSummary:
@@ -168,12 +178,19 @@ def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
     parameters = sum(parameter.numel() for parameter in learner.model.parameters())
     size, device, processes = plan.prepared.vocabulary.size, learner.device, learner.world.size
     card = run_card(settings, plan.prepared.kind, size, plan.identity, parameters, device, processes, plan.pretrained)
+    card["tokenizer"] = plan.prepared.header.tokenizer_digests
+    if plan.initial is not None:
+        card["initial_weights"] = plan.initial.description(learner.model)
     if resuming:
         _require_same_pretrained(run_dir, plan.pretrained)
+        if plan.limits is None:
+            drop_pending_extension(run_dir)
         record_data_path(run_dir, settings)
         _warn_if_hardware_differs(run_dir, card["hardware"])
     else:
         begin_run(run_dir, settings, card)
+        if plan.initial is not None:
+            logger.warning("%s: %s", run_dir.path, describe(card["initial_weights"]))
 
 
 def _require_same_pretrained(run_dir: RunFolder, digests: dict[str, str] | None) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import wait
 from types import FrameType
 
+from structattn.support.streams import write_message
 from structattn.training.distributed import SINGLE, World
 
 
@@ -37,11 +38,21 @@ class StopFlag:
             raise StopRequested(signal.Signals(number).name)
 
 
+AFTER_SIGINT = (
+    "training stops after this update, or within this validation, and saves a checkpoint; a second Ctrl-C ends it at "
+    "once, and what it has learned since the last checkpoint is lost"
+)
+
+
 @contextmanager
-def stop_on_signals(world: World = SINGLE) -> Iterator[StopFlag]:
+def stop_on_signals(world: World = SINGLE, after_sigint: str = AFTER_SIGINT) -> Iterator[StopFlag]:
     """Yield a flag that SIGTERM and SIGINT set; a second SIGINT terminates the process.
 
     Only the main thread can handle signals; in other threads the flag is never set.
+
+    Args:
+        world: the processes that train together.
+        after_sigint: what the first SIGINT waits for, and what a second one does; the first process says so at once.
     """
     flag = StopFlag(world)
     if threading.current_thread() is not threading.main_thread():
@@ -51,6 +62,8 @@ def stop_on_signals(world: World = SINGLE) -> Iterator[StopFlag]:
     def stop(number: int, frame: FrameType | None) -> None:
         flag.number = number
         if number == signal.SIGINT:
+            if world.is_first:
+                write_message(f"structattn: {after_sigint}\n")
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

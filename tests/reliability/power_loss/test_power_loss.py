@@ -21,10 +21,10 @@ from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.evaluation.run_files import write_analysis
-from structattn.inference.checkpoints import checkpoints_of, mean_weights
 from structattn.reporting import write_report
 from structattn.runs.checkpoint import read_checkpoint
 from structattn.runs.folder import RunFolder
+from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.runs.store import CheckpointStore, update_of
 from structattn.runs.summary import TrainingSummary
 from structattn.settings.run import resolve_settings
@@ -108,7 +108,7 @@ def record_training(
         for progress in saved:
             check_saved(run, plan.identity, progress)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_training, "make_plan", lambda folder, settings: plan)
+            patch.setattr(run_training, "make_plan", lambda *_: plan)
             patch.setattr(run_training, "_train_until_done", lambda resumed, *_: resumed)
             found = train(settings, run.path, resume="auto")
         if isinstance(found, TrainingSummary):

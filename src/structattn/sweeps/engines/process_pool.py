@@ -1,13 +1,13 @@
 """Run jobs in processes on this machine."""
 
 import itertools
-import multiprocessing
 import threading
 import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from structattn.support.errors import StructattnError
+from structattn.support.processes import start_context
 from structattn.sweeps.worker import Job, JobResult, run_job
 from structattn.training.signals import stop_with_parent
 
@@ -27,7 +27,7 @@ class ProcessPoolEngine:
 
     def __init__(self, max_jobs: int) -> None:
         self.max_jobs = max_jobs
-        self._context = multiprocessing.get_context("forkserver")
+        self._context = start_context()
         self._context.set_forkserver_preload([run_job.__module__])
         self._job_ids = itertools.count()
         self._running: dict[int, tuple[BaseProcess, Connection]] = {}

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from structattn.support.errors import UsageError
+from structattn.support.extras import install_command
 from structattn.sweeps.worker import Job, JobResult, run_job
 
 
@@ -24,7 +25,7 @@ class RayEngine:
         try:
             self._ray: Any = importlib.import_module("ray")
         except ModuleNotFoundError:
-            raise UsageError("--engine ray needs an optional package: pip install 'structattn[cluster]'") from None
+            raise UsageError(f"--engine ray needs an optional package: {install_command('cluster')}") from None
         local = {} if address else {"num_cpus": max_jobs, "include_dashboard": False}
         self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
         self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))

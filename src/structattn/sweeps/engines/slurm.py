@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.support.errors import UsageError
+from structattn.support.extras import install_command
 from structattn.sweeps.worker import Job, JobResult, run_job
 
 
@@ -30,7 +31,7 @@ class SlurmEngine:
         try:
             submitit: Any = importlib.import_module("submitit")
         except ModuleNotFoundError:
-            raise UsageError("--engine slurm needs an optional package: pip install 'structattn[cluster]'") from None
+            raise UsageError(f"--engine slurm needs an optional package: {install_command('cluster')}") from None
         self.max_jobs = max_jobs
         self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
         self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})

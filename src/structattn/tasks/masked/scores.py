@@ -1,10 +1,10 @@
 """Cross-entropy of masked tokens, and pseudo-log-likelihoods of texts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from structattn.data.batching.sequences import Batch
@@ -52,34 +52,33 @@ def num_predicted(batch: Batch) -> int:
 
 
 @torch.no_grad()
-def pseudo_log_likelihood(
-    model: torch.nn.Module, tokens: Tokens, mask: int, bos: bool, batch_tokens: int
-) -> tuple[float, int]:
-    """Return Σ log p(w_t | all other tokens) over the tokens but ``<eos>``, and their number (Salazar et al. 2020).
+def pseudo_log_likelihoods(
+    model: torch.nn.Module, tokens: Tokens, mask: int, bos: bool, rows: int
+) -> Float64[np.ndarray, " predicted"]:
+    """Return log p(w_t | all other tokens) of each token but ``<eos>``; their sum is that of Salazar et al. (2020).
 
     Args:
         model: as for ``score_masked``, in evaluation mode.
         tokens: ids of one text, without ``<bos>``.
         mask: the id of the mask, which replaces each token in turn.
         bos: whether the inputs of the model begin with ``<bos>``.
-        batch_tokens: the maximal size of a batch.
+        rows: the number of tokens that are masked in one pass, each in a copy of the text.
 
     Cost: as many forward passes of the text as it has tokens.
     """
     places = np.flatnonzero(tokens != EOS)
-    rows = max(1, batch_tokens // (len(tokens) + bos))
     parts = [places[start : start + rows] for start in range(0, len(places), rows)]
-    return sum(_log_likelihood(model, tokens, part, mask, bos) for part in parts), len(places)
+    return np.concatenate([np.empty(0), *(_log_likelihoods(model, tokens, part, mask, bos) for part in parts)])
 
 
-def _log_likelihood(
-    model: torch.nn.Module, tokens: Tokens, places: Sequence[int] | np.ndarray, mask: int, bos: bool
-) -> float:
+def _log_likelihoods(
+    model: torch.nn.Module, tokens: Tokens, places: np.ndarray, mask: int, bos: bool
+) -> Float64[np.ndarray, " places"]:
     device = next(model.parameters()).device
     inputs = torch.tensor([BOS] * bos + tokens.tolist()).repeat(len(places), 1)
-    columns = torch.from_numpy(np.asarray(places)) + bos
+    columns = torch.from_numpy(places) + bos
     predicted = torch.arange(inputs.shape[1]) == columns[:, None]
     logits = model(inputs.masked_fill(predicted, mask).to(device), predicted=predicted.to(device))
     classes = torch.from_numpy(class_of(tokens[places])).to(device)
     found = to_float32(logits).log_softmax(-1).gather(1, classes[:, None])
-    return float(found.double().sum())
+    return np.asarray(found[:, 0].double().cpu().numpy(), dtype=np.float64)

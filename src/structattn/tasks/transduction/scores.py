@@ -109,16 +109,25 @@ def scored_positions(task: Transduction, vocabulary: Vocabulary, y: Ids) -> np.n
 def num_correct_greedy(model: nn.Module, task: Transduction, vocabulary: Vocabulary, x: Ids, y: Ids) -> int:
     """Return the number of scored tokens that greedy decoding, fed with its own outputs, predicts correctly.
 
-    This is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: |y| steps, or |y|
-    forward passes over the whole sequence for a model without incremental decoding.
+    This is how the code behind the published autoregressive numbers scores (Li et al. 2024). Cost: see
+    ``greedy_outputs``.
+    """
+    found = greedy_outputs(model, vocabulary, x, y.shape[1])
+    return int(((found == y) & scored_positions(task, vocabulary, y)).sum())
+
+
+@torch.no_grad()
+def greedy_outputs(model: nn.Module, vocabulary: Vocabulary, x: Ids, count: int) -> Ids:
+    """Return ``count`` output tokens for each x, each the most probable one given those before it.
+
+    Cost: ``count`` steps, or as many forward passes over the whole sequence for a model without incremental decoding.
     """
     device = next(model.parameters()).device
-    prompt = batch_of(x, y[:, :1], vocabulary, "autoregressive").inputs.to(device)
-    if isinstance(model, CausalModel) and not _counts_backwards(model):
-        found = _greedy_by_steps(model, prompt, y.shape[1])
-    else:
-        found = _greedy_by_forward(model, prompt, y.shape[1])
-    return int(((found.cpu().numpy() == y) & scored_positions(task, vocabulary, y)).sum())
+    first = np.zeros((len(x), 1), dtype=np.int64)  # of y, and not an input
+    prompt = batch_of(x, first, vocabulary, "autoregressive").inputs.to(device)
+    by_steps = isinstance(model, CausalModel) and not _counts_backwards(model)
+    found = (_greedy_by_steps if by_steps else _greedy_by_forward)(model, prompt, count)  # type: ignore[arg-type]  # checked
+    return np.asarray(found.cpu().numpy(), dtype=np.int64)
 
 
 def _counts_backwards(model: nn.Module) -> bool:

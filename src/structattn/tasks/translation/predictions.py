@@ -23,14 +23,14 @@ class Predictions:
         classes: classes of the target tokens; padding is ignored.
         character_logits: logits of the spelling of each target word that is <unk>; None if the model does not spell.
         character_classes: classes of those characters and of <eos> after the last.
-        spelled_rows: the row of the batch that each of these words belongs to.
+        spelled_positions: row and position of each of these words.
     """
 
     logits: Float[Tensor, "batch time classes"]
     classes: Int[Tensor, "batch time"]
     character_logits: Float[Tensor, "words characters characterclasses"] | None = None
     character_classes: Int[Tensor, "words characters"] | None = None
-    spelled_rows: Int[Tensor, " words"] | None = None
+    spelled_positions: Int[Tensor, "words 2"] | None = None
 
     def character_loss(self) -> Float[Tensor, ""]:
         """Return -log p of the spellings of <unk> tokens; 0 where none is spelled."""
@@ -38,13 +38,17 @@ class Predictions:
             return self.logits.new_zeros(())
         return cross_entropy_sum(self.character_logits, self.character_classes)
 
-    def row_losses(self) -> Float64[Tensor, " batch"]:
-        """Return -log p of each target including spellings; terms in float32 or better, sums in float64."""
-        losses = token_losses(self.logits, self.classes).double().sum(1)
-        if self.character_logits is None or self.character_classes is None or self.spelled_rows is None:
+    def token_losses(self) -> Float64[Tensor, "batch time"]:
+        """Return -log p of each target token including its spelling, in float32 or better; 0 at padding."""
+        losses = token_losses(self.logits, self.classes).double()
+        if self.character_logits is None or self.character_classes is None or self.spelled_positions is None:
             return losses
         characters = token_losses(self.character_logits, self.character_classes).double().sum(1)
-        return losses.index_add(0, self.spelled_rows, characters)
+        return losses.index_put(self.spelled_positions.unbind(1), characters, accumulate=True)
+
+    def row_losses(self) -> Float64[Tensor, " batch"]:
+        """Return -log p of each target including spellings; terms in float32 or better, sums in float64."""
+        return self.token_losses().sum(1)
 
 
 def predictions(model: torch.nn.Module, batch: PairBatch) -> Predictions:
@@ -74,7 +78,7 @@ def predictions_from(
     words = _required(batch.unknown_target_words)
     unknown, spellings = words.index > 0, words.characters[words.index[words.index > 0] - 1]
     character_logits = model.spelling(hidden_states[unknown], spellings[:, :-1])
-    return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), unknown.nonzero()[:, 0])
+    return Predictions(logits, classes, character_logits, class_of(spellings[:, 1:]), unknown.nonzero())
 
 
 def spelled_source(

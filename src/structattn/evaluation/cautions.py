@@ -1,0 +1,44 @@
+"""What a reader of several runs' scores should know: unequal training, and models worse than n-grams."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Result = Mapping[str, Any]
+Score = Mapping[str, Any]
+
+
+def different_ends(results: Mapping[str, Result | None]) -> str | None:
+    """Return a warning if runs ended for different reasons or after different numbers of updates; None if not.
+
+    Early stopping ends each run at its own update, which is no reason for a warning.
+
+    Args:
+        results: run -> the result in its run card, None if it is in training.
+    """
+    ends = {(None, 0) if each is None else (each["reason"], each["update"]) for each in results.values()}
+    if len(ends) < 2 or {reason for reason, _ in ends} == {"early_stopping"}:
+        return None
+    return "these runs were not trained equally long: " + "; ".join(
+        f"{name} is in training" if each is None else f"{name} ended after {each['update']} updates ({each['reason']})"
+        for name, each in results.items()
+    )
+
+
+def worse_than_baselines(scores: Mapping[str, Mapping[str, Score]]) -> list[str]:
+    """Return a warning for each run and split whose best n-gram baseline has a lower cross-entropy.
+
+    Args:
+        scores: run -> split -> scores.
+    """
+    each = ((run, split, score) for run, splits in scores.items() for split, score in splits.items())
+    return [warning for run, split, score in each for warning in _worse(run, split, score)]
+
+
+def _worse(run: str, split: str, score: Score) -> Iterator[str]:
+    found = {name: each["cross_entropy"] for name, each in (score.get("baselines") or {}).items()}
+    best = min(found, key=lambda name: found[name], default=None)
+    if best is not None and found[best] < score["cross_entropy"]:
+        yield (
+            f"{run} is worse than the {best} baseline on {split}: cross-entropy {score['cross_entropy']:.4f}, "
+            f"baseline {found[best]:.4f} nats per token"
+        )

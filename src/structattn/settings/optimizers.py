@@ -1,0 +1,116 @@
+"""Settings of optimizers; the formulas and, but for the momentum of SGD, the defaults are those of ``torch.optim``."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, Tag, model_validator
+
+from structattn.settings.base import Settings, discriminated_by, from_name
+
+
+class AdamWSettings(Settings):
+    """Adam, with decoupled weight decay as in AdamW (Loshchilov & Hutter 2019)."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
+    betas: tuple[float, float] = Field(
+        default=(0.9, 0.999), description="decay rates of the averages of gradients and squared gradients"
+    )
+    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
+    )
+
+
+class SgdSettings(Settings):
+    """Stochastic gradient descent with momentum."""
+
+    kind: Literal["sgd"]
+    learning_rate: float = Field(default=0.001, gt=0, description="learning rate; with warm-up, its maximum")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum; 0: none")
+    dampening: float = Field(default=0.0, ge=0, le=1, description="1 - weight of a gradient in the momentum")
+    nesterov: bool = Field(default=False, description="Nesterov momentum; needs momentum without dampening")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="L2 penalty: its product with a weight is added to the gradient"
+    )
+
+    @model_validator(mode="after")
+    def _check_nesterov(self) -> Self:
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise ValueError(
+                f"nesterov=true needs momentum without dampening; got momentum={self.momentum} and "
+                f"dampening={self.dampening}"
+            )
+        return self
+
+
+class RmspropSettings(Settings):
+    """RMSprop: gradients divided by the root of the average of their squares (Tieleman & Hinton 2012)."""
+
+    kind: Literal["rmsprop"]
+    learning_rate: float = Field(default=0.01, gt=0, description="learning rate; with warm-up, its maximum")
+    alpha: float = Field(default=0.99, ge=0, lt=1, description="decay rate of the average of squared gradients")
+    epsilon: float = Field(default=1e-8, gt=0, description="added to the denominator")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="momentum; 0: none")
+    centered: bool = Field(default=False, description="whether the mean of the gradients is subtracted")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="L2 penalty: its product with a weight is added to the gradient"
+    )
+
+
+class AdafactorSettings(Settings):
+    """Adafactor: Adam with second moments of rows and columns only (Shazeer & Stern 2018); not with fsdp."""
+
+    kind: Literal["adafactor"]
+    learning_rate: float = Field(
+        default=0.01,
+        gt=0,
+        description="maximum of the relative step size, min(learning rate, 1 / sqrt(update)), which is multiplied by "
+        "the root mean square of a parameter",
+    )
+    beta2_decay: float = Field(default=-0.8, lt=0, description="decay rate of second moments: 1 - t ** beta2_decay")
+    epsilon: tuple[float | None, float] = Field(
+        default=(None, 0.001),
+        description="minimum of squared gradients, null: machine epsilon; and of the root mean square of a parameter",
+    )
+    clip_threshold: float = Field(default=1.0, gt=0, description="maximum of the root mean square of an update")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of all parameters, multiplied by the learning rate"
+    )
+
+
+class MuonSettings(Settings):
+    """Muon: orthogonalized momentum for the matrices of layers (Jordan 2024), AdamW for the rest; not with fsdp."""
+
+    kind: Literal["muon"]
+    learning_rate: float = Field(default=0.001, gt=0, description="learning rate of matrices")
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="momentum")
+    nesterov: bool = Field(default=True, description="Nesterov momentum")
+    newton_schulz_steps: int = Field(
+        default=5, ge=1, lt=100, description="steps of the Newton-Schulz iteration, which computes in bfloat16"
+    )
+    adjust_learning_rate: Literal["original", "match_rms_adamw"] = Field(
+        default="original",
+        description="factor of the learning rate of a matrix of m rows and n columns; original: sqrt(max(1, m / n)), "
+        "match_rms_adamw: 0.2 sqrt(max(m, n)), with which the learning rates of AdamW fit",
+    )
+    weight_decay: float = Field(
+        default=0.1, ge=0, description="weight decay of matrices, multiplied by the learning rate"
+    )
+    adamw: AdamWSettings = Field(
+        default=AdamWSettings(),
+        description="AdamW for embeddings, the output layer and all parameters that are no matrices; the schedule "
+        "multiplies both learning rates by the same factor",
+    )
+
+
+OptimizerSettings = AdamWSettings | SgdSettings | RmspropSettings | AdafactorSettings | MuonSettings
+
+_Optimizer = Annotated[
+    Annotated[AdamWSettings, Tag("adamw")]
+    | Annotated[SgdSettings, Tag("sgd")]
+    | Annotated[RmspropSettings, Tag("rmsprop")]
+    | Annotated[AdafactorSettings, Tag("adafactor")]
+    | Annotated[MuonSettings, Tag("muon")],
+    discriminated_by("kind", default="adamw"),
+]
+Optimizer = Annotated[_Optimizer, BeforeValidator(from_name, json_schema_input_type=_Optimizer | str)]

@@ -1,0 +1,130 @@
+"""The report of a sweep: one self-contained HTML page with its results, published numbers, claims and figures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from structattn.reporting.figures.figure import figure_element
+from structattn.reporting.labels import MISSING
+from structattn.reporting.markup import Markup, joined, stacked_table, tag
+from structattn.reporting.page import SIGNATURE, create_report_folder, page_text
+from structattn.settings.sweep import load_sweep
+from structattn.support.files import write_atomically
+from structattn.sweeps.comparison import ClaimResult, PublishedComparison
+from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.results import SweepResults, read_sweep_results
+from structattn.sweeps.sweep import SweepFolder
+from structattn.sweeps.table import TableRow
+
+_NOTE = (
+    "Validation score in nats per symbol: the difference from the lower bound where that is known, else the "
+    "cross-entropy; best trial, and mean, standard deviation and half the 95 % interval over the trials. Scores on "
+    "splits are those of the best trial."
+)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder is that of a sweep."""
+    return SweepFolder(folder).settings.is_file()
+
+
+def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = None) -> Path:
+    """Write a report on a sweep to ``output/index.html`` and ``output/figures/``; return the path of the page.
+
+    Args:
+        folder: the sweep's folder; some trials may not have ended.
+        output: the folder to write, created if missing; an earlier report in it is overwritten.
+        trial_results: the folder of the results of single trials, for those without a run folder.
+
+    Raises:
+        StructattnError: no trial has ended, a file is damaged, or ``output`` has other files.
+    """
+    settings = SweepFolder(folder).settings
+    sweep = load_sweep(settings)
+    results = read_sweep_results(sweep, folder, trial_results)
+    figures = create_report_folder(output)
+    name = folder.resolve().name
+    plots = sweep_figures(sweep, results.rows, results.ended, results.runs, name)
+    title = f"Sweep: {name}"
+    counts = f"{len(results.ended)} of {results.trials} trials have ended, {SIGNATURE}"
+    body = joined(
+        tag("header", tag("h1", title), tag("p", counts, class_="note")),
+        tag("section", tag("h2", "Results"), _results(results), tag("p", _NOTE, class_="note")),
+        *[figure_element(plot, figures) for plot in plots],
+        _comparisons(results.comparisons),
+        _claims(results.claims),
+        tag("details", tag("summary", "sweep.yaml"), tag("pre", settings.read_text("utf-8")), class_="card"),
+    )
+    page = output / "index.html"
+    write_atomically(page, page_text(title, body))
+    return page
+
+
+def _results(results: SweepResults) -> Markup:
+    """Return a table with a row for each cell of the grid."""
+    rows = results.rows
+    paths = list(dict.fromkeys(path for row in rows for path, _ in _scores(row)))
+    headings = [_cell_heading(rows[0].cell), "trials", "best", "mean", "std", "±95 %"]
+    written = []
+    for row in rows:
+        spread, scores = row.validation, dict(_scores(row))
+        numbers = (row.best, spread.mean, spread.deviation, spread.interval)
+        texts = [str(spread.count), *map(_number, numbers), *[scores.get(path, MISSING) for path in paths]]
+        written.append([_cell(row.cell), *map(_right, texts)])
+    return stacked_table([*headings, *paths], written)
+
+
+def _scores(row: TableRow) -> list[tuple[str, str]]:
+    """Return the main scores of the selected trial, as (split and score, number)."""
+    return [
+        (f"{split}, {name.replace('_', ' ')}", _number(value))
+        for split, scores in row.splits.items()
+        for name, value in scores.items()
+        if name not in ("lower_bound", "cross_entropy")
+    ]
+
+
+def _comparisons(comparisons: Sequence[PublishedComparison]) -> Markup:
+    parts = []
+    for source in dict.fromkeys(each.source for each in comparisons):
+        chosen = [each for each in comparisons if each.source == source]
+        notes = list(dict.fromkeys("; ".join(each.differences) for each in chosen if each.differences))
+        headings = [_cell_heading(chosen[0].cell), "published", "ours", "±95 %", "trials", "published is"]
+        rows = []
+        for each in chosen:
+            spread = "" if each.deviation is None else f" ± {each.deviation:g}"
+            verdict = {True: "inside", False: "outside", None: MISSING}[each.inside]
+            if each.differences:
+                verdict = f"of another configuration ({notes.index('; '.join(each.differences)) + 1})"
+            numbers = (f"{each.published:g}{spread}", _number(each.ours), _number(each.interval), str(each.trials))
+            rows.append([_cell(each.cell), *map(_right, (*numbers, verdict))])
+        listed = [tag("p", f"({place}) {note}", class_="note") for place, note in enumerate(notes, start=1)]
+        parts.append(joined(tag("h3", source), stacked_table(headings, rows), *listed))
+    return tag("section", tag("h2", "Published numbers"), *parts) if parts else Markup("")
+
+
+def _claims(claims: Sequence[ClaimResult]) -> Markup:
+    if not claims:
+        return Markup("")
+    headings = ["claim", _cell_heading(claims[0].cell), "ours", "compared with", "it"]
+    rows = []
+    for each in claims:
+        texts = (", ".join(each.cell.values()), _number(each.ours), _number(each.bound))
+        verdict = {True: "holds", False: "fails", None: MISSING}[each.holds]
+        rows.append([tag("th", each.description, scope="row"), *map(_right, (*texts, verdict))])
+    return tag("section", tag("h2", "Claims"), stacked_table(headings, rows))
+
+
+def _cell_heading(cell: Mapping[str, str]) -> str:
+    return ", ".join(cell) or "cell"
+
+
+def _cell(cell: Mapping[str, str]) -> Markup:
+    return tag("th", ", ".join(cell.values()) or "all", scope="row")
+
+
+def _right(text: str) -> Markup:
+    return tag("td", text, class_="number")
+
+
+def _number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.4g}"

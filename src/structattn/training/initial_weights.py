@@ -1,0 +1,144 @@
+"""The weights of another run, from which a new one starts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from structattn.data.folders import PreparedFolder
+from structattn.data.folders.header import read_header
+from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
+from structattn.runs.folder import RunFolder
+from structattn.runs.selection import checkpoints_of
+from structattn.runs.store import checkpoint_updates
+from structattn.support.errors import CheckpointError, StructattnError
+from structattn.training.learner import MismatchError, require_finite, weights_of
+
+_NAMED = 5  # tensors in a message
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The best checkpoint of another run.
+
+    Args:
+        run_dir: the folder of that run.
+        update: the update after which the weights were saved.
+        sha256: the digest of their file.
+        tensors: the weights by name.
+    """
+
+    run_dir: Path
+    update: int
+    sha256: str
+    tensors: Mapping[str, Tensor] = field(repr=False)
+
+    def load_into(self, model: nn.Module) -> None:
+        """Copy the tensors that have the name, shape and dtype of one of the model.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        taken = self.description(model)["taken"]
+        if not taken:
+            raise CheckpointError(f"{self.run_dir}: no tensor of this run has the name, shape and dtype of one here")
+        live = weights_of(model)
+        with torch.no_grad():
+            for name in taken:
+                live[name].copy_(self.tensors[name])
+
+    def description(self, model: nn.Module) -> dict[str, Any]:
+        """Return the entry of the run card: the names of the tensors that a model of these settings takes.
+
+        ``taken`` have the same name, shape and dtype in both, ``new`` are only in the model, ``unused`` only in the
+        other run; of ``other_shape`` both shapes are given, first that in the other run. These are not taken, either.
+        """
+        live, saved = weights_of(model), self.tensors
+        both = [name for name in live if name in saved]
+        fits = {name: (live[name].shape, live[name].dtype) == (saved[name].shape, saved[name].dtype) for name in both}
+        shapes = {name: [list(saved[name].shape), list(live[name].shape)] for name in both if not fits[name]}
+        return {
+            "run": str(self.run_dir.resolve()),
+            "update": self.update,
+            "sha256": self.sha256,
+            "taken": [name for name in both if fits[name]],
+            "new": [name for name in live if name not in saved],
+            "other_shape": shapes,
+            "unused": [name for name in saved if name not in live],
+        }
+
+
+def describe(description: Mapping[str, Any]) -> str:
+    """Return what was taken from another run in one line."""
+    shapes = [f"{name} {tuple(there)} instead of {tuple(here)}" for name, (there, here) in _shapes(description)]
+    parts = {"new": description["new"], "not taken, of another shape": shapes, "unused": description["unused"]}
+    lists = [f"{len(names)} {what}: {_first(names)}" for what, names in parts.items() if names]
+    count = len(description["taken"])
+    found = f"{count} tensor{'s' * (count != 1)} taken from {description['run']}, update {description['update']}"
+    return "; ".join([found, *lists])
+
+
+def _shapes(description: Mapping[str, Any]) -> Iterable[tuple[str, list[list[int]]]]:
+    return description["other_shape"].items()  # type: ignore[no-any-return]  # JSON
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def read_initial_weights(run_dir: Path, prepared: PreparedFolder) -> InitialWeights:
+    """Read the best checkpoint of another run, whose tokenizer must be that of the data.
+
+    Raises:
+        StructattnError: there is no run.
+        CheckpointError: the run has another tokenizer, its checkpoint is damaged, or a weight is not finite.
+        DataError: the run card does not have the digest of the tokenizer, and its data are missing.
+    """
+    run = RunFolder(run_dir)
+    if not run.has_run():
+        raise StructattnError(f"{run_dir} is not a run folder: {run.settings.name} is missing")
+    _require_same_tokenizer(run, prepared)
+    (checkpoint,) = checkpoints_of(run_dir, "best")
+    manifest = read_manifest(checkpoint)
+    tensors = read_tensors(checkpoint, MODEL_NAME, manifest)
+    try:
+        require_finite(tensors)
+    except MismatchError as error:
+        raise CheckpointError(f"{checkpoint / MODEL_NAME}: {error}") from None
+    return InitialWeights(run_dir, manifest.update, manifest.files[MODEL_NAME].sha256, tensors)
+
+
+def read_again(run_dir: RunFolder, prepared: PreparedFolder) -> InitialWeights | None:
+    """Return the initial weights of a run that is resumed before its first checkpoint; None if it needs none.
+
+    Raises:
+        CheckpointError: they have changed.
+        StructattnError: they cannot be read.
+    """
+    described = run_dir.read_card().get("initial_weights")
+    if described is None or checkpoint_updates(run_dir.checkpoints):
+        return None
+    found = read_initial_weights(Path(described["run"]), prepared)
+    if found.sha256 != described["sha256"]:
+        raise CheckpointError(
+            f"{run_dir.path}: has no checkpoint yet, and the weights of {described['run']} from which it started have "
+            f"changed: their SHA-256 was {described['sha256']} and is {found.sha256}; start it again in another folder"
+        )
+    return found
+
+
+def _require_same_tokenizer(run: RunFolder, prepared: PreparedFolder) -> None:
+    card = run.read_card()
+    if card["data"]["digest"] == prepared.digest:
+        return
+    before = card.get("tokenizer") or read_header(run.read_settings().data)[0].tokenizer_digests
+    now = prepared.header.tokenizer_digests
+    if before != now:
+        raise CheckpointError(
+            f"{run.path}: its tokenizer is not that of {prepared.path}, so its weights belong to other words: digests "
+            f"{before} and {now}; prepare the data with the tokenizer of the run"
+        )
