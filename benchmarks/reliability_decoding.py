@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from structattn.evaluation.translation import make_translator
 from structattn.inference.runs import open_run
+from structattn.inference.translation import make_translator
 from structattn.inference.translator import Translation, Translator
 
 TIE = 1e-5

@@ -10,8 +10,7 @@ from structattn.cli.app import app
 from structattn.data.folders import open_prepared
 from structattn.data.text.reading import Notices
 from structattn.data.treebanks import brackets_of, leaves_of, read_trees
-from structattn.evaluation.suites.parsing import make_parser
-from structattn.inference.parser import treebank_words
+from structattn.inference.parser import make_parser, treebank_words
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError

@@ -6,84 +6,31 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.inference import explain_texts, load
-from structattn.inference.checkpoints import checkpoints_of, mean_weights
+from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
 from structattn.training.learner import weights_of
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
-ENCODER_DECODER = {"kind": "encoder_decoder", "encoder": {"layers": 1}, "decoder": {"layers": 1}, **SIZES}
-LEARNED = {"positions": {"kind": "learned", "max_positions": 12}}
-PAIRS, TOKEN_MEAN = {"batches": {"kind": "pairs", "max_tokens": 100}}, {"loss": "token_mean"}
-STREAM = {"batches": {"kind": "stream", "sequence_length": 4, "batch_size": 2}}
-SIZED = {"batches": {"batch_size": 4}, **TOKEN_MEAN}
-RUNS = {
-    "sentences": ("language_modeling", "sentences", {"layers": "1.superposition-4", **SIZES}, TOKEN_MEAN),
-    "stream": ("language_modeling", "stream", {"layers": 1, **SIZES}, TOKEN_MEAN | STREAM),
-    "formal language": ("formal_language", "dyck", {"layers": "nondeterministic-1-2-3.stack_pointer", **SIZES}, {}),
-    "two streams": ("formal_language", "dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, {}),
-    "recurrent": ("formal_language", "dyck", {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-1-2-3"}, {}),
-    "masked": ("masked_transduction", "reversal", {"kind": "masked", "layers": 2, **SIZES, **LEARNED}, SIZED),
-    "autoregressive": ("autoregressive_transduction", "reversal", {"layers": 1, **SIZES}, SIZED),
-    "recurrent autoregressive": ("autoregressive_transduction", "reversal", {"kind": "lstm", "hidden_size": 6,
-                                 "stack": "superposition-4"}, SIZED),
-    "translation": ("translation", "parallel", ENCODER_DECODER, PAIRS),
-    "two-stream translation": (
-        "translation", "parallel", {"kind": "two_stream_encoder_decoder", "num_layers": 1, **SIZES}, PAIRS),
-}  # fmt: skip
-TEXTS = {
-         "sentences": "a b", "stream": "a b\nb", "masked": "a b b", "autoregressive": "a b b",
-         "recurrent autoregressive": "a b b", "translation": "eins zwei", "two-stream translation": "eins zwei",
-}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def prepared_data(tmp_path_factory, parallel_data):
-    """One prepared folder for each kind of data."""
-    folder = tmp_path_factory.mktemp("data")
-    prepare_formal_language(folder / "dyck", "dyck", sizes=FormalLanguageSizes(8, 4, 1, (4, 6), (4, 6)))
-    sizes = TransductionSizes((2, 5), (6, 7), valid_per_length=2, test_per_length=1)
-    prepare_transduction(folder / "reversal", "reverse-string", sizes=sizes)
-    (folder / "text").write_text("a b c\nb a\n" * 4)
-    for mode in ("sentences", "stream"):
-        prepare_language_modeling(folder / mode, folder / "text", folder / "text", settings=TextSettings(mode=mode))
-    shutil.copytree(parallel_data, folder / "parallel")
-    return folder
+@pytest.fixture
+def text_for(kinds):
+    """text_for(run, kind) is a text that the run can explain."""
+
+    def text(run, kind):
+        first = run.prepared.vocabulary.symbols[3]
+        return kinds.texts.get(kind, first + first)
+
+    return text
 
 
-@pytest.fixture(scope="module")
-def run_dir(prepared_data, tmp_path_factory):
-    """run_dir(kind) is the folder of a run with one update."""
-    made = {}
-
-    def make(kind):
-        if kind not in made:
-            task, data, model, training = RUNS[kind]
-            tree = {"task": task, "data": str(prepared_data / data), "model": model}
-            tree["training"] = {"max_updates": 1, "max_epochs": None, **training}
-            made[kind] = tmp_path_factory.mktemp("runs") / "run"
-            train(resolve_settings(tree), made[kind])
-        return made[kind]
-
-    return make
-
-
-def text_for(run, kind):
-    """A text that the run can explain."""
-    first = run.prepared.vocabulary.symbols[3]
-    return TEXTS.get(kind, first + first)
-
-
-@pytest.mark.parametrize("kind", RUNS)
-def test_runs_of_every_kind_are_loaded_and_explained(run_dir, kind):
+def test_runs_of_every_kind_are_loaded_and_explained(run_dir, kind, kinds, text_for):
     run = load(run_dir(kind), "last")
-    assert run.settings.task == RUNS[kind][0]
+    assert run.settings.task == kinds.tasks[kind]
     assert run.metadata["task"] == run.settings.task
     assert run.metadata["parameters"] == sum(parameter.numel() for parameter in run.model.parameters())
     assert not any(module.training for module in run.model.modules())
@@ -97,29 +44,29 @@ def test_runs_of_every_kind_are_loaded_and_explained(run_dir, kind):
         assert np.isfinite(record.weights).all()
 
 
-def tokens_of(run, kind, **more):
-    (records,) = run.explain([TEXTS[kind]], **more)
+def tokens_of(run, text, **more):
+    (records,) = run.explain([text], **more)
     return {record.tokens for record in records}
 
 
 def test_tokens_are_the_inputs_of_the_model(run_dir):
-    assert tokens_of(load(run_dir("sentences")), "sentences") == {("<bos>", "a", "b")}
-    assert tokens_of(load(run_dir("stream")), "stream") == {("<eos>", "a", "b", "<eos>", "b")}
-    assert tokens_of(load(run_dir("masked")), "masked") == {("<bos>", "a", "b", "b", *["<empty>"] * 3)}
+    assert tokens_of(load(run_dir("sentences")), "a b") == {("<bos>", "a", "b")}
+    assert tokens_of(load(run_dir("stream")), "a b\nb") == {("<eos>", "a", "b", "<eos>", "b")}
+    assert tokens_of(load(run_dir("masked")), "a b b") == {("<bos>", "a", "b", "b", *["<empty>"] * 3)}
 
 
 def test_answers_are_given_or_found_by_greedy_search(run_dir):
     run = load(run_dir("autoregressive"))
     asked = ("<bos>", "a", "b", "b", "<to>")
-    assert tokens_of(run, "autoregressive", targets=["b b a"]) == {(*asked, "b", "b")}
-    (found,) = tokens_of(run, "autoregressive")
+    assert tokens_of(run, "a b b", targets=["b b a"]) == {(*asked, "b", "b")}
+    (found,) = tokens_of(run, "a b b")
     assert found[: len(asked)] == asked
     assert len(found) <= len(asked) + 2
 
 
 def test_translations_are_given_or_found_by_greedy_search(run_dir):
     run = load(run_dir("translation"))
-    assert tokens_of(run, "translation", targets=["one two"]) == {("eins", "zwei", "<eos>"), ("<bos>", "one", "two")}
+    assert tokens_of(run, "eins zwei", targets=["one two"]) == {("eins", "zwei", "<eos>"), ("<bos>", "one", "two")}
     (records,) = run.explain(["eins zwei"])
     assert {(record.side, record.sublayer) for record in records} == {
         ("encoder", "attention"), ("decoder", "attention"), ("decoder", "cross")}  # fmt: skip

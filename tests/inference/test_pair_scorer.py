@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.run_evaluation import evaluate_run
-from structattn.evaluation.translation import make_pair_scorer, make_translator
 from structattn.inference.runs import TrainedRun
+from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import SeededSampling
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError

@@ -16,13 +16,14 @@ from structattn.data.folders import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.evaluation.comparison import compare_runs
 from structattn.evaluation.run_evaluation import evaluate, evaluate_run
-from structattn.evaluation.translation import make_pair_scorer, make_translator, translation_scores
-from structattn.inference.checkpoints import checkpoints_of
+from structattn.evaluation.translation import translation_scores
 from structattn.inference.runs import open_run
+from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compare_systems, corpus_scores
 from structattn.runs.folder import RunFolder
+from structattn.runs.selection import checkpoints_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings

@@ -7,8 +7,9 @@ import numpy as np
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.inference.explanations import explain_pairs, records_of_pair
+from structattn.inference.loaded import translation_model
 from structattn.inference.records import Record
-from structattn.inference.runs import TrainedRun, translation_model
+from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress

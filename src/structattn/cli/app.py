@@ -14,9 +14,14 @@ from structattn.cli import (
     demo,
     doctor,
     evaluate,
+    export,
+    generate,
+    inspection,
     listing,
+    log,
     neighbours,
     parse,
+    predict,
     prepare,
     probe,
     report,
@@ -72,9 +77,12 @@ _ORDER = (
     "prepare",
     "train",
     "sweep",
+    "inspect",
     "evaluate",
+    "generate",
     "translate",
     "score",
+    "predict",
     "parse",
     "compare",
     "contrast",
@@ -82,6 +90,8 @@ _ORDER = (
     "neighbours",
     "syntax",
     "report",
+    "log",
+    "export",
     "list",
     "doctor",
     "schema",
@@ -112,7 +122,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
     help="Structured attention in transformers: prepare data, train, evaluate, report.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -144,9 +153,12 @@ app.command("demo")(demo.demo)
 app.add_typer(prepare.app, name="prepare")
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
+app.command("inspect")(inspection.inspect)
 app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
 app.command("translate")(translate.translate)
 app.command("score")(score.score)
+app.command("predict")(predict.predict)
 app.command("parse")(parse.parse)
 app.command("compare")(compare.compare)
 app.command("contrast")(contrast.contrast)
@@ -154,6 +166,8 @@ app.command("probe")(probe.probe)
 app.command("syntax")(syntax.syntax)
 app.command("neighbours")(neighbours.neighbours)
 app.command("report")(report.report)
+app.command("export")(export.export)
+app.command("log")(log.log)
 app.command("list")(listing.show_list)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)

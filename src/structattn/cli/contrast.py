@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
-from structattn.cli.output import literal
+from structattn.cli.options import Checkpoint, Json, PreparedData
+from structattn.cli.output import literal, print_json
 
 if TYPE_CHECKING:
     from structattn.evaluation.suites.contrastive import ContrastiveScores
@@ -24,6 +24,7 @@ def contrast(
     per_token: Annotated[
         bool, typer.Option(help="Compare log-probabilities per token instead of per sentence.")
     ] = False,
+    json: Json = False,
     data: PreparedData = None,
 ) -> None:
     """Score contrastive pairs: how often is the reference more likely than the same translation with an error?
@@ -47,7 +48,10 @@ def contrast(
         scores = contrastive_scores(contrasts, nats, per_token=per_token)
         write_contrastive(run, pairs.resolve().name.split(".json")[0], scores)
         results.append((folder, scores))
-    _print(results)
+    if json:
+        print_json([{"run": folder, "scores": scores} for folder, scores in results])
+    else:
+        _print(results)
 
 
 def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:

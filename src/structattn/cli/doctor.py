@@ -1,15 +1,37 @@
 """``structattn doctor``: show the environment and check the operators."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 import typer
 
+from structattn.cli.options import Json
+from structattn.cli.output import print_json
 
-def doctor() -> None:
+if TYPE_CHECKING:
+    from structattn.cli.self_check import Outcome
+
+
+def doctor(json: Json = False) -> None:
     """Show versions, kernels, hardware and fast precisions, and check every implementation against its reference."""
+    from structattn.cli.self_check import all_outcomes
+
+    outcomes, failed = all_outcomes(), "structattn: an implementation does not match its reference; please report this"
+    if json:
+        checks = [{**asdict(outcome), "wrong": outcome.wrong} for outcome in outcomes]
+        print_json({"environment": environment(), "checks": checks})
+    else:
+        _print(outcomes)
+    if any(outcome.wrong for outcome in outcomes):
+        typer.echo(failed, err=True)
+        raise typer.Exit(1)
+
+
+def _print(outcomes: "Sequence[Outcome]") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from structattn.cli.self_check import all_outcomes
 
     console = Console()
     facts = Table.grid(padding=(0, 3, 0, 0))
@@ -17,7 +39,6 @@ def doctor() -> None:
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts, "")
     checks = Table("operator", "implementation", "available", "relative error")
-    outcomes = all_outcomes()
     for outcome in outcomes:
         if outcome.error is None:
             checks.add_row(outcome.operator, outcome.implementation, "no", Text(outcome.reason))
@@ -25,9 +46,6 @@ def doctor() -> None:
             verdict = "  [red]WRONG[/]" if outcome.wrong else ""
             checks.add_row(outcome.operator, outcome.implementation, "yes", f"{outcome.error:.1e}{verdict}")
     console.print(checks)
-    if any(outcome.wrong for outcome in outcomes):
-        typer.echo("structattn: an implementation does not match its reference; please report this", err=True)
-        raise typer.Exit(1)
 
 
 def environment() -> dict[str, str]:

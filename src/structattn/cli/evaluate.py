@@ -1,11 +1,16 @@
 """``structattn evaluate``: score runs and record what their layers do on an example."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.options import Checkpoint, Json, PreparedData
+from structattn.cli.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from structattn.evaluation.scores import SplitScores
 
 
 def evaluate(
@@ -15,6 +20,7 @@ def evaluate(
     ] = None,
     checkpoint: Checkpoint = None,
     explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to explain.")] = 1,
+    json: Json = False,
     data: PreparedData = None,
 ) -> None:
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
@@ -22,6 +28,7 @@ def evaluate(
     from structattn.analysis.run_analysis import analyze_run, default_examples
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.run_evaluation import evaluate_run
+    from structattn.evaluation.scores import scores_to_json
     from structattn.inference.runs import open_run
 
     results = []
@@ -33,4 +40,21 @@ def evaluate(
             for name in splits:
                 write_locality(run, name)
         analyze_run(run, splits[-1], default_examples(run, splits[-1], explain))
-    print_scores(results)
+    if json:
+        print_json([{"run": folder, **scores_to_json(scores)} for folder, scores in results])
+    else:
+        print_scores(results)
+    _warn(results)
+
+
+def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
+    """Say what makes scores hard to compare."""
+    from structattn.evaluation.cautions import different_ends, worse_than_baselines
+    from structattn.runs.folder import RunFolder
+
+    scores: dict[str, dict[str, dict[str, Any]]] = {}
+    for folder, score in results:
+        scores.setdefault(str(folder), {})[score.split] = asdict(score)
+    ends = different_ends({folder: RunFolder(Path(folder)).read_card()["result"] for folder in scores})
+    for warning in [*([ends] if ends else []), *worse_than_baselines(scores)]:
+        print_line(f"warning: {warning}", error=True)

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from inspect import getdoc
 from typing import Any, get_args
 
+from structattn.cli.options import Json
+from structattn.cli.output import print_json
+
 
 def _discriminated(union: Any, field: str) -> dict[str, str]:
     """Return the kinds of a union of settings, each with the first line of its docstring."""
@@ -21,10 +24,12 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.data.transductions import TRANSDUCTIONS
     from structattn.settings.layers import AddedStack, CrossAttention, Layer
     from structattn.settings.models import ModelSettings
+    from structattn.settings.optimizers import Optimizer
     from structattn.settings.positions import Positions
     from structattn.settings.recurrent import RecurrentStackSettings
+    from structattn.settings.schedules import Schedule
     from structattn.settings.tasks import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
-    from structattn.settings.training import Batches, Schedule
+    from structattn.settings.training import Batches
 
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),
@@ -35,6 +40,7 @@ def choices() -> dict[str, Mapping[str, str]]:
         "positions (model.positions)": _discriminated(Positions, "kind"),
         "tasks (task)": TASK_DESCRIPTIONS,
         "batches (training.batches.kind)": _discriminated(Batches, "kind"),
+        "optimizers (training.optimizer.kind)": _discriminated(Optimizer, "kind"),
         "schedules (training.schedule.kind)": _discriminated(Schedule, "kind"),
         "formal languages (prepare formal-language)": FORMAL_LANGUAGES,
         "transductions (prepare transduction)": {
@@ -46,12 +52,15 @@ def choices() -> dict[str, Mapping[str, str]]:
     }
 
 
-def show_list() -> None:
-    """List models, mechanisms, positions, tasks, batches, schedules, formal languages and transductions."""
+def show_list(json: Json = False) -> None:
+    """List models, mechanisms, positions, tasks, batches, optimizers, schedules, formal languages and transductions."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    if json:
+        print_json(choices())
+        return
     console = Console()
     for heading, entries in choices().items():
         table = Table.grid(padding=(0, 2, 0, 2))

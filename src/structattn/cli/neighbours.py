@@ -1,15 +1,17 @@
 """``structattn neighbours``: nearest words by their input embeddings, plots and export of these."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
-from structattn.cli.output import literal, print_line
+from structattn.cli.options import Checkpoint, Json, PreparedData
+from structattn.cli.output import literal, print_json, print_line
 
 if TYPE_CHECKING:
+    from structattn.analysis.word_embeddings import Neighbour
     from structattn.inference.word_vectors import WordVectors
     from structattn.metrics.neighbours import Agreement
 
@@ -43,9 +45,10 @@ def neighbours(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Write a t-SNE plot (.png, .svg or .pdf); needs pip install 'structattn\\[embeddings]'."),
+        typer.Option(help="Write a t-SNE plot (.png, .svg or .pdf); needs the extra embeddings."),
     ] = None,
     export: Annotated[Path | None, typer.Option(help="Write the embeddings in the text format of word2vec.")] = None,
+    json: Json = False,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
@@ -54,6 +57,7 @@ def neighbours(
     The most frequent words of the training text that are one token are compared.
     """
     from structattn.analysis.word_embeddings import (
+        neighbours_of,
         read_word_tags,
         t_sne,
         tag_agreement,
@@ -72,21 +76,25 @@ def neighbours(
     opened = open_run(run, checkpoint, data=data)
     vectors = _chosen(word_vectors(opened, None if side is None else side.value, max_words, words or ()), stream)
     tag_of = {} if tags is None else read_word_tags(tags)
-    for word in words or ():
-        _print_neighbours(vectors, word, count)
+    nearest, agreement = {word: neighbours_of(vectors, word, count) for word in words or ()}, None
     if tags is not None:
         agreement = tag_agreement(vectors, tag_of)
         write_agreement(opened, (side or Side.source).value, agreement)
-        _print_agreement(agreement)
+    if json:
+        print_json({"neighbours": _by_stream(nearest), "agreement": agreement and _by_stream({"": agreement})[""]})
+    else:
+        for word, found in nearest.items():
+            _print_neighbours(word, found)
+        _print_agreement(agreement or {})
     if plot is not None:
         points = {name: t_sne(table, opened.settings.seed) for name, table in vectors.streams.items()}
         write_embedding_plot(plot, points, [tag_of.get(word) for word in vectors.words])
-        print_line(str(plot))
+        print_line(str(plot), error=json)
     if export is not None:
         if len(vectors.streams) > 1:
             raise UsageError("--export writes one table; expected --stream syntactic or --stream semantic")
         write_word2vec(export, vectors.words, *vectors.streams.values())
-        print_line(str(export))
+        print_line(str(export), error=json)
 
 
 def _chosen(vectors: "WordVectors", stream: Stream | None) -> "WordVectors":
@@ -101,13 +109,18 @@ def _chosen(vectors: "WordVectors", stream: Stream | None) -> "WordVectors":
     return replace(vectors, streams={stream.value: vectors.streams[stream.value]})
 
 
-def _print_neighbours(vectors: "WordVectors", word: str, count: int) -> None:
+def _by_stream(found: "Mapping[str, Mapping[str | None, Any]]") -> dict[str, Any]:
+    """Return the same with the streams named; what has a single stream loses that level."""
+    return {
+        name: streams[None] if None in streams else {str(stream): each for stream, each in streams.items()}
+        for name, streams in found.items()
+    }
+
+
+def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from structattn.analysis.word_embeddings import neighbours_of
-
-    found = neighbours_of(vectors, word, count)
     table = Table(title=literal(word), title_justify="left")
     for stream in found:
         table.add_column(stream or "word", overflow="fold")

@@ -12,3 +12,5 @@ Checkpoint = Annotated[
     ),
 ]
 PreparedData = Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document in place of tables.")]

@@ -1,4 +1,11 @@
-"""Print text that may contain names of files or axes, with nothing in it that a terminal would execute."""
+"""Print text that may contain names of files or axes, with nothing in it that a terminal would execute, and JSON."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -14,3 +21,25 @@ def print_line(text: str, error: bool = False) -> None:
 def literal(text: str) -> Text:
     """Return a table cell with exactly this text: no markup, and control characters escaped."""
     return Text(escape_control_characters(text))
+
+
+def print_json(content: Any) -> None:
+    """Print a JSON document on one line, in ASCII.
+
+    Args:
+        content: dataclasses, mappings, sequences, and what JSON can hold; numbers that are not finite become null, and
+            anything else a string.
+    """
+    sys.stdout.write(json.dumps(_plain(content), allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,15 +1,16 @@
 """``structattn parse``: constituency trees of sentences, or scores on a file of trees."""
 
 import sys
-from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
 from structattn.cli.options import Checkpoint, PreparedData
-from structattn.cli.translate import LINES_AT_ONCE, STANDARD_INPUT
+from structattn.cli.output import print_json
+from structattn.cli.translate import LINES_AT_ONCE
 
 if TYPE_CHECKING:
     from structattn.evaluation.suites.parsing import ParsingScores
@@ -25,6 +26,9 @@ def parse(
     beam: Annotated[
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy.  \\[default: as in the settings]")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON object per line, or one document with --score.")
+    ] = False,
     data: PreparedData = None,
 ) -> None:
     """Parse sentences from standard input, words separated by spaces, and write one bracketed tree per line.
@@ -32,32 +36,38 @@ def parse(
     With --score, parse the words of a file of trees instead, and print labelled and unlabelled bracketing scores beside
     those of right- and left-branching trees; they are stored in the run folder and appear in reports.
     """
-    from structattn.evaluation.suites.parsing import make_parser, parsing_scores, write_parsing
+    from structattn.evaluation.suites.parsing import parsing_scores, write_parsing
+    from structattn.inference.parser import make_parser
     from structattn.inference.runs import open_run
 
     opened = open_run(run, checkpoint, data=data)
     how = opened.settings.evaluation
     parser = make_parser(opened, how if beam is None else how.changed({"beam_size": beam}))
     if score is None:
-        _parse_standard_input(parser)
+        _parse_standard_input(parser, json)
         return
     scores = parsing_scores(parser, score)
     write_parsing(opened, score, scores)
-    _print(scores)
+    if json:
+        print_json(scores)
+    else:
+        _print(scores)
 
 
-def _parse_standard_input(parser: "Parser") -> None:
-    from structattn.data.text.reading import Notices, read_lines_from
+def _parse_standard_input(parser: "Parser", json: bool) -> None:
     from structattn.data.treebanks import bracketed
     from structattn.inference.parser import treebank_words
     from structattn.support.progress import progress
 
-    source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
-    lines, done = (treebank_words(line.text) for line in read_lines_from(source, STANDARD_INPUT, Notices())), 0
+    lines, done = map(treebank_words, standard_input_lines()), 0
     with progress("Parsing", None, "sentences") as advance:
         while chunk := list(islice(lines, LINES_AT_ONCE)):
             for found in parser(chunk, advance, done + 1, STANDARD_INPUT):
-                sys.stdout.write(("" if found is None else bracketed(found.tree)) + "\n")
+                tree = "" if found is None else bracketed(found.tree)
+                if json:
+                    print_json({"tree": tree, "repaired": found is not None and found.malformed})
+                else:
+                    sys.stdout.write(f"{tree}\n")
             sys.stdout.flush()
             done += len(chunk)
 

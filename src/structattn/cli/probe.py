@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
-from structattn.cli.output import literal
+from structattn.cli.options import Checkpoint, Json, PreparedData
+from structattn.cli.output import literal, print_json
 
 if TYPE_CHECKING:
     from structattn.evaluation.suites.chunking import StreamScores
@@ -20,6 +20,7 @@ def probe(
     ],
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     checkpoint: Checkpoint = None,
+    json: Json = False,
     data: PreparedData = None,
 ) -> None:
     """Train one linear layer to find chunks in the frozen top layer of each run, and score it as conlleval does.
@@ -43,7 +44,11 @@ def probe(
         found = probe_chunking(run, corpus)
         write_chunking(run, corpus, found)
         results.append((folder, found))
-    _print(majority_scores(corpus), results)
+    if json:
+        streams = [{"run": folder, "streams": found} for folder, found in results]
+        print_json({"most_frequent_tag": majority_scores(corpus), "runs": streams})
+    else:
+        _print(majority_scores(corpus), results)
 
 
 def _print(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:

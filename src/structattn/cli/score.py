@@ -1,40 +1,97 @@
-"""``structattn score``: log-probabilities of given translations."""
+"""``structattn score``: log-probabilities of given texts and translations."""
 
 import sys
-from collections.abc import Iterator
-from itertools import islice, zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
+from structattn.cli.options import Checkpoint, JsonLines, PreparedData
+from structattn.cli.output import print_json
+from structattn.support.text import escape_control_characters
 
-PAIRS_AT_ONCE = 4096  # sorted and scored together; the output does not depend on it
+if TYPE_CHECKING:
+    from structattn.inference.runs import TrainedRun
+    from structattn.inference.scores import Score
 
 
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="Run folder, or several to score with their ensemble.")],
-    source: Annotated[Path, typer.Option(help="File with source lines.")],
-    target: Annotated[Path, typer.Option(help="File with their translations, line by line.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folder; several for the ensemble of translation models.")],
+    source: Annotated[Path | None, typer.Option(help="File with source lines; of translation models.")] = None,
+    target: Annotated[Path | None, typer.Option(help="File with their translations, line by line.")] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Write the score of each token: number of the line, token, log p.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of texts scored at once.")] = 64,
+    json: JsonLines = False,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
-    """Write log p(translation | source) in nats, a tab, and the number of tokens for each pair of lines.
+    """Write the log-probability of each line of standard input in nats, a tab, and its number of tokens.
 
-    The <eos> counts as a token. Unknown words are scored by their spelling if all models spell unknown words.
+    For translation models: log p(translation | source) of each pair of lines of --source and --target. The <eos> counts
+    as a token; unknown words are scored by their spelling if all models spell them. Masked language models: the sum of
+    log p(token | all other tokens), without <eos>.
     """
-    from structattn.evaluation.translation import make_pair_scorer
     from structattn.inference.runs import open_run
+    from structattn.support.errors import UsageError
     from structattn.support.progress import progress
 
-    scorer = make_pair_scorer([open_run(run, checkpoint, data=data) for run in runs])
-    pairs = (scorer.encode(*texts, (source, target), number) for number, texts in _lines(source, target))
-    with progress("Scoring translations", None, "pairs") as advance:
-        while chunk := list(islice(pairs, PAIRS_AT_ONCE)):
-            for each in scorer(chunk, advance):
-                sys.stdout.write(f"{each.log_probability:.6f}\t{each.num_tokens}\n")
-            sys.stdout.flush()
+    opened = [open_run(run, checkpoint, data=data) for run in runs]
+    if (source is None) != (target is None):
+        raise UsageError("--source and --target belong together; expected both, or none for a language model")
+    with progress("Scoring", None, "pairs" if source else "texts") as advance:
+        if source is not None and target is not None:
+            found = _pair_scores(opened, (source, target), tokens, batch_size, advance)
+        elif opened[0].settings.task == "translation":
+            raise UsageError(f"{runs[0]}: is a translation run; expected --source and --target")
+        elif len(opened) > 1:
+            raise UsageError(f"{len(runs)} runs; expected one, since ensembles are of translation models")
+        else:
+            found = _text_scores(opened[0], tokens, batch_size, advance)
+        for number, each in enumerate(found, start=1):
+            if json:
+                print_json(each)
+            else:
+                sys.stdout.write(_plain(number, each))
+
+
+def _plain(number: int, score: "Score") -> str:
+    if score.tokens is None:
+        return f"{score.log_probability:.6f}\t{score.num_tokens}\n"
+    return "".join(
+        f"{number}\t{escape_control_characters(each.token)}\t{each.log_probability:.6f}\n" for each in score.tokens
+    )
+
+
+def _text_scores(
+    run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
+) -> "Iterator[Score]":
+    from structattn.inference.streams import in_chunks
+    from structattn.inference.text_scorer import make_text_scorer
+
+    scorer = make_text_scorer(run, tokens, batch_size)
+    return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
+
+
+def _pair_scores(
+    runs: "Sequence[TrainedRun]",
+    paths: tuple[Path, Path],
+    tokens: bool,
+    batch_size: int,
+    advance: Callable[[int], object],
+) -> "Iterator[Score]":
+    from structattn.inference.streams import in_chunks
+    from structattn.inference.translation import make_pair_scorer
+
+    scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)
+    pairs = (scorer.encode(*texts, paths, number) for number, texts in _lines(*paths))
+    return in_chunks(pairs, lambda chunk, first: scorer(chunk, advance))
 
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from structattn.cli.output import print_line
+from structattn.cli.options import Json
+from structattn.cli.output import print_json, print_line
 
 
 class EngineName(StrEnum):
@@ -46,6 +47,7 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Validate all trials and print their number, without training.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Train every trial of a grid, evaluate the best of each cell, and print a table of results.
 
@@ -81,6 +83,9 @@ def sweep(
 
     with live_view() as show:
         rows = run_sweep(sweep_settings, output, open_engine, show, trial_results)
+    if json:
+        print_json(rows)
+        return
     print_rows(rows)
     print_line(f"{output / 'table.json'}")
 

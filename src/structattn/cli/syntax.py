@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from structattn.cli.options import Checkpoint
-from structattn.cli.output import literal
+from structattn.cli.options import Checkpoint, Json
+from structattn.cli.output import literal, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,6 +42,7 @@ def syntax(
             "separate at level word, if the full stop is a word of the vocabulary."
         ),
     ] = Marks.auto,
+    json: Json = False,
     prepared: Annotated[Path | None, typer.Option(help="The prepared folder, if it was moved.")] = None,
 ) -> None:
     """Score minimal pairs: how often is the acceptable sentence more likely than the unacceptable one?
@@ -66,7 +67,10 @@ def syntax(
         scores = blimp_scores(scorer, pairs)
         write_blimp(scorer, scores)
         results.append(asdict(scores))
-    _print(runs, results)
+    if json:
+        print_json([{"run": run, "scores": scores} for run, scores in zip(runs, results, strict=True)])
+    else:
+        _print(runs, results)
 
 
 def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> None:

@@ -2,17 +2,15 @@
 
 import sys
 from enum import StrEnum
-from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
-from structattn.cli.options import Checkpoint, PreparedData
-
-if TYPE_CHECKING:
-    from structattn.inference.translator import SeededSampling
+from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
+from structattn.cli.options import Checkpoint, JsonLines, PreparedData
+from structattn.cli.output import print_json
 
 
 class Unknown(StrEnum):
@@ -23,7 +21,6 @@ class Unknown(StrEnum):
     spell = "spell"
 
 
-STANDARD_INPUT = Path("standard input")
 LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
 
 
@@ -94,6 +91,7 @@ def translate(
         typer.Option(min=0, max=1, help="Sample from the smallest set of tokens with this total probability."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of sampling; lines are sampled independently.")] = 1,
+    json: JsonLines = False,
     data: PreparedData = None,
 ) -> None:
     """Translate lines from standard input to standard output.
@@ -102,10 +100,10 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.data.text.reading import Notices, read_lines, read_lines_from
-    from structattn.evaluation.translation import make_translator
+    from structattn.data.text.reading import Notices, read_lines
     from structattn.inference.runs import open_run
-    from structattn.inference.translator import Translation
+    from structattn.inference.translation import make_translator
+    from structattn.inference.translator import Translation, seeded_sampling
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
 
@@ -121,7 +119,7 @@ def translate(
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
     translator = make_translator(opened, how)
-    sampling = _sampling(temperature, top_k, top_p, seed)
+    sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         if any(given is not None for given in (search, beam, length_penalty)):
             raise UsageError(
@@ -137,8 +135,7 @@ def translate(
             return (found[0].text if found else "") + "\n"
         return "".join(f"{number}\t{each.score:.6f}\t{each.text}\n" for each in found)
 
-    source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
-    lines, done = (line.text for line in read_lines_from(source, STANDARD_INPUT, Notices())), 0
+    lines, done = standard_input_lines(), 0
     beginnings = None if prefixes is None else (line.text for line in read_lines(prefixes, Notices()))
     paths = (STANDARD_INPUT, prefixes or STANDARD_INPUT)
     with progress("Translating", None, "lines") as advance:
@@ -146,22 +143,11 @@ def translate(
             begun = None if beginnings is None else list(islice(beginnings, len(chunk)))
             found = translator(chunk, n_best, advance, done + 1, begun, paths)
             for number, translations in enumerate(found, start=done + 1):
-                sys.stdout.write(output_lines(number, translations))
+                if json:
+                    print_json({"translations": translations})
+                else:
+                    sys.stdout.write(output_lines(number, translations))
             sys.stdout.flush()
             done += len(chunk)
     if prefixes is not None and beginnings is not None and next(beginnings, None) is not None:
         raise DataError(prefixes, f"has more lines than the {done} lines to translate", done + 1)
-
-
-def _sampling(temperature: float | None, top_k: int | None, top_p: float | None, seed: int) -> "SeededSampling | None":
-    """Return the options of sampling; None if none is given."""
-    from structattn.decoding import Sampling
-    from structattn.inference.translator import SeededSampling
-    from structattn.support.errors import UsageError
-
-    if temperature is top_k is top_p is None:
-        return None
-    try:
-        return SeededSampling(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
-    except ValueError as error:
-        raise UsageError(str(error)) from error

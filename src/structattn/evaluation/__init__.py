@@ -3,10 +3,9 @@
 - ``evaluate``: score a run folder on a split; ``evaluate_run`` does so for a run that is already open.
 - ``is_scored``: whether a run folder has the scores of a split.
 - ``SplitScores``, ``LengthScore``: the scores of a split, and of its sequences of one length.
-- ``make_translator``, ``make_pair_scorer``: a translator or a scorer of translations from one run or an ensemble.
 - ``compare_runs``, ``compare_runs_by_bin``: compare two translation runs by paired bootstrap.
 - ``contrastive_scores``: accuracy on contrastive pairs.
-- ``make_parser``, ``parsing_scores``: trees of sentences by a run that was trained on trees, and their scores.
+- ``parsing_scores``: scores of the trees that a parser finds.
 - ``probe_chunking``: scores of a linear layer that finds chunks in the hidden states of a run.
 - ``ngram_baselines``: perplexities of interpolated n-gram models.
 """
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from structattn.evaluation.scores import LengthScore, SplitScores
     from structattn.evaluation.suites.chunking import probe_chunking
     from structattn.evaluation.suites.contrastive import contrastive_scores
-    from structattn.evaluation.suites.parsing import make_parser, parsing_scores
-    from structattn.evaluation.translation import make_pair_scorer, make_translator
+    from structattn.evaluation.suites.parsing import parsing_scores
 
 __all__ = [
     "LengthScore",
@@ -34,9 +32,6 @@ __all__ = [
     "evaluate",
     "evaluate_run",
     "is_scored",
-    "make_pair_scorer",
-    "make_parser",
-    "make_translator",
     "ngram_baselines",
     "parsing_scores",
     "probe_chunking",
@@ -53,9 +48,6 @@ __getattr__, __dir__ = lazy_exports(
         "evaluate": "structattn.evaluation.run_evaluation",
         "evaluate_run": "structattn.evaluation.run_evaluation",
         "is_scored": "structattn.evaluation.run_evaluation",
-        "make_pair_scorer": "structattn.evaluation.translation",
-        "make_parser": "structattn.evaluation.suites.parsing",
-        "make_translator": "structattn.evaluation.translation",
         "ngram_baselines": "structattn.evaluation.ngrams",
         "parsing_scores": "structattn.evaluation.suites.parsing",
         "probe_chunking": "structattn.evaluation.suites.chunking",

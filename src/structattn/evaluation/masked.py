@@ -8,7 +8,7 @@ from structattn.inference.runs import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
-from structattn.tasks.masked.scores import pseudo_log_likelihood, score_masked
+from structattn.tasks.masked.scores import pseudo_log_likelihoods, score_masked
 from structattn.tasks.task import perplexity
 
 
@@ -52,8 +52,9 @@ def pseudo_scores(run: TrainedRun, examples: MaskedExamples, chosen: Indices, ba
     with evaluating(run.model), progress("Masking each token", len(chosen), "texts") as advance:
         for index in chosen:
             (tokens,) = examples.tokens(np.array([index]))
-            found, count = pseudo_log_likelihood(run.model, tokens, mask, examples.bos, batch_tokens)
-            total, num_tokens = total + found, num_tokens + count
+            rows = max(1, batch_tokens // (len(tokens) + examples.bos))
+            found = pseudo_log_likelihoods(run.model, tokens, mask, examples.bos, rows)
+            total, num_tokens = total + float(found.sum()), num_tokens + len(found)
             advance()
     cross_entropy = -total / num_tokens if num_tokens else 0.0
     return PseudoPerplexity(len(chosen), num_tokens, cross_entropy, perplexity(cross_entropy))

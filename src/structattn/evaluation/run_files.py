@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import create_folder
 from structattn.support.json_files import write_json
+from structattn.support.reading import read_bytes
 
 FORMAT_VERSION = 1
 
@@ -26,3 +28,27 @@ def write_analysis(run_dir: Path, name: str, kind: str, content: Mapping[str, An
     create_folder(path.parent)
     write_json(path, "analysis", {"format_version": FORMAT_VERSION, "kind": kind, **content})
     return path
+
+
+def read_translations(folder: Path, split: str, count: int) -> list[str]:
+    """Return the translations that evaluation wrote for a split.
+
+    Args:
+        folder: a run folder.
+        split: the translated split.
+        count: the number of its lines.
+
+    Raises:
+        StructattnError: there are none.
+        DataError: their file is damaged, or holds another number of lines.
+    """
+    path = hypotheses_path(folder, split)
+    if not path.exists():
+        raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
+    try:
+        lines = read_bytes(path).decode().split("\n")[:-1]  # a CR is an ordinary character
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
+    if len(lines) != count:
+        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run `structattn evaluate` again")
+    return lines

@@ -12,20 +12,19 @@ from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.folders import PreparedFolder
 from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.tokenization.tokenizers import TextError, Tokenizer
+from structattn.data.tokenization.tokenizers import Tokenizer
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
 from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
+from structattn.inference.text_lines import encoded, ids_of_lines, is_stream
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
-from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError, UsageError
-from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.predictions import spelled_source
@@ -130,12 +129,11 @@ def _text_inputs(tokenizer: Tokenizer, settings: RunSettings, text: str, number:
 
     A masked model reads ``<bos> line 1 <eos> line 2 <eos> ...``, without masks, and without ``<bos>`` if so trained.
     """
-    is_stream = isinstance(settings.training.batches, StreamBatches)
-    lines = [_encoded(tokenizer, line, TEXTS, number) for line in (text.split("\n") if is_stream else [text])]
+    lines = ids_of_lines(tokenizer, settings, text, TEXTS, number)
     if settings.task == MASKED_LANGUAGE_MODELING:
         ids = [BOS] * reads_bos(settings.model) + [token for line in lines for token in (*line, EOS)]
     else:
-        ids = [token for line in lines for token in (EOS if is_stream else BOS, *line)]
+        ids = [token for line in lines for token in (EOS if is_stream(settings) else BOS, *line)]
     _require_positions(len(ids), settings, number)
     return torch.tensor([ids])
 
@@ -160,11 +158,11 @@ class _TransductionInputs:
 
     def __call__(self, text: str, target: str | None, number: int) -> Int[Tensor, "1 time"]:
         """Return the inputs for a text, with its answer as far as the model is given it."""
-        x = np.array([_encoded(self.tokenizer, text, TEXTS, number)], dtype=np.int64)
+        x = np.array([encoded(self.tokenizer, text, TEXTS, number)], dtype=np.int64)
         if target is None:
             y = np.full((1, self._answer_length(x.shape[1], number)), EOS, dtype=np.int64)
         else:
-            y = np.array([_encoded(self.tokenizer, target, TARGETS, number)], dtype=np.int64)
+            y = np.array([encoded(self.tokenizer, target, TARGETS, number)], dtype=np.int64)
         _require_positions(1 + x.shape[1] + y.shape[1], self.settings, number)
         if target is None and self.form == "autoregressive" and not isinstance(self.model, MaskedLanguageModel):
             prompt = batch_of(x, y[:, :1], self.data.vocabulary, self.form).inputs.to(_device(self.model))
@@ -174,24 +172,16 @@ class _TransductionInputs:
 
     def _answer_length(self, length: int, number: int) -> int:
         try:
-            _, y = self.data.task.sample(length, 1, numpy_generator(0, "explanation"))
+            return self.data.task.output_length(length)
         except ValueError:
             name = self.data.task.name
             raise DataError(TEXTS, f"{length} symbols: {name!r} has no inputs of that length", number) from None
-        return int(y.shape[1])
 
 
 def _require_positions(length: int, settings: RunSettings, number: int) -> None:
     maximum = max_positions(settings.model)
     if maximum is not None and length > maximum:
         raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
-
-
-def _encoded(tokenizer: Tokenizer, text: str, path: Path, number: int) -> list[int]:
-    try:
-        return tokenizer.encode(text)
-    except TextError as error:
-        raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
 
 
 def _symbols(vocabulary: Vocabulary, ids: Int[Tensor, "1 time"]) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ def load(
 
         run = structattn.load("runs/dyck")
         run.settings, run.metadata, run.model
+        for generation in run.generate(n=10)[0]:
+            print(generation.text, generation.log_probability)
         for record in run.explain(["(())"])[0]:
             print(record.layer, record.head, record.weights)
 
@@ -29,7 +31,8 @@ def load(
         data: the prepared folder; None: the path in the settings of the run.
 
     Returns:
-        The run, with ``settings``, ``metadata`` (the run card), ``model`` (in evaluation mode) and ``explain(texts)``.
+        The run, with ``settings``, ``metadata`` (the run card), ``model`` (in evaluation mode), and what ``TrainedRun``
+        has besides: ``generate(prompts)``, ``explain(texts)``.
 
     Raises:
         StructattnError: the folder is not a run folder.

@@ -11,21 +11,13 @@ from structattn.data.batching.pairs import PairBatch
 from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import Ensemble, map_in_batches
 from structattn.inference.pairs import EncodedPair, PairEncoder
+from structattn.inference.scores import Score, score_of
 from structattn.models import EncoderDecoder
+from structattn.support.errors import UsageError
+from structattn.support.special_tokens import EOS
 from structattn.tasks.translation.predictions import Predictions, predictions
 
-
-@dataclass(frozen=True)
-class PairScore:
-    """Score of a translation given its source.
-
-    Args:
-        log_probability: of its tokens, <eos> included, and of the spellings of those that are spelled; in nats.
-        num_tokens: the number of tokens, <eos> included; characters of spellings are not counted.
-    """
-
-    log_probability: float
-    num_tokens: int
+SOURCES, TRANSLATIONS = Path("sources"), Path("translations")  # in messages, in place of the paths of files
 
 
 @dataclass(frozen=True)
@@ -38,11 +30,15 @@ class PairScorer:
         sides: normalization and tokenizers of both languages.
         batch_tokens: the maximum padded size of a batch. Memory is for about batch_tokens * classes numbers for each
             model, three times as many for an ensemble.
+        batch_size: the maximum number of pairs of a batch; None: any.
+        per_token: whether to return the scores of the tokens.
     """
 
     models: tuple[EncoderDecoder, ...]
     sides: ParallelSides
     batch_tokens: int = 4096
+    batch_size: int | None = None
+    per_token: bool = False
 
     @cached_property
     def _encoder(self) -> PairEncoder:
@@ -52,19 +48,35 @@ class PairScorer:
         """Normalize and encode a pair; see ``PairEncoder``."""
         return self._encoder(source, target, paths, number)
 
+    def score_texts(self, pairs: Sequence[tuple[str, str]], first: int = 1) -> list[Score]:
+        """Encode and score pairs of a source line and its translation; ``first`` is the number of the first pair.
+
+        Raises:
+            DataError: a line cannot be encoded, or is too long for a model.
+            UsageError: what is given is not a pair.
+        """
+        for pair in pairs:
+            if isinstance(pair, str) or len(pair) != 2:
+                raise UsageError(f"got {pair!r:.60}; expected pairs of a source line and its translation")
+        return self([self.encode(*pair, (SOURCES, TRANSLATIONS), number) for number, pair in enumerate(pairs, first)])
+
     def __call__(
         self, pairs: Sequence[EncodedPair], advance: Callable[[int], object] = lambda count: None
-    ) -> list[PairScore]:
+    ) -> list[Score]:
         """Return the score of each pair; ``advance`` is called with the number of pairs that have been scored since."""
+        symbols = self.sides.target.vocabulary.symbols
 
-        def score(pairs: list[EncodedPair]) -> list[PairScore]:
-            batch = self._encoder.batch(pairs)
-            losses = self._predictions(batch).row_losses().tolist()
+        def score(pairs: list[EncodedPair]) -> list[Score]:
+            losses = self._predictions(self._encoder.batch(pairs)).token_losses().tolist()
             advance(len(pairs))
-            return [PairScore(-loss, length) for loss, length in zip(losses, batch.lengths.tolist(), strict=True)]
+            targets = [(*pair.target, EOS) for pair in pairs]
+            return [
+                score_of(symbols, ids, [-loss for loss in row[: len(ids)]], self.per_token)
+                for ids, row in zip(targets, losses, strict=True)
+            ]
 
         lengths = [max(len(pair.source), len(pair.target)) + 1 for pair in pairs]
-        return map_in_batches(pairs, lengths, self.batch_tokens, score)
+        return map_in_batches(pairs, lengths, self.batch_tokens, score, self.batch_size)
 
     @torch.no_grad()
     def _predictions(self, batch: PairBatch) -> Predictions:

@@ -4,8 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from structattn.data.parallel.prepare import TREE_TAGS
 from structattn.data.treebanks import Repaired, repair
+from structattn.inference.loaded import LoadedRun
+from structattn.inference.translation import make_translator
 from structattn.inference.translator import SOURCE_LINES, Translator
+from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.errors import UsageError
 
 
 def treebank_words(line: str) -> list[str]:
@@ -47,3 +52,18 @@ class Parser:
             repair([symbol for symbol in best[0].text.split(" ") if symbol] if best else [], words) if words else None
             for words, best in zip(sentences, found, strict=True)
         ]
+
+
+def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser:
+    """Return a parser with the model of a run.
+
+    Args:
+        run: trained on trees.
+        how: beam search and length limits; by default the evaluation settings of the run.
+
+    Raises:
+        UsageError: the run was not trained on trees.
+    """
+    if TREE_TAGS not in run.prepared.header.extra:
+        raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
+    return Parser(make_translator([run], how))

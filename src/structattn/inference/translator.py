@@ -38,7 +38,7 @@ from structattn.decoding import (
 from structattn.inference.pairs import PairEncoder
 from structattn.inference.unknown_words import EncodedSources, Unknown, UnknownWords
 from structattn.models import EncoderDecoder
-from structattn.support.errors import DataError
+from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.predictions import spelled_source
@@ -116,6 +116,22 @@ class SeededSampling:
         return torch.Generator(device).manual_seed(derived_seed(self.seed, "translation", line, number))
 
 
+def seeded_sampling(
+    temperature: float | None, top_k: int | None, top_p: float | None, seed: int
+) -> SeededSampling | None:
+    """Return sampling with the given options; None if none of the first three is given.
+
+    Raises:
+        UsageError: an option is out of its range.
+    """
+    if temperature is top_k is top_p is None:
+        return None
+    try:
+        return SeededSampling(Sampling(1.0 if temperature is None else temperature, top_k, top_p), seed)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 @dataclass(frozen=True)
 class Translator:
     """Translates lines; the translations of a line do not depend on the other lines.
@@ -130,6 +146,7 @@ class Translator:
             with models that have a spelling decoder. Spelling is a second stage: all hypotheses in the beam are
             spelled, and ranked by the log-probability of their words and characters (Luong & Manning 2016).
         sampling: draws hypotheses, in place of the beam search.
+        batch_size: the maximum number of lines decoded at once; None: any.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -139,6 +156,7 @@ class Translator:
     batch_tokens: int = 2048
     unknown: Unknown = "keep"
     sampling: SeededSampling | None = None
+    batch_size: int | None = None
 
     def __call__(
         self,
@@ -182,7 +200,7 @@ class Translator:
             return translations
 
         lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in encoded]
-        return map_in_batches(encoded, lengths, self.batch_tokens, translate)
+        return map_in_batches(encoded, lengths, self.batch_tokens, translate, self.batch_size)
 
     @cached_property
     def _encoder(self) -> PairEncoder:

@@ -15,7 +15,7 @@ from structattn.data.folders.sequences import Sequences
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import TextError
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
-from structattn.inference.runs import TrainedRun
+from structattn.inference.loaded import LoadedRun
 from structattn.inference.words import word_ids
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
 from structattn.support.errors import UsageError
@@ -49,7 +49,7 @@ class WordVectors:
 
 
 def word_vectors(
-    run: TrainedRun, side: SideName | None = None, max_words: int = MAX_WORDS, also: Sequence[str] = ()
+    run: LoadedRun, side: SideName | None = None, max_words: int = MAX_WORDS, also: Sequence[str] = ()
 ) -> WordVectors:
     """Return the input embeddings of the most frequent words of the training text that are one token.
 
@@ -68,23 +68,58 @@ def word_vectors(
         UsageError: the model has no embeddings, the run is not of translation but a side is given, no word of the text
             is one token, or one of ``also`` is not.
     """
-    tokenizer, embedding = _tokenizer(run, side), _embedding(run, side)
+    tokenizer = _tokenizer(run, side)
+    _embedding(run, side)  # raises early
     ids = dict(_frequent_words(tokenizer, _training_text(run, side), max_words))
     for word in also:
-        token = _only_token(tokenizer, word)
-        if token is None:
-            raise UsageError(f"the word {word!r:.60} is not one token of the vocabulary, and so has no embedding")
-        ids.setdefault(word, token)
+        ids.setdefault(word, _token_of(tokenizer, word))
     if len(ids) < 2:
         raise UsageError(f"{run.run_dir}: fewer than two words of the training text are a single token")
+    return WordVectors(tuple(ids), _vectors(run, side, list(ids.values())))
+
+
+def embed_words(
+    run: LoadedRun, words: Sequence[str], side: SideName | None = None, stream: str | None = None
+) -> Float[np.ndarray, "words d_model"]:
+    """Return the input embedding of each word, without positions and the factor of the model's embedding layer.
+
+    Args:
+        run: of translation, or a language model.
+        words: each one token of the vocabulary.
+        side: of a translation run; None: ``source``.
+        stream: ``syntactic`` or ``semantic``, of a two-stream model.
+
+    Raises:
+        UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
+    """
+    tokenizer = _tokenizer(run, side)
+    found = _vectors(run, side, [_token_of(tokenizer, word) for word in words])
+    if stream not in found:
+        names = " or ".join(repr(name) for name in found)
+        raise UsageError(f"{run.run_dir}: stream is {stream!r}; expected {names} for this model")
+    return found[stream]
+
+
+def _vectors(
+    run: LoadedRun, side: SideName | None, ids: Sequence[int]
+) -> dict[str | None, Float[np.ndarray, "words d_model"]]:
+    """Return one row for each id, by the name of the stream."""
+    embedding = _embedding(run, side)
     with torch.no_grad():
-        tokens = torch.tensor(list(ids.values()), device=next(run.model.parameters()).device)
+        tokens = torch.tensor(ids, dtype=torch.int64, device=next(run.model.parameters()).device)
         found = embedding(tokens) if isinstance(embedding, nn.Embedding) else embedding.token_embeddings(tokens)
     streams = found._asdict() if isinstance(found, Streams) else {None: found}
-    return WordVectors(tuple(ids), {name: each.float().cpu().numpy() for name, each in streams.items()})
+    return {name: each.float().cpu().numpy() for name, each in streams.items()}
 
 
-def _tokenizer(run: TrainedRun, side: SideName | None) -> TextTokenizer:
+def _token_of(tokenizer: TextTokenizer, word: str) -> int:
+    token = _only_token(tokenizer, word)
+    if token is None:
+        raise UsageError(f"the word {word!r:.60} is not one token of the vocabulary, and so has no embedding")
+    return token
+
+
+def _tokenizer(run: LoadedRun, side: SideName | None) -> TextTokenizer:
     if run.prepared.parallel_sides is None:
         if side is not None:
             raise UsageError(f"{run.run_dir}: is not a translation run; it has no {side} side")
@@ -92,14 +127,14 @@ def _tokenizer(run: TrainedRun, side: SideName | None) -> TextTokenizer:
     return run.prepared.sides.target if side == "target" else run.prepared.sides.source
 
 
-def _training_text(run: TrainedRun, side: SideName | None) -> Sequences:
+def _training_text(run: LoadedRun, side: SideName | None) -> Sequences:
     if run.prepared.parallel_sides is None or side == "target":
         return run.prepared.split("train")
     return run.prepared.pairs("train").source
 
 
 def _embedding(
-    run: TrainedRun, side: SideName | None
+    run: LoadedRun, side: SideName | None
 ) -> Embedding | SpelledEmbedding | TwoStreamEmbedding | nn.Embedding:
     model = run.model
     found = model.embedding if not isinstance(model, EncoderDecoder) else model.target

@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.data.parallel.prepare import TREE_TAGS
 from structattn.data.text.reading import Notices
 from structattn.data.treebanks import brackets_of, branching_brackets, leaves_of, read_trees
 from structattn.data.treebanks.brackets import Span
 from structattn.evaluation.run_files import write_analysis
-from structattn.evaluation.translation import make_translator
 from structattn.inference.parser import Parser
 from structattn.inference.runs import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
-from structattn.settings.evaluation import EvaluationSettings
-from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 
 
@@ -42,21 +38,6 @@ class ParsingScores:
     malformed: float
     right_branching: TreeScores
     left_branching: TreeScores
-
-
-def make_parser(run: TrainedRun, how: EvaluationSettings | None = None) -> Parser:
-    """Return a parser with the model of a run.
-
-    Args:
-        run: trained on trees.
-        how: beam search and length limits; by default the evaluation settings of the run.
-
-    Raises:
-        UsageError: the run was not trained on trees.
-    """
-    if TREE_TAGS not in run.prepared.header.extra:
-        raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
-    return Parser(make_translator([run], how))
 
 
 def parsing_scores(parser: Parser, path: Path) -> ParsingScores:

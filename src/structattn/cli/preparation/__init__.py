@@ -1,0 +1,1 @@
+"""The commands of ``structattn prepare``, one module per source of data."""

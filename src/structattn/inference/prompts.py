@@ -1,0 +1,87 @@
+"""Texts as the inputs of a language model: sentences after <bos>, lines of a stream after <eos>."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from structattn.inference.loaded import LoadedRun, cannot
+from structattn.inference.text_lines import ids_of_lines, is_stream
+from structattn.models.protocols import CausalModel
+from structattn.settings.positions import max_positions
+from structattn.support.errors import DataError
+from structattn.support.special_tokens import BOS, EOS
+
+_TASKS = ("language_modeling", "formal_language")
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as ids.
+
+    Args:
+        ids: the id before the first token, and those of the tokens; in a stream, the lines of the text end in <eos>,
+            but for the last.
+        line_start: the index in ``ids`` of the first token of the last line.
+    """
+
+    ids: tuple[int, ...]
+    line_start: int
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """Encodes texts for the language model of a run, and decodes its continuations.
+
+    Args:
+        run: of a task that predicts each token from those before it, other than a transduction.
+
+    Raises:
+        UsageError: the run is of another task.
+    """
+
+    run: LoadedRun
+
+    def __post_init__(self) -> None:
+        if self.run.settings.task not in _TASKS:
+            raise cannot(self.run, "continue or score texts", "a language model of text or of a formal language")
+
+    @property
+    def model(self) -> CausalModel:
+        """The model of the run."""
+        model = self.run.model
+        assert isinstance(model, CausalModel)  # the registry of tasks says so
+        return model
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximal number of tokens of a text, <eos> not counted; None: unbounded."""
+        positions = max_positions(self.run.settings.model)
+        return None if positions is None else positions - 1
+
+    def encode(self, text: str, path: Path, number: int) -> EncodedText:
+        """Return the ids of a text; in a stream, it may have several lines.
+
+        Raises:
+            DataError: the text cannot be encoded, or is too long for the model.
+        """
+        start, ids = EOS if is_stream(self.run.settings) else BOS, list[int]()
+        *before, last = ids_of_lines(self.run.prepared.tokenizer, self.run.settings, text, path, number)
+        for line in before:
+            ids += [start, *line]
+        ids.append(start)
+        encoded = EncodedText((*ids, *last), len(ids))
+        if self.max_tokens is not None and len(encoded.ids) - 1 > self.max_tokens:
+            reason = f"the text has {len(encoded.ids) - 1} tokens; the model has positions for {self.max_tokens}"
+            raise DataError(path, reason, number)
+        return encoded
+
+    def decode(self, text: EncodedText, continuation: tuple[int, ...] = ()) -> str:
+        """Return a text with its continuation, which is decoded together with the last line."""
+        lines, line = list[list[int]](), list[int]()
+        for token in text.ids[1 : text.line_start]:
+            if token == EOS:
+                lines.append(line)
+                line = []
+            else:
+                line.append(token)
+        lines.append([*text.ids[text.line_start :], *continuation])
+        return "\n".join(map(self.run.prepared.tokenizer.decode, lines))

@@ -1,0 +1,49 @@
+"""Texts as ids of lines: one line, or several where the model was trained on a stream of lines."""
+
+from pathlib import Path
+from typing import Protocol
+
+from structattn.data.tokenization.tokenizers import TextError
+from structattn.settings.run import RunSettings
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError
+
+
+class Encoder(Protocol):
+    """A tokenizer, with or without normalization."""
+
+    def encode(self, line: str) -> list[int]:
+        """Return the ids of a line."""
+
+
+def is_stream(settings: RunSettings) -> bool:
+    """Return whether a run was trained on a stream of lines."""
+    return isinstance(settings.training.batches, StreamBatches)
+
+
+def ids_of_lines(encoder: Encoder, settings: RunSettings, text: str, path: Path, number: int) -> list[list[int]]:
+    """Return the ids of each line of a text, without special tokens; a text is one line unless the data are a stream.
+
+    Raises:
+        DataError: a line cannot be encoded.
+    """
+    lines = text.split("\n") if is_stream(settings) else [text]
+    return [encoded(encoder, line, path, number) for line in lines]
+
+
+def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
+    """Return the ids of a line.
+
+    Args:
+        encoder: encodes it.
+        text: the line.
+        path: of its file, for messages.
+        number: of the line in the file, for messages.
+
+    Raises:
+        DataError: it cannot be encoded.
+    """
+    try:
+        return encoder.encode(text)
+    except TextError as error:
+        raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None

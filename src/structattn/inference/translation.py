@@ -1,0 +1,62 @@
+"""Translators and scorers of translations with the models of runs."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from structattn.data.folders.parallel_side import ParallelSides
+from structattn.decoding import max_target_lengths
+from structattn.inference.loaded import LoadedRun, translation_model
+from structattn.inference.pair_scorer import PairScorer
+from structattn.inference.translator import SEARCHES, Translator
+from structattn.inference.unknown_words import Unknown
+from structattn.models import EncoderDecoder
+from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.errors import UsageError
+
+
+def make_translator(runs: Sequence[LoadedRun], how: EvaluationSettings | None = None) -> Translator:
+    """Return a translator with the model of a run, or with an ensemble of the models of several runs.
+
+    Args:
+        runs: translation runs.
+        how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
+
+    Raises:
+        UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
+            do not support the treatment of unknown words.
+    """
+    how = how or runs[0].settings.evaluation
+    models, sides = _models(runs), runs[0].prepared.sides
+    limits = partial(
+        max_target_lengths, ratio=how.max_length_ratio, extra=how.max_length_offset, maximum=how.max_length
+    )
+    unknown = _unknown_word_method(how.unknown_words, models, sides)
+    exponent = () if how.length_penalty is None else (how.length_penalty,)
+    search = SEARCHES[how.search](how.beam_size, *exponent)
+    return Translator(models, sides, search, limits, unknown=unknown)
+
+
+def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
+    """Return a scorer of given translations with the model of a run, or with an ensemble of several.
+
+    Raises:
+        UsageError: a run is not a translation run, or was trained with another tokenizer than the first.
+    """
+    return PairScorer(_models(runs), runs[0].prepared.sides)
+
+
+def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:
+    models = tuple(translation_model(run) for run in runs)
+    for run in runs[1:]:
+        if run.prepared.sides.digests() != runs[0].prepared.sides.digests():
+            raise UsageError(f"{run.run_dir}: was trained with another tokenizer than {runs[0].run_dir}")
+    return models
+
+
+def _unknown_word_method(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: ParallelSides) -> Unknown:
+    spell = all(model.spelling is not None for model in models)
+    if unknown == "copy" and sides.level != "word":
+        raise UsageError(f"unknown 'copy' needs data of level 'word'; the level of the data is {sides.level!r}")
+    if unknown == "spell" and not spell:
+        raise UsageError("unknown 'spell' needs a model with model.decoder.spelling")
+    return unknown or ("spell" if spell else "keep")
