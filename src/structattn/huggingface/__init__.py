@@ -4,6 +4,8 @@
 - ``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``: settings of these stacks
 - ``StackGPT2...``, ``StackRoberta...``: configurations and models with stacks; importing this package registers them
   with AutoConfig and the AutoModels
+- ``StructattnConfig``, ``StructattnForCausalLM``, ``StructattnSeq2SeqConfig``, ...: the models of this package, as
+  ``structattn export --to huggingface`` writes them; registered, too
 - ``register_attention``, ``register_gaussian``, ``register_hard``: Gaussian and hard attention as values of
   ``attn_implementation`` for any model
 """
@@ -20,6 +22,9 @@ from structattn.huggingface.gpt2 import (
     StackGPT2Model,
 )
 from structattn.huggingface.insertion import add_stack_attention, register_models
+from structattn.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
+from structattn.huggingface.own_models import StructattnForCausalLM, StructattnForMaskedLM, StructattnModel
+from structattn.huggingface.own_translation import StructattnForSeq2SeqLM
 from structattn.huggingface.registry import register_attention, register_gaussian, register_hard
 from structattn.huggingface.roberta import (
     StackRobertaForCausalLM,
@@ -46,6 +51,12 @@ __all__ = [
     "StackRobertaForSequenceClassification",
     "StackRobertaForTokenClassification",
     "StackRobertaModel",
+    "StructattnConfig",
+    "StructattnForCausalLM",
+    "StructattnForMaskedLM",
+    "StructattnForSeq2SeqLM",
+    "StructattnModel",
+    "StructattnSeq2SeqConfig",
     "SuperpositionStack",
     "add_stack_attention",
     "register_attention",

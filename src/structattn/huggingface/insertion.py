@@ -8,13 +8,15 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     PreTrainedModel,
 )
 
-from structattn.huggingface import gpt2, roberta
+from structattn.huggingface import gpt2, own_models, own_translation, roberta
 from structattn.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.settings.inserted_stacks import Stack
 
 CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
@@ -32,11 +34,19 @@ CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
 }
 
 
+OWN_CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {
+    AutoModel: (own_models.StructattnModel,),
+    AutoModelForCausalLM: (own_models.StructattnForCausalLM,),
+    AutoModelForMaskedLM: (own_models.StructattnForMaskedLM,),
+    AutoModelForSeq2SeqLM: (own_translation.StructattnForSeq2SeqLM,),
+}
+
+
 def register_models() -> None:
-    """Register configurations and models with stacks with AutoConfig and the AutoModels; called on import."""
-    for config in (StackGPT2Config, StackRobertaConfig):
+    """Register configurations and models with AutoConfig and the AutoModels; called on import."""
+    for config in (StackGPT2Config, StackRobertaConfig, StructattnConfig, StructattnSeq2SeqConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
-    for auto, classes in CLASSES.items():
+    for auto, classes in [*CLASSES.items(), *OWN_CLASSES.items()]:
         for model_class in classes:
             auto.register(model_class.config_class, model_class, exist_ok=True)
 

@@ -113,7 +113,7 @@ def _read_model(folder: Path, kind: str) -> PreTrainedModel:
     model_class = GPT2LMHeadModel if kind == "gpt2" else RobertaForMaskedLM
     options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     try:
-        with _quiet():
+        with quiet():
             model, info = model_class.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **options)
     except Exception as error:  # the library may raise anything on damaged files
         if is_out_of_memory(error):
@@ -199,7 +199,7 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Switch the progress bars of transformers off."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()

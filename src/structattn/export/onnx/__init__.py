@@ -1,0 +1,1 @@
+"""Export to ONNX: an encoder and a decoder step."""

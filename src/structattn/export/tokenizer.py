@@ -1,0 +1,152 @@
+"""Tokenizers of runs as ``tokenizer.json`` of the library tokenizers, where that encodes every line alike.
+
+Texts must not contain the names of special tokens: the library reads these as the tokens, wherever they are.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from structattn.data.folders.text_tokenizer import TextTokenizer
+from structattn.data.text.normalization import Normalization
+from structattn.data.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
+from structattn.data.tokenization.optional_libraries import import_library
+from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
+from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.data.tokenization.tokenizers import SymbolTokenizer
+from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
+from structattn.support.errors import UsageError
+from structattn.support.special_tokens import FIRST_SYMBOL, UNK
+
+_SPACES: Final = r"[ \t]+"
+_ANY_CHARACTER: Final = r"[\s\S]"
+
+
+def make_tokenizer(
+    text: TextTokenizer, before: Sequence[int], after: Sequence[int], examples: Sequence[Sequence[int]] = ()
+) -> Any:
+    """Return a ``tokenizers.Tokenizer`` with our ids.
+
+    Args:
+        text: the tokenizer of a run.
+        before: ids put before each text, such as that of ``<bos>``.
+        after: ids put after each text.
+        examples: ids of lines of the data, on which both tokenizers are compared.
+
+    Raises:
+        UsageError: the library cannot encode like this tokenizer; the message says why.
+        UsageError: the library is not installed.
+    """
+    tokenizers = import_library("tokenizers", "exporting a tokenizer")
+    found = _make(tokenizers, text.tokenizer)
+    if text.normalization is not None:
+        found.normalizer = _with_normalization(tokenizers, text.normalization, found.normalizer)
+    if not isinstance(text.tokenizer, PretrainedTokenizer):
+        found.add_special_tokens([_special(tokenizers, symbol) for symbol in CONTROL_SYMBOLS])
+    found.post_processor = _template(tokenizers, found, before, after)
+    _compare(found, text, examples)
+    return found
+
+
+def _template(tokenizers: Any, found: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+    first, last = ([found.id_to_token(index) for index in ids] for ids in (before, after))
+    return tokenizers.processors.TemplateProcessing(
+        single=[*first, "$A", *last],
+        pair=[*first, "$A", *last, "$B:1", *(f"{token}:1" for token in last)],
+        special_tokens=list(zip([*first, *last], [*before, *after], strict=True)),
+    )
+
+
+def _special(tokenizers: Any, symbol: str) -> Any:
+    return tokenizers.AddedToken(symbol, special=True, normalized=False)
+
+
+def _make(tokenizers: Any, tokenizer: Any) -> Any:
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizers.Tokenizer.from_str(json.dumps(tokenizer.renumbered()))
+    if isinstance(tokenizer, SymbolTokenizer) and not tokenizer.unknown_classes:
+        return _of_symbols(tokenizers, tokenizer.level, tokenizer.vocabulary)
+    if isinstance(tokenizer, SubwordTokenizer) and isinstance(tokenizer.model, BytePairEncoding):
+        return _of_subwords(tokenizers, tokenizer.model, tokenizer.vocabulary)
+    reason = "classes of unknown words" if isinstance(tokenizer, SymbolTokenizer) else "a SentencePiece model"
+    raise UsageError(f"tokenizer: {reason} cannot be written as tokenizer.json")
+
+
+def _of_symbols(tokenizers: Any, level: str, vocabulary: Vocabulary) -> Any:
+    if level == "byte":
+        return _of_bytes(tokenizers, vocabulary)
+    model = tokenizers.models.WordLevel(vocab=dict(vocabulary.id_of), unk_token=UNKNOWN_SYMBOL)
+    found = tokenizers.Tokenizer(model)
+    pattern, behavior = (_SPACES, "removed") if level == "word" else (_ANY_CHARACTER, "isolated")
+    found.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), behavior)
+    if level == "character":
+        found.decoder = tokenizers.decoders.Fuse()
+    return found
+
+
+def _of_bytes(tokenizers: Any, vocabulary: Vocabulary) -> Any:
+    """The library has names of its own for bytes; ids are ours."""
+    to_name = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    names = [_name_of_byte(byte) for byte in range(256)]
+    vocab = {symbol: index for index, symbol in enumerate(vocabulary.symbols[:FIRST_SYMBOL])}
+    vocab |= {name: FIRST_SYMBOL + byte for byte, name in enumerate(names)}
+    found = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
+    found.pre_tokenizer, found.decoder = to_name, tokenizers.decoders.ByteLevel()
+    return found
+
+
+def _name_of_byte(byte: int) -> str:
+    """Return the character that stands for a byte: itself if printable, else one after U+0100 (as in GPT-2)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    if byte in printable:
+        return chr(byte)
+    return chr(0x100 + [each for each in range(256) if each not in printable].index(byte))
+
+
+def _of_subwords(tokenizers: Any, model: BytePairEncoding, vocabulary: Vocabulary) -> Any:
+    if model.marker == "continuation":
+        raise UsageError("tokenizer: BPE with the marker continuation cannot be written as tokenizer.json")
+    merges = list(dict.fromkeys(model.merges))
+    undone = [piece for piece in model.pieces if piece not in (model.kept or vocabulary.id_of)]
+    if undone:
+        raise UsageError(
+            f"tokenizer: BPE with a vocabulary threshold cannot be written as tokenizer.json; the merge of "
+            f"{undone[0]!r} is undone"
+        )
+    bpe = tokenizers.models.BPE(vocab=dict(vocabulary.id_of), merges=merges, unk_token=UNKNOWN_SYMBOL, fuse_unk=False)
+    found, normalizers = tokenizers.Tokenizer(bpe), tokenizers.normalizers
+    if model.marker == "end":
+        found.normalizer = normalizers.Replace(tokenizers.Regex("(?<=[^ ])$"), " ")
+    elif model.marker == "start":
+        found.normalizer = normalizers.Prepend(" ")
+    pretokens = tokenizers.Regex(PRETOKENS[model.marker].pattern)
+    found.pre_tokenizer = tokenizers.pre_tokenizers.Split(pretokens, "removed", invert=True)
+    found.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.Fuse(), *_single_spaces(tokenizers, "decoders")])
+    return found
+
+
+def _with_normalization(tokenizers: Any, normalization: Normalization, then: Any) -> Any:
+    normalizers = tokenizers.normalizers
+    steps = [normalizers.NFKC()] if normalization.nfkc else []
+    if normalization.lowercase:
+        steps += [normalizers.Lowercase(), *([normalizers.NFKC()] if normalization.nfkc else [])]
+    return normalizers.Sequence([*steps, *_single_spaces(tokenizers, "normalizers"), *([] if then is None else [then])])
+
+
+def _single_spaces(tokenizers: Any, module: str) -> list[Any]:
+    """Return the steps that leave single spaces between words, and none at the ends."""
+    replace = getattr(tokenizers, module).Replace
+    return [replace(tokenizers.Regex(_SPACES), " "), replace(tokenizers.Regex("^ | $"), "")]
+
+
+def _compare(found: Any, text: TextTokenizer, examples: Sequence[Sequence[int]]) -> None:
+    """Check that both tokenizers agree on lines of the data.
+
+    Raises:
+        UsageError: they differ.
+    """
+    for ids in examples:
+        line = text.decode(ids)
+        theirs = found.encode(line, add_special_tokens=False).ids
+        if UNK not in ids and (theirs != text.encode(line) or found.decode(theirs) != line):
+            raise UsageError(f"tokenizer: tokenizer.json would not encode {line!r:.60} like the run does")
