@@ -20,6 +20,10 @@ REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house",
               (4, 5, 6, 7, 8, 9, 4, 5, 6, 7)]  # fmt: skip
 OFF_DIAGONALITY = {"encoder": [0.1 * n for n in range(10)], "decoder": [0.0] * 10}
 
+CARD = {"format_version": 1, "version": "0.1.0", "task": "translation", "seed": 1, "parameters": 1,
+        "vocabulary_size": 5, "settings_digest": "s", "environment": {}, "hardware": {"threads": 1},
+        "data": {"path": "p", "kind": "parallel", "digest": "d"}, "result": None}  # fmt: skip
+
 
 @pytest.fixture
 def workspace(tmp_path):
@@ -37,6 +41,7 @@ def workspace(tmp_path):
     for name, change in (("base", "dog"), ("better", "nothing"), ("worse", "cat")):
         (tmp_path / name / "scores").mkdir(parents=True)
         RunFolder(tmp_path / name).write_settings(settings)
+        RunFolder(tmp_path / name).write_card(CARD)
         lines = [line.replace(change, "bird") for line in REFERENCES]
         (tmp_path / name / "scores/test.translations.txt").write_text("".join(line + "\n" for line in lines))
     return tmp_path

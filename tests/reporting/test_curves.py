@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from structattn.reporting.figures.learning_curves import learning_curve_plot, training_series, validation_series
+from structattn.reporting.figures.learning_curves import learning_curve_plots, training_series, validation_series
 from structattn.reporting.figures.length_curves import length_curve_plot, pool_lengths
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.runs import read_run
@@ -74,7 +74,7 @@ def test_training_losses_are_averaged_per_symbol(make_run):
 
 def test_learning_curves_have_the_bound(make_run):
     runs = runs_of(make_run())
-    training, validation = learning_curve_plot(runs, "x").figure.axes
+    training, validation = (plot.figure.axes[0] for plot in learning_curve_plots(runs, "x"))
     bound, curve = validation.lines
     assert list(bound.get_ydata()) == [0.3843, 0.3843]
     np.testing.assert_array_equal(curve.get_ydata(), validation_series(runs[0][0])[1])
@@ -84,7 +84,7 @@ def test_learning_curves_have_the_bound(make_run):
 def test_a_run_without_events_has_no_curve(make_run):
     folder = make_run()
     (folder / "events.jsonl").unlink()
-    assert learning_curve_plot(runs_of(folder), "x") is None
+    assert learning_curve_plots(runs_of(folder), "x") == []
 
 
 def test_an_overflowed_perplexity_is_accepted(make_run):

@@ -23,11 +23,11 @@ def test_cells_are_at_position_and_source(record):
     np.testing.assert_allclose(below.images[0].get_array(), np.array(given["weights"]).T)
     assert [tick.get_text() for tick in below.get_xticklabels()] == given["tokens"]
     assert [tick.get_text() for tick in below.get_yticklabels()] == given["sources"]
-    assert below.images[0].origin == "lower"
+    assert below.images[0].origin == above.images[0].origin == "upper"  # downwards
     rows = [np.array(image.get_array()) for image in above.images]
     for row, name in enumerate(given["action_names"]):
-        assert above.get_yticklabels()[2 - row].get_text() == name
-        np.testing.assert_allclose(rows[row][2 - row], np.array(given["actions"])[:, row])
+        assert above.get_yticklabels()[row].get_text() == name
+        np.testing.assert_allclose(rows[row][row], np.array(given["actions"])[:, row])
         assert np.ma.masked_invalid(rows[row]).count() == len(given["tokens"])
 
 
@@ -35,12 +35,19 @@ def test_dots_mark_the_most_probable_run(record):
     given = record(tokens=list("ab#ba"))
     (dots,) = stack_plot(given, "x", "").figure.axes[0].lines
     assert list(dots.get_xdata()) == [0, 1, 2, 3, 4]
-    assert list(dots.get_ydata()) == [2, 2, 1, 0, 0]
+    assert list(dots.get_ydata()) == [0, 0, 1, 2, 2]
 
 
 def test_a_stack_without_best_run_has_no_dots(record):
     given = record(mechanism="superposition")
     assert stack_plot(given, "x", "").figure.axes[0].lines[:] == []
+
+
+def test_sixty_tokens_are_all_labelled_in_legible_type(record):
+    below = stack_plot(record(tokens=list("01" * 30)), "x", "").figure.axes[1]
+    for labels, count in ((below.get_xticklabels(), 60), (below.get_yticklabels(), 61)):  # the bottom vector, too
+        assert len(labels) == count
+        assert all(label.get_fontsize() >= 7 for label in labels)
 
 
 def test_long_examples_keep_legible_labels(record):

@@ -65,7 +65,7 @@ def report(write_run, tmp_path_factory):
 
 def test_the_page_is_well_formed_with_unique_ids(report):
     checker = checked(report)
-    assert checker.tags["svg"] == 5  # by length, learning, two stacks, one softmax
+    assert checker.tags["svg"] == 6  # by length, training, validation, two stacks, one softmax
     assert max(checker.ids.values()) == 1
 
 
@@ -92,7 +92,8 @@ def test_figures_are_saved_as_png_and_pdf(report):
     assert stems == {path.stem for path in figures.glob("*.pdf")}
     assert stems == {
         "data-1-test-by-length",
-        "data-1-learning",
+        "data-1-learning-train",
+        "data-1-learning-validation",
         "run-1-tf-example-1-layer-3",
         "run-2-tf-nd-example-1-layer-3",
         "run-2-tf-nd-example-1-softmax",
@@ -105,7 +106,7 @@ def test_equal_runs_give_equal_bytes(make_run, tmp_path):
     run = make_run(softmax_layers=())
     pages = [write_report([run], tmp_path / name) for name in ("a", "b")]
     files = [sorted(path for path in page.parent.rglob("*") if path.is_file()) for page in pages]
-    assert len(files[0]) == 7
+    assert len(files[0]) == 9
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
@@ -129,7 +130,7 @@ def test_runs_on_other_data_have_their_own_table(make_run, tmp_path):
              "train_lengths": [40, 80], "train_number_of_lengths": 21}  # fmt: skip
     runs = [make_run("a", softmax_layers=()), make_run("b", softmax_layers=(), data=other)]
     checker = checked(write_report(runs, tmp_path / "out"))
-    assert checker.tags["table"] == 2
+    assert checker.tags["table"] == 6  # of each: the runs and two splits
     assert "dyck (reference)" in checker.text
 
 

@@ -1,4 +1,4 @@
-"""``structattn compare``: significance tests of translation runs against a base run."""
+"""``structattn compare``: significance tests of translation runs and language models against a base run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,34 +6,72 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structattn.cli.options import PreparedData
-from structattn.cli.output import literal
+from structattn.cli.options import Json, PreparedData
+from structattn.cli.output import literal, print_json, print_line
 
 if TYPE_CHECKING:
     from structattn.evaluation.bleu_by_bin import BinDifference
+    from structattn.metrics.paired_likelihoods import CrossEntropyDifference
     from structattn.metrics.translation import PairedDifference
 
 
 def compare(
-    base: Annotated[Path, typer.Argument(help="Run folder of the base run; it must be evaluated.")],
+    base: Annotated[Path, typer.Argument(help="Run folder of the base run; one of translation must be evaluated.")],
     others: Annotated[list[Path], typer.Argument(help="Run folders to compare with it, on the same data.")],
-    split: Annotated[str, typer.Option(help="Split whose translations are compared.")] = "test",
+    split: Annotated[str, typer.Option(help="Split on which they are compared.")] = "test",
     samples: Annotated[int, typer.Option(min=40, help="Number of bootstrap samples.")] = 1000,
+    json: Json = False,
     data: PreparedData = None,
 ) -> None:
-    """Compare translation runs with a base run: BLEU, chrF2 and TER with 95 % intervals and a paired bootstrap test.
+    """Compare runs with a base run: 95 % intervals and a paired bootstrap test.
 
-    Differences in BLEU are also shown by reference length and by the off-diagonality of the base's attention. The
-    results are stored in the run folders and appear in reports.
+    Translation: BLEU, chrF2 and TER, and differences in BLEU by reference length and by the off-diagonality of the
+    base's attention. Language models: cross-entropy, of the same tokens. The results are stored in the run folders and
+    appear in reports.
     """
+    from structattn.evaluation.cautions import different_ends
     from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
+    from structattn.evaluation.likelihood_comparison import compare_likelihoods
+    from structattn.runs.folder import RunFolder
 
+    warning = different_ends({str(run): RunFolder(run).read_card()["result"] for run in (base, *others)})
+    if warning:
+        print_line(f"warning: {warning}", error=True)
+    if RunFolder(base).read_settings().task != "translation":
+        differences = compare_likelihoods(base, others, split, samples, data)
+        if json:
+            pairs = zip(others, differences, strict=True)
+            print_json([{"base": base, "other": other, "split": split, "likelihood": each} for other, each in pairs])
+        else:
+            _print_likelihoods(base, others, differences)
+        return
+    found = []
     for other in others:
         whole = compare_runs(base, other, split, samples, data)
         bins = compare_runs_by_bin(base, other, split, samples, data)
-        _print_whole(base, other, whole)
-        _print_bins(base, other, bins)
         write_comparison(base, other, split, whole, bins)
+        found.append({"base": base, "other": other, "split": split, "metrics": whole, "bins": bins})
+        if not json:
+            _print_whole(base, other, whole)
+            _print_bins(base, other, bins)
+    if json:
+        print_json(found)
+
+
+def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[CrossEntropyDifference]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption="nats per token; 95 % intervals and p by paired bootstrap resampling", caption_justify="left")
+    for heading in ("run", "cross-entropy", "95 % interval", "difference", "95 % interval", "p"):
+        table.add_column(literal(heading), justify="left" if heading == "run" else "right")
+    first = found[0]
+    table.add_row(literal(base.name), f"{first.first:.4f}", f"{first.first_lower:.4f} to {first.first_upper:.4f}")
+    for other, each in zip(others, found, strict=True):
+        score = (f"{each.second:.4f}", f"{each.second_lower:.4f} to {each.second_upper:.4f}")
+        difference = (f"{each.difference:+.4f}", f"{each.lower:+.4f} to {each.upper:+.4f}", f"{each.p:.4f}")
+        table.add_row(literal(other.name), *score, *difference)
+    Console().print(table)
 
 
 def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:

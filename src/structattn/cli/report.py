@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from structattn.cli.output import print_line
+from structattn.cli.output import print_json, print_line
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; with --recipe, the folder of the sweep.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or the folder of a sweep.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the report; with --recipe, a JSON file.")
     ] = None,
@@ -17,25 +17,36 @@ def report(
         Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
     ] = None,
     trial_results: Annotated[
-        Path | None, typer.Option(help="With --recipe: the folder given to `sweep --trial-results`.")
+        Path | None, typer.Option(help="For a sweep: the folder given to `sweep --trial-results`.")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --recipe: write one JSON document in place of tables.")
+    ] = False,
 ) -> None:
-    """Write a self-contained HTML page that compares runs, with its figures as PNG and PDF files.
+    """Write a self-contained HTML page that compares runs or shows a sweep, with its figures as PNG and PDF files.
 
     With --recipe, compare the results of a sweep with published numbers, and print whether these are in our intervals.
     """
     if recipe is not None:
-        _report_recipe(recipe, runs, output, trial_results)
+        _report_recipe(recipe, runs, output, trial_results, json)
         return
     from structattn.reporting import write_report
     from structattn.support.errors import UsageError
+    from structattn.sweeps.page import is_sweep, write_sweep_page
 
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    if len(runs) == 1 and is_sweep(runs[0]):
+        print_line(str(write_sweep_page(runs[0], output, trial_results)))
+        return
+    if trial_results is not None:
+        raise UsageError("--trial-results is for sweeps; expected the folder of a sweep")
     print_line(str(write_report(runs, output)))
 
 
-def _report_recipe(recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None) -> None:
+def _report_recipe(
+    recipe: Path, folders: list[Path], output: Path | None, trial_results: Path | None, json: bool
+) -> None:
     from structattn.cli.recipe_view import print_claims, print_comparisons
     from structattn.cli.sweep_view import print_rows
     from structattn.settings.sweep import load_sweep
@@ -46,10 +57,14 @@ def _report_recipe(recipe: Path, folders: list[Path], output: Path | None, trial
         raise UsageError(f"--recipe expects one folder, that of the sweep; got {len(folders)}")
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
+    if output is not None:
+        write_sweep_results(output, recipe, sweep, results)
+    if json:
+        print_json(results)
+        return
     print_rows(results.rows)
     print_comparisons(results.comparisons)
     print_claims(results.claims)
     print_line(f"{len(results.ended)} of {results.trials} trials have ended")
     if output is not None:
-        write_sweep_results(output, recipe, sweep, results)
         print_line(str(output))

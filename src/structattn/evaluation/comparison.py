@@ -9,13 +9,12 @@ import numpy as np
 
 from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences_by_bin
-from structattn.evaluation.run_files import analysis_path, hypotheses_path, write_analysis
+from structattn.evaluation.run_files import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.metrics.translation import PairedDifference, compare_systems
 from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
-from structattn.support.reading import read_bytes
 
 
 class _Lines(NamedTuple):
@@ -95,7 +94,9 @@ def _lines(first: Path, second: Path, split: str, data: Path | None) -> _Lines:
         raise UsageError(f"{first} and {second} have different lines in {split!r}; expected runs on the same data")
     tokenizer = RunFolder(first).read_settings().evaluation.bleu_tokenizer
     count = len(references[0])
-    return _Lines(_translations(first, split, count), _translations(second, split, count), references[0], tokenizer)
+    return _Lines(
+        read_translations(first, split, count), read_translations(second, split, count), references[0], tokenizer
+    )
 
 
 def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Values]:
@@ -120,16 +121,3 @@ def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
     if not RunFolder(folder).has_run():
         raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
     return open_prepared(data or RunFolder(folder).read_settings().data)
-
-
-def _translations(folder: Path, split: str, count: int) -> list[str]:
-    path = hypotheses_path(folder, split)
-    if not path.exists():
-        raise StructattnError(f"{path} is missing; `structattn evaluate {folder} --split {split}` writes it")
-    try:
-        lines = read_bytes(path).decode().split("\n")[:-1]  # a CR is an ordinary character
-    except UnicodeDecodeError as error:
-        raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
-    if len(lines) != count:
-        raise DataError(path, f"holds {len(lines)} translations of {count} lines; run `structattn evaluate` again")
-    return lines

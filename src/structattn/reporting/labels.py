@@ -42,6 +42,15 @@ def points(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2f}"
 
 
+def duration(seconds: float | None) -> str:
+    """Format a time as hours, minutes and seconds, without those that are 0 at the front."""
+    if seconds is None:
+        return MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def count(value: int | None) -> str:
     """Format an integer with thousands separators."""
     return MISSING if value is None else f"{value:,}"

@@ -1,5 +1,6 @@
 """Build HTML from nested calls; text is escaped unless it is already markup."""
 
+from collections.abc import Sequence
 from html import escape
 
 
@@ -21,6 +22,24 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
 
 
 def table(head: list[Markup], rows: list[list[Markup]], **attributes: str) -> Markup:
-    """Return a table of cells; ``head`` is a list of complete rows."""
+    """Return a table of cells; ``head`` is a list of complete rows. On a narrow page it scrolls."""
     body = [tag("tr", *row) for row in rows]
     return tag("div", tag("table", tag("thead", *head), tag("tbody", *body), **attributes), class_="scroll")
+
+
+def stacked_table(headings: Sequence[str], rows: list[list[Markup]]) -> Markup:
+    """Return a table whose cells stand below each other on a narrow page, each with the heading of its column.
+
+    Args:
+        headings: of the columns; all but the first are of numbers.
+        rows: cells, the first of each row being its heading.
+    """
+    head = [tag("th", headings[0]), *[tag("th", text, class_="number") for text in headings[1:]]]
+    labelled = [
+        [row[0], *[_labelled(cell, text) for cell, text in zip(row[1:], headings[1:], strict=True)]] for row in rows
+    ]
+    return table([tag("tr", *head)], labelled, class_="stacked")
+
+
+def _labelled(cell: Markup, heading: str) -> Markup:
+    return Markup(cell.replace("<td", f'<td data-label="{escape(heading)}"', 1))

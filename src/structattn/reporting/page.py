@@ -3,29 +3,33 @@
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
+from structattn.evaluation.cautions import different_ends, worse_than_baselines
 from structattn.reporting.blimp import blimp_section
 from structattn.reporting.chunking import chunking_section
 from structattn.reporting.figures.comparison import comparison_sections
 from structattn.reporting.figures.contrastive import contrastive_sections
 from structattn.reporting.figures.explanations import explanations
-from structattn.reporting.figures.figure import Plot, figure_element, file_name
-from structattn.reporting.figures.learning_curves import learning_curve_plot
+from structattn.reporting.figures.figure import figure_element, file_name
+from structattn.reporting.figures.learning_curves import learning_curve_plots
 from structattn.reporting.figures.length_curves import length_curve_plot
 from structattn.reporting.figures.locality import locality_section
 from structattn.reporting.figures.palette import LineStyle, line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.labels import flattened
+from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.parsing import parsing_sections
 from structattn.reporting.runs import Run, read_runs
-from structattn.reporting.tables import main_split, summary_table, swatch
+from structattn.reporting.tables import main_split, summary_tables, swatch
 from structattn.reporting.transformations import transformation_sections
+from structattn.reporting.translations import translation_section
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 
-_SIGNATURE = "made with structattn"
+SIGNATURE: Final = "made with structattn"
 
 Shown = Sequence[tuple[Run, LineStyle]]
 
@@ -37,18 +41,22 @@ def _group_by_data(runs: Shown) -> dict[str, list[tuple[Run, LineStyle]]]:
     return groups
 
 
-def _plots(runs: Shown, prefix: str) -> list[Plot]:
-    by_length = main_split([run for run, _ in runs])
-    plots = [length_curve_plot(runs, by_length, file_name(prefix, by_length, "by-length"))]
-    plots.append(learning_curve_plot(runs, file_name(prefix, "learning")))
-    plots.append(dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies")))
-    return [plot for plot in plots if plot is not None]
+def _figures(runs: Shown, prefix: str, figures: Path) -> Markup:
+    split = main_split([run for run, _ in runs])
+    by_length = length_curve_plot(runs, split, file_name(prefix, split, "by-length"))
+    learning = learning_curve_plots(runs, file_name(prefix, "learning"))
+    dependencies = dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies"))
+    panels = tag("div", *[figure_element(plot, figures) for plot in learning], class_="panels")
+    drawn = [None if plot is None else figure_element(plot, figures) for plot in (by_length, dependencies)]
+    return joined(drawn[0] or "", panels if learning else "", drawn[1] or "")
 
 
 def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
-    parts = [tag("h2", title), summary_table(runs)]
-    parts += [figure_element(plot, figures) for plot in _plots(runs, prefix)]
+    parts = [tag("h2", title), summary_tables(runs), *_cautions([run for run, _ in runs])]
+    parts.append(_figures(runs, prefix, figures))
     parts.append(comparison_sections(runs, prefix, figures))
+    parts.append(likelihood_sections(runs))
+    parts.append(translation_section(runs, main_split([run for run, _ in runs])))
     parts.append(contrastive_sections(runs, prefix, figures))
     parts.append(chunking_section(runs))
     parts.append(blimp_section(runs))
@@ -56,6 +64,12 @@ def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
     parts.append(transformation_sections(runs))
     parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
     return tag("section", *parts)
+
+
+def _cautions(runs: Sequence[Run]) -> list[Markup]:
+    ends = different_ends({run.name: run.card["result"] for run in runs})
+    warnings = [*([ends] if ends else []), *worse_than_baselines({run.name: run.scores for run in runs})]
+    return [tag("p", "Caution: ", warning, ".", class_="note") for warning in warnings]
 
 
 def _explanations(runs: Shown, figures: Path) -> Markup:
@@ -92,7 +106,8 @@ def _cards(runs: Shown) -> Markup:
     return tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
 
 
-def _page(title: str, body: Markup) -> str:
+def page_text(title: str, body: Markup) -> bytes:
+    """Return a whole page of HTML."""
     style = Markup(files("structattn.reporting").joinpath("page.css").read_text(encoding="utf-8"))
     head = tag(
         "head",
@@ -101,13 +116,26 @@ def _page(title: str, body: Markup) -> str:
         tag("title", title),
         tag("style", style),
     )
-    return "<!doctype html>\n" + tag("html", head, tag("body", tag("main", body)), lang="en") + "\n"
+    page = "<!doctype html>\n" + tag("html", head, tag("body", tag("main", body)), lang="en") + "\n"
+    return page.encode(errors="backslashreplace")  # of names that are not UTF-8
+
+
+def create_report_folder(output: Path) -> Path:
+    """Create the folder of a report and return that of its figures; an earlier report in it will be overwritten.
+
+    Raises:
+        StructattnError: it has other files.
+    """
+    _require_report_folder(output)
+    figures = output / "figures"
+    create_folder(output)
+    create_folder_unflushed(figures)  # its name is flushed with that of the page
+    return figures
 
 
 def _require_report_folder(output: Path) -> None:
-    """Refuse a folder with other files, unless it holds an earlier report."""
     page = output / "index.html"
-    if page.is_file() and _SIGNATURE.encode() in read_bytes(page):
+    if page.is_file() and SIGNATURE.encode() in read_bytes(page):
         return
     found = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
     if found or (output.exists() and not output.is_dir()):
@@ -128,19 +156,16 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     Raises:
         StructattnError: a folder is not a run folder, a file in one is damaged, or ``output`` has other files.
     """
-    _require_report_folder(output)
     runs = [(run, line_style(index)) for index, run in enumerate(read_runs(folders))]
-    figures = output / "figures"
-    create_folder(output)
-    create_folder_unflushed(figures)  # its name is flushed with that of the page
+    figures = create_report_folder(output)
     groups = _group_by_data(runs)
     title = "Report: " + ", ".join(groups)
     number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
-    parts = [tag("header", tag("h1", title), tag("p", f"{number}, {_SIGNATURE}", class_="note"))]
+    parts = [tag("header", tag("h1", title), tag("p", f"{number}, {SIGNATURE}", class_="note"))]
     for index, (name, members) in enumerate(groups.items(), start=1):
         heading = name if len(groups) > 1 else "Scores"
         parts.append(_group(heading, members, f"data-{index}", figures))
     body = joined(*parts, _explanations(runs, figures), _cards(runs))
     page = output / "index.html"
-    write_atomically(page, _page(title, body).encode(errors="backslashreplace"))  # of names that are not UTF-8
+    write_atomically(page, page_text(title, body))
     return page

@@ -9,6 +9,7 @@ from typing import Any
 from structattn.reporting.shapes import RecordShape, ScoreShape, analysis_shape
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
+from structattn.runs.logs import mean_rate
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
 from structattn.support.shapes import Shape, check_shape
@@ -22,7 +23,8 @@ _logger = logging.getLogger("structattn")
 class Run:
     """The content of a run folder.
 
-    ``scores`` maps splits to scores; ``records`` and ``analyses`` map names to contents.
+    ``scores`` maps splits to scores; ``records`` and ``analyses`` map names to contents; ``tokens_per_second`` is the
+    mean rate of training, None if it is not in the timing log.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Run:
     scores: Mapping[str, Mapping[str, Any]]
     records: Mapping[str, Mapping[str, Any]]
     analyses: Mapping[str, Mapping[str, Any]]
+    tokens_per_second: float | None
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -93,6 +96,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
         records=_read_all(folder / "records", "record", lambda _: RecordShape),
         analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
+        tokens_per_second=mean_rate(files.timing),
     )
     _warn_of_old_scores(run)
     return run

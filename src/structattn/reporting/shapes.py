@@ -200,6 +200,28 @@ class _Comparison(Shape):
     bins: Annotated[list[_Bin], Field(min_length=1)]
 
 
+class _Updates(Shape):
+    base: list[Count]
+    run: list[Count]
+
+
+class _LikelihoodComparison(Shape):
+    split: str
+    base: str
+    updates: _Updates
+    first: Number
+    second: Number
+    first_lower: Number
+    first_upper: Number
+    second_lower: Number
+    second_upper: Number
+    difference: Number
+    lower: Number
+    upper: Number
+    p: Number
+    examples: Count
+
+
 class _BracketScores(Shape):
     precision: Number
     recall: Number
@@ -244,6 +266,7 @@ ANALYSIS_SHAPES: dict[str, type[Shape]] = {
     "blimp": _Blimp,
     "contrastive": _Contrastive,
     "comparison": _Comparison,
+    "likelihood_comparison": _LikelihoodComparison,
     "chunking": _Chunking,
     "parsing": _Parsing,
 }

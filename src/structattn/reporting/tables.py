@@ -1,12 +1,12 @@
-"""The summary table of scores: runs by splits, with lower bounds and n-gram baselines."""
+"""The table of runs, and a table of scores for each split, with lower bounds and n-gram baselines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.labels import MISSING, count, nats, percent, perplexity, points, unbroken
-from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.labels import MISSING, count, duration, nats, percent, perplexity, points, unbroken
+from structattn.reporting.markup import Markup, joined, stacked_table, tag
 from structattn.reporting.runs import Run
 
 Score = Mapping[str, Any]
@@ -108,15 +108,22 @@ def _updates(run: Run) -> int | None:
     return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
 
 
-def _run_row(run: Run, style: LineStyle, runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
-    row = [
-        tag("th", swatch(style), run.name, tag("div", unbroken(run.model or MISSING), class_="model"), scope="row"),
-        _number(count(_parameters(run))),
-        _number(count(_updates(run))),
-    ]
-    for split in splits:
-        row += _cells(runs, run.scores.get(split, {}), split)
-    return row
+def _title(run: Run, style: LineStyle, detail: str = "") -> Markup:
+    inner = [tag("div", unbroken(detail), class_="model")] if detail else []
+    return tag("th", swatch(style), run.name, *inner, scope="row")
+
+
+def _run_row(run: Run, style: LineStyle) -> list[Markup]:
+    rate = run.tokens_per_second
+    result = run.card.get("result") or {}
+    cells = (
+        count(_parameters(run)),
+        count(_updates(run)),
+        MISSING if rate is None else f"{rate:,.0f}",
+        duration(result.get("seconds")),
+        str(result.get("reason", MISSING)),
+    )
+    return [_title(run, style, run.model or MISSING), *map(_number, cells)]
 
 
 def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
@@ -129,45 +136,42 @@ def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, d
     return found
 
 
-def _baseline_row(name: str, scores: Mapping[str, Score], runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
+def _baseline_row(name: str, scores: Mapping[str, Score], split: str, columns: Sequence[Column]) -> list[Markup]:
     weights = next((score["weights"] for score in scores.values() if score.get("weights")), None)
     detail = "weights " + " ".join(f"{weight:.2f}" for weight in weights) if weights else "counts"
     title = tag("th", f"{name} baseline", tag("div", detail, class_="model"), scope="row")
-    row = [title, _number(""), _number("")]
-    for split in splits:
-        score = scores.get(split, {})
-        row += [_number(column.written(column.of(score))) for column in _columns(runs, split)]
-    return row
+    return [title, *[_number(column.written(column.of(scores.get(split, {})))) for column in columns]]
 
 
-def _head(runs: Sequence[Run], splits: Sequence[str]) -> list[Markup]:
-    above = [tag("th", "run", rowspan="2")]
-    above += [tag("th", name, rowspan="2", class_="number") for name in ("parameters", "updates")]
-    below = []
-    for split in splits:
-        columns = _columns(runs, split)
-        above.append(tag("th", split, colspan=str(len(columns)), scope="colgroup", class_="group"))
-        below += [tag("th", column.heading, class_="number") for column in columns]
-    return [tag("tr", *above), tag("tr", *below)]
+def _split_table(split: str, runs: Sequence[tuple[Run, LineStyle]], baselines: Mapping[str, Any]) -> Markup:
+    only = [run for run, _ in runs]
+    columns = _columns(only, split)
+    rows = [[_title(run, style), *_cells(only, run.scores.get(split, {}), split)] for run, style in runs]
+    rows += [_baseline_row(name, scores, split, columns) for name, scores in baselines.items() if split in scores]
+    return joined(tag("h3", split), stacked_table(["run", *[column.heading for column in columns]], rows))
 
 
-def summary_table(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
-    """Return the table of runs by splits, with explanatory notes."""
+def summary_tables(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return the table of runs, and a table of the scores on each split, with explanatory notes."""
     only = [run for run, _ in runs]
     splits = all_splits(only)
-    rows = [_run_row(run, style, only, splits) for run, style in runs]
+    headings = ["run", "parameters", "updates", "tokens per second", "training time", "ended by"]
     baselines = collect_baselines(only, splits)
-    rows += [_baseline_row(name, scores, only, splits) for name, scores in baselines.items()]
+    tables = [stacked_table(headings, [_run_row(run, style) for run, style in runs])]
+    tables += [_split_table(split, runs, baselines) for split in splits]
+    return joined(*tables, tag("p", _note(only, splits), class_="note"))
+
+
+def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
     note = "Cross-entropy in nats per token, <eos> included. "
-    if any(column in _BOUNDED[1:3] for split in splits for column in _columns(only, split)):
+    if any(column in _BOUNDED[1:3] for split in splits for column in _columns(runs, split)):
         note += (
             "The bound is the entropy of the distribution that the strings were sampled from; "
             "a difference of 0 is optimal. "
         )
-    if any(score.get("mask_seed") is not None for run in only for score in run.scores.values()):
+    if any(score.get("mask_seed") is not None for run in runs for score in run.scores.values()):
         note += (
             "That of masked models is per masked token and cannot be compared with that of causal models; "
             "pseudo-perplexity masks each token in turn, without <eos>. "
         )
-    note += "The best value of each column is bold." if len(only) > 1 else ""
-    return joined(table(_head(only, splits), rows, class_="summary"), tag("p", note, class_="note"))
+    return note + ("The best value of each column is bold." if len(runs) > 1 else "")

@@ -21,7 +21,7 @@ _WITHIN_PAIRS = {
     "decoder": "within the target (teacher forcing)",
     "cross": "from the target (teacher forcing) to the source",
 }
-_AXES = "Horizontal: query position; vertical: key position."
+_AXES = "Horizontal: query position; vertical: key position, downwards."
 
 
 def _caption(mechanism: str) -> str:

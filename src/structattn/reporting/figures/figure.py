@@ -1,5 +1,7 @@
 """Figures: style, PNG and PDF files, and inline SVG that follows the light or dark theme of the page."""
 
+import functools
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -7,16 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from structattn.reporting.figures.palette import INKS, STYLE
+from structattn.reporting.figures.palette import INKS, STYLE, fonts
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.support.files import write_atomically
+
+_LOGGER = logging.getLogger("structattn")
+_MISSING_GLYPH: Final = re.compile(r"Glyph \d+ \(\\N\{([^}]+)\}\) missing from font")
+NARROW: Final = 600  # CSS pixels: narrower figures fit the page of a telephone
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,26 @@ class Plot:
 @contextmanager
 def figure_style(name: str) -> Iterator[None]:
     """Draw and save figures within this context: a fixed style, and SVG identifiers that depend only on ``name``."""
-    style: Any = {**STYLE, "svg.hashsalt": name}
-    with mpl.rc_context(style), warnings.catch_warnings():
-        # The plotting font lacks some scripts: the SVG in the page shows such a token, the PNG a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    style: Any = {**STYLE, "font.sans-serif": fonts(), "svg.hashsalt": name}
+    with mpl.rc_context(style), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         yield
+    for warning in caught:
+        missing = _MISSING_GLYPH.match(str(warning.message))
+        if missing is None:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        else:
+            _warn_of_script(missing[1].partition(" ")[0].capitalize())
+
+
+@functools.cache
+def _warn_of_script(script: str) -> None:
+    """Say once that no installed font has a script."""
+    _LOGGER.warning(
+        "no installed font has %s characters: PNG and PDF files of figures show boxes in their place, the page does "
+        "not; expected a font such as Noto Sans",
+        script,
+    )
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -69,9 +90,10 @@ def _inline_svg(plot: Plot) -> Markup:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<[^>]*>", lambda match: _themed(match, plot.name), text)
     width = plot.figure.get_figwidth() * 96
-    opening = tag(
-        "svg", role="img", aria_label=plot.caption, style=f"width:{width:.0f}px;min-width:{0.75 * width:.0f}px"
-    )[: -len("></svg>")]
+    legible = (0.6 if width <= NARROW else 0.75) * width  # a narrower page scrolls
+    opening = tag("svg", role="img", aria_label=plot.caption, style=f"width:{width:.0f}px;min-width:{legible:.0f}px")[
+        : -len("></svg>")
+    ]
     text = re.sub(r'\s(width|height)="[0-9.]+pt"', "", text, count=2)
     return Markup(text.replace("<svg", opening, 1))
 

@@ -1,4 +1,4 @@
-"""Heat maps of records: stack actions at every position, and attention weights."""
+"""Heat maps of records: stack actions at every position, and attention weights. Vertical axes run downwards."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from structattn.reporting.figures.figure import Plot, figure_style, new_figure
-from structattn.reporting.figures.palette import INK, KEEP, POP, PUSH, SOURCE, alpha_colormap
+from structattn.reporting.figures.palette import INK, KEEP, MUTED, POP, PUSH, SOURCE, alpha_colormap
 from structattn.reporting.labels import visible
 
 _ACTION_COLORS = (PUSH, KEEP, POP)
@@ -33,12 +33,24 @@ def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) 
     axis.set_tick_params(length=0, pad=2)
 
 
+def cell_size(count: int, extent: float, largest: float) -> float:
+    """Return the size of a cell in inches.
+
+    Args:
+        count: the number of cells along the axis.
+        extent: the length in inches that the axis should have.
+        largest: the largest size of a cell. Up to 80 cells have room for legible type; more are labelled in part.
+    """
+    smallest = 0.125 * min(1.0, 80 / max(1, count))
+    return float(np.clip(extent / max(1, count), smallest, max(smallest, largest)))
+
+
 def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(True)
     return axes.imshow(
-        weights, cmap=alpha_colormap(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="lower"
+        weights, cmap=alpha_colormap(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="upper"
     )
 
 
@@ -48,12 +60,12 @@ def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
     names = list(record["action_names"])
     for row, color in enumerate(_ACTION_COLORS[: len(names)]):
         shown = np.full((len(names), len(actions)), np.nan)
-        shown[len(names) - 1 - row] = actions[:, row]
+        shown[row] = actions[:, row]
         _cells(axes, shown, color)
-    axes.set_yticks(range(len(names)), names[::-1], fontsize=8.5)
+    axes.set_yticks(range(len(names)), names, fontsize=8.5)
     axes.tick_params(axis="both", length=0)
     axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
-    best = [(t, len(names) - 1 - row[0]) for t, row in enumerate(record.get("best_run") or ()) if row[0] >= 0]
+    best = [(t, row[0]) for t, row in enumerate(record.get("best_run") or ()) if row[0] >= 0]
     if best:
         axes.plot([t for t, _ in best], [choice for _, choice in best], ".", color=INK, markersize=2.5)
 
@@ -80,7 +92,7 @@ def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: t
 def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
     """Plot the actions over time above the attention weights; both share the time axis."""
     time, sources = len(record["tokens"]), len(record["sources"])
-    cell = (float(np.clip(9.6 / time, 0.05, 0.3)), float(np.clip(4.0 / sources, 0.03, 0.2)))
+    cell = cell_size(time, 9.6, 0.3), cell_size(sources, 4.0, 0.2)
     width, rows = cell[0] * time + _MARGIN, (0.85, cell[1] * sources)
     with figure_style(name):
         figure = new_figure(width, sum(rows) + 0.7)
@@ -117,6 +129,8 @@ def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str
                 tick_labels(grid[row, column].xaxis, record["tokens"], 66 * side / len(record["tokens"]), upright=True)
             if labelled and column == 0:
                 tick_labels(grid[row, 0].yaxis, record["sources"], 66 * side / len(record["sources"]), upright=False)
+        figure.supxlabel("query position", fontsize=8.5, color=MUTED)
+        figure.supylabel("key position", fontsize=8.5, color=MUTED)
     return Plot(name, figure, caption)
 
 

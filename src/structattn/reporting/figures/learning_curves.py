@@ -46,7 +46,7 @@ def _upper_limit(curves: Sequence[Series], bottom: float) -> float | None:
     return top + 0.05 * (top - bottom) if top > bottom else None
 
 
-def _panel(axes: Axes, runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series], title: str) -> None:
+def _panel(axes: Axes, runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series]) -> None:
     curves = [series(run) for run, _ in runs]
     for (_, style), (updates, values) in zip(runs, curves, strict=True):
         few = len(values) <= 40
@@ -58,8 +58,8 @@ def _panel(axes: Axes, runs: Sequence[tuple[Run, LineStyle]], series: Callable[[
             linestyle=style.dash,
             linewidth=1.5 if few else 1.0,
         )
-    axes.set_title(title)
     axes.set_xlabel("updates")
+    axes.set_ylabel("nats per token")
     axes.margins(x=0.02)
     bottom = axes.get_ylim()[0]
     axes.set_ylim(bottom, _upper_limit(curves, bottom))
@@ -74,21 +74,33 @@ def _draw_bounds(axes: Axes, runs: Sequence[tuple[Run, LineStyle]]) -> Line2D | 
     return lines[0] if lines else None
 
 
-def learning_curve_plot(runs: Sequence[tuple[Run, LineStyle]], name: str) -> Plot | None:
-    """Plot the learning curves of the runs that have logged events; None if none has."""
-    drawn = [(run, style) for run, style in runs if run.of("validation") or run.of("train")]
-    if not drawn:
-        return None
+def learning_curve_plots(runs: Sequence[tuple[Run, LineStyle]], name: str) -> list[Plot]:
+    """Plot the training loss, and the validation cross-entropy, of the runs that have logged events; of none: nothing.
+
+    Args:
+        runs: runs with their styles.
+        name: the beginning of the names of the figures' files.
+    """
+    panels = (
+        ("train", training_series, "Training loss (with dropout), in nats per token."),
+        ("validation", validation_series, "Cross-entropy on validation data, in nats per token."),
+    )
+    return [
+        _plot([(run, style) for run, style in runs if run.of(event)], series, f"{name}-{event}", caption)
+        for event, series, caption in panels
+        if any(run.of(event) for run, _ in runs)
+    ]
+
+
+def _plot(runs: Sequence[tuple[Run, LineStyle]], series: Callable[[Run], Series], name: str, caption: str) -> Plot:
     with figure_style(name):
-        figure = new_figure(11.4, 3.8)
-        left, right = figure.subplots(1, 2)
-        bound = _draw_bounds(right, drawn)
-        _panel(left, drawn, training_series, "training (with dropout)")
-        _panel(right, drawn, validation_series, "validation")
-        left.set_ylabel("nats per token")
-        handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle=style.dash) for _, style in drawn]
-        labels = [run.name for run, _ in drawn]
+        figure = new_figure(5.7, 3.7)
+        axes = figure.subplots()
+        bound = _draw_bounds(axes, runs) if series is validation_series else None
+        _panel(axes, runs, series)
+        handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle=style.dash) for _, style in runs]
+        labels = [run.name for run, _ in runs]
         if bound is not None:
-            handles, labels = [*handles, bound], [*labels, "lower bound (validation)"]
+            handles, labels = [*handles, bound], [*labels, "lower bound"]
         legend_above(figure, handles, labels)
-    return Plot(name, figure, "Cross-entropy during training, in nats per token.")
+    return Plot(name, figure, caption)

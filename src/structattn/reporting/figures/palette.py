@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.font_manager import fontManager
 
 # The colours of the light theme; in inline SVG each is replaced by the CSS variable of the same name.
 INKS = {"--ink": "#1b2028", "--muted": "#5d6675", "--line": "#c9cfd8", "--grid": "#e6e9ee"}
@@ -41,9 +42,22 @@ def alpha_colormap(color: str) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(f"alpha_colormap {color}", [(*rgb, 0.0), (*rgb, 1.0)])
 
 
+# For scripts that DejaVu Sans lacks, such as Chinese and Devanagari. Those that are installed are used.
+_FALLBACKS = (
+    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Thai",
+    "Noto Sans Ethiopic", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "Nirmala UI", "Leelawadee UI",
+    "Arial Unicode MS", "WenQuanYi Micro Hei", "Droid Sans Fallback", "FreeSans", "Unifont",
+)  # fmt: skip
+
+
+def fonts() -> list[str]:
+    """Return the families of fonts, of which the first that has a character draws it; matplotlib has DejaVu Sans."""
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *(name for name in _FALLBACKS if name in installed)]
+
+
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "text.color": INK,
     "text.parse_math": False,  # tokens such as $ are plain text

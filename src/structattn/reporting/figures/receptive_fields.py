@@ -12,7 +12,8 @@ from structattn.reporting.figures.palette import SOURCE, alpha_colormap
 from structattn.reporting.runs import Run
 
 FIELD = "receptive_field"
-_SIDE = 2.9  # inches of a matrix
+_PAGE = 11.4  # inches
+_SMALLEST, _LARGEST = 2.9, 8.0  # inches of a matrix
 
 
 def receptive_field_plot(
@@ -30,21 +31,25 @@ def receptive_field_plot(
         caption: of the figure.
     """
     with figure_style(name):
-        figure = new_figure(_SIDE * len(matrices) + 0.4, _SIDE + 0.5)
+        longest = max(len(tokens), *(len(sources) for *_, sources in matrices))
+        largest = max(_SMALLEST, min(_LARGEST, _PAGE / len(matrices)))
+        side = float(np.clip(0.125 * longest + 0.5, _SMALLEST, largest))
+        figure = new_figure(side * len(matrices) + 0.4, side + 0.5)
         grid = figure.subplots(1, len(matrices), squeeze=False)
         for axes, (title, weights, sources) in zip(grid.flat, matrices, strict=True):
-            _draw(axes, np.asarray(weights, dtype=np.float64), tokens, sources)
+            _draw(axes, np.asarray(weights, dtype=np.float64), tokens, sources, side)
             axes.set_title(title, fontsize=8.5, pad=4)
+            axes.set_xlabel("input")
         grid[0, 0].set_ylabel("prediction after")
     return Plot(name, figure, caption)
 
 
-def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Sequence[str]) -> None:
+def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Sequence[str], side: float) -> None:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(True)
     axes.imshow(weights, cmap=alpha_colormap(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
-    points = 72 * (_SIDE - 0.5) / max(len(tokens), len(sources))
+    points = 72 * (side - 0.5) / max(len(tokens), len(sources))
     tick_labels(axes.xaxis, sources, points, upright=True)
     tick_labels(axes.yaxis, tokens, points, upright=False)
 

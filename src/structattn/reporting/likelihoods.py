@@ -1,0 +1,57 @@
+"""The tables of language models' differences in cross-entropy from a base."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from structattn.reporting.figures.palette import LineStyle
+from structattn.reporting.labels import perplexity
+from structattn.reporting.markup import Markup, joined, stacked_table, tag
+from structattn.reporting.runs import Run
+from structattn.reporting.tables import swatch
+
+Found = Mapping[str, Any]  # written by `structattn compare`
+
+_NOTE = (
+    "Nats per token, negative differences for better models; 95 % intervals, and p by paired bootstrap resampling of "
+    "{examples:,} sequences, or windows of a stream."
+)
+
+
+def likelihood_sections(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return a table for each base and split that language models were compared on; empty if there is none.
+
+    A comparison of other checkpoints than those of the scores is replaced by a note.
+    """
+    groups: dict[tuple[str, str], list[tuple[Run, LineStyle, Found]]] = {}
+    notes = []
+    for run, style in runs:
+        for found in run.analyses_of_kind("likelihood_comparison"):
+            if run.scores.get(found["split"], {}).get("checkpoints") in (None, found["updates"]["run"]):
+                groups.setdefault((found["base"], found["split"]), []).append((run, style, found))
+            else:
+                note = f"{run.name} was evaluated again after it was compared with {found['base']}"
+                notes.append(tag("p", f"{note}; run structattn compare again", class_="note"))
+    return joined(*notes, *[_section(*of_what, compared) for of_what, compared in groups.items()])
+
+
+def _section(base: str, split: str, compared: Sequence[tuple[Run, LineStyle, Found]]) -> Markup:
+    headings = ("run", "cross-entropy", "95 % interval", "perplexity", "difference", "95 % interval", "p")
+    first = compared[0][2]
+    rows = [[tag("th", base, scope="row"), *_numbers(first, "first"), *[tag("td", "")] * 3]]
+    for run, style, found in compared:
+        difference = (
+            f"{found['difference']:+.4f}",
+            f"{found['lower']:+.4f} to {found['upper']:+.4f}",
+            f"{found['p']:.3f}",
+        )
+        cells = [tag("td", text, class_="number") for text in difference]
+        rows.append([tag("th", swatch(style), run.name, scope="row"), *_numbers(found, "second"), *cells])
+    note = _NOTE.format(examples=first["examples"])
+    return joined(tag("h3", f"Against {base} ({split})"), stacked_table(headings, rows), tag("p", note, class_="note"))
+
+
+def _numbers(found: Found, which: str) -> list[Markup]:
+    value = found[which]
+    interval = f"{found[f'{which}_lower']:.4f} to {found[f'{which}_upper']:.4f}"
+    return [tag("td", text, class_="number") for text in (f"{value:.4f}", interval, perplexity(math.exp(value)))]
