@@ -26,6 +26,8 @@ PUBLIC = (
     "structattn.evaluation",
     "structattn.analysis",
     "structattn.reporting",
+    "structattn.export",
+    "structattn.trackers",
     "structattn.sweeps",
     "structattn.huggingface",
 )
