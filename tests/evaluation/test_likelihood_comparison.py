@@ -59,7 +59,9 @@ def test_a_run_of_another_task_is_refused_by_its_task(runs, tmp_path):
     structattn.train(resolve_settings(tree), tmp_path / "run")
     refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
     assert refused.exit_code == 2
-    assert "has task 'formal_language'; expected all runs to have language_modeling, or all translation" in refused.output
+    assert (
+        "has task 'formal_language'; expected all runs to have language_modeling, or all translation" in refused.output
+    )
 
 
 def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
