@@ -126,14 +126,22 @@ def test_words_after_a_prefix_are_scored_given_the_prefix(tmp_path):
     assert spans[-2:] == [Span(good, 2, 3), Span(other, 2, 3)]
 
 
-def test_the_form_of_a_corpus_is_read_off_its_vocabulary():
+def test_the_form_of_a_corpus_is_read_off_its_text():
     sentence = "Doesn't Bo's sister, \tthe teachers' dog, sleep?"
-    wikitext = WrittenForm.of_corpus("word", ["A", ".", "'t"])
+    attached = " ".join(sentence.split())
+    wikitext = WrittenForm.of_corpus("the U.S. sleeps .\nBo didn 't .", ["A"])
     assert wikitext(sentence) == "Doesn 't Bo 's sister , the teachers ' dog , sleep ?"
-    treebank = WrittenForm.of_corpus("word", ["a", ".", "n't"])
+    treebank = WrittenForm.of_corpus("bo did n't sleep .", ["a", ".", "n't"])
     assert treebank(sentence) == "does n't bo 's sister , the teachers ' dog , sleep ?"
-    assert WrittenForm.of_corpus("character", ["A", "."])(sentence) == " ".join(sentence.split())
-    assert WrittenForm.of_corpus("word", ["A", "."], separate_marks=False)(sentence) == " ".join(sentence.split())
+    assert WrittenForm.of_corpus("Bo sleeps. So does Al .\nAl sleeps.", ["A"])(sentence) == attached
+    assert WrittenForm.of_corpus("no stop", ["A"])(sentence) == attached
+    assert WrittenForm.of_corpus("Bo sleeps .", ["A"], separate_marks=False)(sentence) == attached
+
+
+@pytest.mark.parametrize("options", [{}, {"level": "character"}, {"level": "bpe", "vocabulary_size": 40}])
+@pytest.mark.parametrize("mode", ["sentences", "stream"])
+def test_the_text_of_a_prepared_folder_is_decoded(tmp_path, mode, options):
+    assert run_on(tmp_path, mode, **options).prepared.beginning().split("\n") == TEXT.split("\n")[:-1]
 
 
 def entry(**changes):

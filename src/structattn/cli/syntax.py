@@ -38,8 +38,8 @@ def syntax(
     marks: Annotated[
         Marks,
         typer.Option(
-            help="Punctuation marks and contractions attached to words, or separate words as in WikiText; auto: "
-            "separate at level word, if the full stop is a word of the vocabulary."
+            help="Punctuation marks and contractions attached to words, or separate words as in WikiText; auto: as "
+            "most full stops of the training data are."
         ),
     ] = Marks.auto,
     json: Json = False,
@@ -62,7 +62,7 @@ def syntax(
     results = []
     for folder in runs:
         run = open_run(folder, checkpoint, data=prepared)
-        form = WrittenForm.of_corpus(run.prepared.header.tokenizer["level"], run.prepared.vocabulary.symbols, separate)
+        form = WrittenForm.of_corpus(run.prepared.beginning(), run.prepared.vocabulary.symbols, separate)
         scorer = SentenceScorer(run, form)
         scores = blimp_scores(scorer, pairs)
         write_blimp(scorer, scores)

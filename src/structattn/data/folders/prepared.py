@@ -28,6 +28,7 @@ rare_words.txt, SPLIT/rare.bin  the words that are <unk>, see rare_words.py
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -51,6 +52,8 @@ from structattn.support.errors import DataError
 from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.support.verified_digests import cached_sha256
+
+_BEGINNING: Final = 100_000  # tokens
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,16 @@ class PreparedFolder:
         if len(lines) != expected:
             raise DataError(path, f"has {len(lines)} lines; expected {expected} from the header")
         return tuple(lines)
+
+    def beginning(self) -> str:
+        """Return the first lines of the training data, of 100,000 tokens, decoded.
+
+        Raises:
+            DataError: the folder holds parallel text.
+        """
+        train = self.split("train")
+        count = min(len(train), int(np.searchsorted(train.offsets, _BEGINNING)))
+        return "\n".join(self.tokenizer.decode(train[index]) for index in range(count))
 
     def _counts(self, name: str) -> Counts:
         if name not in self.header.splits:

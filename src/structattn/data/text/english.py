@@ -5,6 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 _MARKS = r"[.,;:?!]"
+_SEPARATE_STOP = re.compile(r"(?<!\S)\.(?!\S)")
+_ATTACHED_STOP = re.compile(r"(?<=\w)\.(?!\S)")
+_SEPARATE_NEGATION = re.compile(r"(?<!\S)n't(?!\S)")
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,19 @@ class WrittenForm:
         return " ".join(sentence.split())
 
     @classmethod
-    def of_corpus(cls, level: str, symbols: Collection[str], separate_marks: bool | None = None) -> "WrittenForm":
-        """Return the form of the corpus that a vocabulary was made from.
+    def of_corpus(cls, text: str, symbols: Collection[str], separate_marks: bool | None = None) -> "WrittenForm":
+        """Return the form of a corpus.
 
-        Negations are separated if ``n't`` is a symbol; text is converted to lower case if no symbol has an upper-case
-        letter.
+        Negations are separated if ``n't`` is a word of the text; sentences are converted to lower case if no symbol has
+        an upper-case letter.
 
         Args:
-            level: of the tokens, such as ``word``.
-            symbols: the vocabulary.
-            separate_marks: whether marks are separated; None: at level ``word``, if the full stop is a symbol. Other
-                vocabularies do not tell.
+            text: the beginning of the corpus.
+            symbols: its vocabulary.
+            separate_marks: whether marks are separated; None: if more full stops of the text are words of their own
+                than end a word.
         """
         if separate_marks is None:
-            separate_marks = level == "word" and "." in symbols
+            separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))
         lowercase = not any(symbol != symbol.lower() for symbol in symbols)
-        return cls(separate_marks, separate_marks and "n't" in symbols, lowercase)
+        return cls(separate_marks, separate_marks and _SEPARATE_NEGATION.search(text) is not None, lowercase)
