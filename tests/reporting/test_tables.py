@@ -23,8 +23,16 @@ def tables(markup):
 
 def test_bound_and_difference_of_every_split(make_run):
     runs, valid, test = tables(shown(make_run("nd", excess=0.0123)))
-    assert runs[0] == ["run", "parameters", "updates", "tokens per second", "training time", "ended by"]
-    assert runs[1][1:3] == ["33,273", "3,000"]
+    assert runs[0] == [
+        "run",
+        "parameters",
+        "updates",
+        "scored update",
+        "tokens per second",
+        "training time",
+        "ended by",
+    ]
+    assert (runs[1][1], runs[1][3]) == ("33,273", "3,000")
     assert valid[0] == test[0] == ["run", "cross-entropy", "bound", "difference", "perplexity"]
     assert valid[1][1:] == ["0.3966", "0.3843", "0.0123", "1.4868"]
     assert test[1][1:] == ["0.4040", "0.3843", "0.0197", "1.4978"]
@@ -38,13 +46,13 @@ def test_the_rate_is_the_mean_of_the_timing_log_and_damaged_lines_are_left_out(m
         '{"tokens_per_second": 3000.0}',
     ]
     (run / "timing.jsonl").write_text("\n".join([*lines, '{"tokens_per_second": NaN}', '{"event": "end"}']))
-    assert tables(shown(run))[0][1][3] == "2,000"
+    assert tables(shown(run))[0][1][4] == "2,000"
 
 
 def test_every_cell_has_the_heading_of_its_column_for_narrow_pages(make_run):
     labels = re.findall(r'<td data-label="([^"]*)"', shown(make_run()))
-    assert labels[:5] == ["parameters", "updates", "tokens per second", "training time", "ended by"]
-    assert labels[5:] == ["cross-entropy", "bound", "difference", "perplexity"] * 2
+    assert labels[:6] == ["parameters", "updates", "scored update", "tokens per second", "training time", "ended by"]
+    assert labels[6:] == ["cross-entropy", "bound", "difference", "perplexity"] * 2
 
 
 def test_only_the_smallest_difference_is_bold(make_run):

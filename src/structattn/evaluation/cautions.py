@@ -19,9 +19,13 @@ def different_ends(results: Mapping[str, Result | None]) -> str | None:
     if len(ends) < 2 or {reason for reason, _ in ends} == {"early_stopping"}:
         return None
     return "these runs were not trained equally long: " + "; ".join(
-        f"{name} is in training" if each is None else f"{name} ended after {each['update']} updates ({each['reason']})"
+        f"{name} is in training" if each is None else f"{name} ended after {each['update']} updates ({_words(each)})"
         for name, each in results.items()
     )
+
+
+def _words(result: Result) -> str:
+    return str(result["reason"]).replace("_", " ")
 
 
 def worse_than_baselines(scores: Mapping[str, Mapping[str, Score]]) -> list[str]:

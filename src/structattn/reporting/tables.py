@@ -104,7 +104,7 @@ def _parameters(run: Run) -> int | None:
     return next((score["parameters"] for score in run.scores.values() if score.get("parameters")), None)
 
 
-def _updates(run: Run) -> int | None:
+def _scored_update(run: Run) -> int | None:
     return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
 
 
@@ -118,10 +118,11 @@ def _run_row(run: Run, style: LineStyle) -> list[Markup]:
     result = run.card.get("result") or {}
     cells = (
         count(_parameters(run)),
-        count(_updates(run)),
+        count(result.get("update")),
+        count(_scored_update(run)),
         MISSING if rate is None else f"{rate:,.0f}",
         duration(result.get("seconds")),
-        str(result.get("reason", MISSING)),
+        str(result.get("reason", MISSING)).replace("_", " "),
     )
     return [_title(run, style, run.model or MISSING), *map(_number, cells)]
 
@@ -155,7 +156,7 @@ def summary_tables(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     """Return the table of runs, and a table of the scores on each split, with explanatory notes."""
     only = [run for run, _ in runs]
     splits = all_splits(only)
-    headings = ["run", "parameters", "updates", "tokens per second", "training time", "ended by"]
+    headings = ["run", "parameters", "updates", "scored update", "tokens per second", "training time", "ended by"]
     baselines = collect_baselines(only, splits)
     tables = [stacked_table(headings, [_run_row(run, style) for run, style in runs])]
     tables += [_split_table(split, runs, baselines) for split in splits]
