@@ -7,9 +7,8 @@ from structattn.evaluation.suites.blimp_published import PUBLISHED
 from structattn.evaluation.suites.blimp_table import Row, known_share, paradigm_rows, summary_rows
 from structattn.reporting.figures.palette import LineStyle
 from structattn.reporting.labels import MISSING
-from structattn.reporting.markup import Markup, joined, table, tag
+from structattn.reporting.markup import Markup, joined, stacked_table, tag
 from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
 
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 
@@ -28,33 +27,27 @@ def blimp_section(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
     if not scored:
         return Markup("")
     results = [found for *_, found in scored]
-    groups = table([_head(scored, "group", *PUBLISHED)], [_row(row, [*PUBLISHED]) for row in summary_rows(results)])
-    rows = [
-        cells
-        for phenomenon, of_phenomenon in paradigm_rows(results).items()
-        for cells in ([tag("th", phenomenon, colspan=str(1 + len(scored)))], *map(_row, of_phenomenon))
+    names = [run.name for run, *_ in scored]
+    groups = stacked_table(["group", *names, *PUBLISHED], [_row(row, [*PUBLISHED]) for row in summary_rows(results)])
+    paradigms = [
+        joined(tag("h4", phenomenon), stacked_table(["paradigm", *names], [_row(row) for row in rows]))
+        for phenomenon, rows in paradigm_rows(results).items()
     ]
-    paradigms = table([_head(scored, "paradigm")], rows)
     training = ", ".join(f"{name}: {system.training}" for name, system in PUBLISHED.items())
     note = _NOTE.format(
         known=_KNOWN if any(known_share(each["overall"]) < 1 for each in results) else "", training=training
     )
     return joined(
         tag("h3", "Minimal pairs: BLiMP"), groups, tag("p", note, class_="note"),
-        tag("details", tag("summary", "Paradigms"), paradigms),
+        tag("details", tag("summary", "Paradigms"), *paradigms),
     )  # fmt: skip
-
-
-def _head(scored: Scored, name: str, *systems: str) -> Markup:
-    cells = [tag("th", name), *[tag("th", swatch(style), run.name, class_="number") for run, style, _ in scored]]
-    return tag("tr", *cells, *[tag("th", system, class_="number") for system in systems])
 
 
 def _row(row: Row, systems: Sequence[str] = ()) -> list[Markup]:
     published = [f"{row.published[system]:.1f}" if system in row.published else MISSING for system in systems]
     return [
         tag("th", row.name, scope="row"),
-        *[tag("td", *_written(accuracy), class_="number") for accuracy in row.runs],
+        *[tag("td", tag("div", *_written(accuracy)), class_="number") for accuracy in row.runs],
         *[tag("td", text, class_="number") for text in published],
     ]
 
