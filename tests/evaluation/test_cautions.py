@@ -1,6 +1,7 @@
 """Warnings beside the scores of several runs."""
 
-from structattn.evaluation.cautions import different_ends, worse_than_baselines
+from structattn.evaluation.cautions import different_ends, ended_in_warmup, few_examples, worse_than_baselines
+from structattn.settings.training import TrainingSettings
 
 
 def result(reason, update):
@@ -35,3 +36,17 @@ def test_a_model_worse_than_its_best_baseline_is_named():
     assert worse_than_baselines(scores) == [
         "bad is worse than the trigram baseline on test: cross-entropy 2.5000, baseline 2.0000 nats per token"
     ]
+
+
+def test_a_run_that_ended_in_its_warm_up_is_warned_of():
+    training = TrainingSettings(schedule={"kind": "warmup", "warmup_steps": 200})
+    assert ended_in_warmup(training, 200) is None
+    warning = ended_in_warmup(training, 40)
+    assert "after 40 of 200 warm-up updates" in str(warning)
+    assert ended_in_warmup(TrainingSettings(), 0) is None
+
+
+def test_a_bootstrap_of_few_examples_is_warned_of():
+    assert few_examples(30) is None
+    warning = few_examples(3)
+    assert "3 examples" in str(warning)

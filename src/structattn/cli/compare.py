@@ -29,7 +29,7 @@ def compare(
     base's attention. Language models: cross-entropy, of the same tokens. The results are stored in the run folders and
     appear in reports.
     """
-    from structattn.evaluation.cautions import different_ends
+    from structattn.evaluation.cautions import different_ends, few_examples
     from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
     from structattn.evaluation.likelihood_comparison import compare_likelihoods
     from structattn.runs.folder import RunFolder
@@ -44,6 +44,9 @@ def compare(
             print_json([{"base": base, "other": other, "split": split, "likelihood": each} for other, each in pairs])
         else:
             _print_likelihoods(base, others, differences)
+        caution = few_examples(differences[0].examples)
+        if caution:
+            print_line(f"warning: {caution}", error=True)
         return
     found = []
     for other in others:
@@ -62,7 +65,8 @@ def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[Cros
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(caption="nats per token; 95 % intervals and p by paired bootstrap resampling", caption_justify="left")
+    caption = f"nats per token; 95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
+    table = Table(caption=caption, caption_justify="left")
     for heading in ("run", "cross-entropy", "95 % interval", "difference", "95 % interval", "p"):
         table.add_column(literal(heading), justify="left" if heading == "run" else "right")
     first = found[0]

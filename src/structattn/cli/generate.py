@@ -37,7 +37,8 @@ def generate(
         int | None, typer.Option(min=1, help="Search for the most likely texts with a beam of this size.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Random seed; a sample depends on it, on the prompt and on their numbers alone.")
+        int,
+        typer.Option(help="Random seed; the same seed, prompt, and numbers of prompt and sample give the same text."),
     ] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="String at which a text ends, repeatable.")] = None,
     max_length: Annotated[

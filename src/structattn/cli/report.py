@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from structattn.cli.output import print_json, print_line
+from structattn.support.errors import UsageError
 
 
 def report(
@@ -30,12 +31,13 @@ def report(
     if recipe is not None:
         _report_recipe(recipe, runs, output, trial_results, json)
         return
-    from structattn.reporting import write_report
-    from structattn.support.errors import UsageError
-    from structattn.sweeps.page import is_sweep, write_sweep_page
-
+    if json:
+        raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
+    from structattn.reporting import write_report
+    from structattn.sweeps.page import is_sweep, write_sweep_page
+
     if len(runs) == 1 and is_sweep(runs[0]):
         print_line(str(write_sweep_page(runs[0], output, trial_results)))
         return
@@ -50,7 +52,6 @@ def _report_recipe(
     from structattn.cli.recipe_view import print_claims, print_comparisons
     from structattn.cli.sweep_view import print_rows
     from structattn.settings.sweep import load_sweep
-    from structattn.support.errors import UsageError
     from structattn.sweeps.results import read_sweep_results, write_sweep_results
 
     if len(folders) != 1:

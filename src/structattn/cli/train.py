@@ -42,6 +42,8 @@ def train(
 
     A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
     """
+    from structattn.evaluation.cautions import ended_in_warmup
+    from structattn.runs.folder import RunFolder
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training
 
@@ -53,6 +55,9 @@ def train(
     summary = run_training(chosen, output, resume=resume, limits=limits, initial_run=initial_run)
     if (world_of(os.environ) or SINGLE).is_first:
         print_line(f"{output}: {_describe(summary)}")
+        warning = ended_in_warmup(RunFolder(output).read_settings().training, summary.update)
+        if warning:
+            print_line(f"warning: {warning}", error=True)
 
 
 def _settings_and_overrides(settings: str | None, overrides: Sequence[str]) -> tuple[Path | None, Sequence[str]]:

@@ -1,7 +1,11 @@
 """What a reader of several runs' scores should know: unequal training, and models worse than n-grams."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+from structattn.settings.training import TrainingSettings
+
+FEWEST_EXAMPLES: Final = 30
 
 Result = Mapping[str, Any]
 Score = Mapping[str, Any]
@@ -26,6 +30,24 @@ def different_ends(results: Mapping[str, Result | None]) -> str | None:
 
 def _words(result: Result) -> str:
     return str(result["reason"]).replace("_", " ")
+
+
+def ended_in_warmup(training: TrainingSettings, update: int) -> str | None:
+    """Return a warning if a run ended before its learning rate had reached its maximum; None if not."""
+    steps = getattr(training.schedule, "warmup_steps", 0)
+    if update >= steps:
+        return None
+    return (
+        f"training ended after {update} of {steps} warm-up updates, before the learning rate had reached its maximum; "
+        "for little data set fewer (training.schedule.warmup_steps) or train for longer (training.max_epochs)"
+    )
+
+
+def few_examples(count: int) -> str | None:
+    """Return a warning if a bootstrap resamples too few examples for its intervals to mean anything; None if not."""
+    if count >= FEWEST_EXAMPLES:
+        return None
+    return f"the split has {count} examples to resample, fewer than {FEWEST_EXAMPLES}: intervals and p are unreliable"
 
 
 def worse_than_baselines(scores: Mapping[str, Mapping[str, Score]]) -> list[str]:

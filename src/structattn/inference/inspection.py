@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from structattn.data.folders.header import read_header
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder, flatten
+from structattn.runs.selection import best_update
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError, StructattnError
@@ -83,7 +84,7 @@ def inspect_run(run_dir: Path) -> Inspection:
         ended=result.get("reason"),
         update=result.get("update", updates[-1] if updates else 0),
         epoch=result.get("epoch"),
-        best_update=result.get("best_update"),
+        best_update=best_update(folder.best) if folder.best.exists() else None,
         seconds=result.get("seconds"),
         checkpoints=updates,
         parameters=card["parameters"],

@@ -34,7 +34,7 @@ def checkpoints_of(run_dir: Path, name: str = "best") -> list[Path]:
         raise UsageError(f"checkpoint {name!r} is not one of best, last, best-K, last-K")
     run, count = RunFolder(run_dir), int(match[2] or 1)
     if name == "best":
-        updates = [_best_update(run.best)]
+        updates = [best_update(run.best)]
     elif match[1] == "last":
         updates = sorted(checkpoint_updates(run.checkpoints))[-count:]
     else:
@@ -88,9 +88,16 @@ def _best_updates(run: RunFolder, count: int) -> list[int]:
     return best
 
 
-def _best_update(path: Path) -> int:
+def best_update(path: Path) -> int:
+    """Return the update of the best checkpoint, from its file.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
     if not path.exists():
-        raise CheckpointError(f"{path} is missing: the run has not been validated yet; use the last checkpoint")
+        raise CheckpointError(
+            f"{path} is missing: the run has not been validated yet; take the last checkpoint (--checkpoint last)"
+        )
     update = read_json(path, "best").get("update")
     if type(update) is not int or update < 0:
         raise CheckpointError(f"{path}: update is {update!r}; expected an integer")
