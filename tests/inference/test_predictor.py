@@ -131,7 +131,7 @@ def test_translation_takes_evaluation_settings_and_refuses_others(run_dir):
     expected = make_translator([run], run.settings.evaluation.changed({"max_length": 2}))(LINES)
     found = run.translate(LINES, max_length=2)
     assert [each[0].text for each in found] == [each[0].text for each in expected]
-    with pytest.raises(UsageError, match="beams: Extra inputs are not permitted"):
+    with pytest.raises(UsageError, match="beams: no such field"):
         run.translate(LINES, beams=3)
     with pytest.raises(UsageError, match="n is 4; expected 1 to 3, the size of the beam"):
         run.translate(LINES, n=4, beam_size=3)

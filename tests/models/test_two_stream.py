@@ -190,7 +190,7 @@ def test_simplified_layers_step_by_step_equal_the_whole(num_heads):
             {"kind": "two_stream", "layer_form": "other"},
             r"model\.layer_form: Input should be 'standard' or 'simplified'",
         ),
-        ({"kind": "two_stream_encoder_decoder", "layer_form": "simplified"}, r"model\.layer_form: Extra inputs"),
+        ({"kind": "two_stream_encoder_decoder", "layer_form": "simplified"}, r"model\.layer_form: no such field"),
     ],
 )
 def test_simplified_layers_are_refused_where_the_equations_say_nothing(model, message):

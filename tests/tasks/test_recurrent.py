@@ -72,7 +72,7 @@ def test_a_run_on_a_transduction(tmp_path, task, model):
     [
         ({"kind": "lstm", "stack": "stack_pointer"}, r"model\.stack: .*'stack_pointer'"),
         ({"kind": "lstm", "stack": "superposition"}, "expected superposition-m"),
-        ({"kind": "lstm", "activation": "relu"}, r"model\.activation: Extra inputs"),
+        ({"kind": "lstm", "activation": "relu"}, r"model\.activation: no such field"),
         ({"kind": "rnn", "activation": "cube"}, r"model\.activation: .*'cube'"),
         ({"kind": "lstm", "hidden_size": 0}, r"model\.hidden_size"),
         ({"layers": "stratified-3"}, r"model\.layers.*'stratified'"),

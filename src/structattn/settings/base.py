@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic_core import ErrorDetails
 
 MAX_LAYERS = 1_000
 """The maximum number of layers of one part of a model."""
@@ -15,6 +16,11 @@ class Settings(BaseModel):
     """Frozen group of settings; unknown keys, infinities and NaN are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+def words_of(problem: ErrorDetails) -> str:
+    """Return what is wrong with a value, without pydantic's terms."""
+    return "no such field" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
 
 
 def from_name(value: Any) -> Any:

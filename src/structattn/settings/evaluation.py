@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from structattn.settings.base import Settings
+from structattn.settings.base import Settings, words_of
 from structattn.support.errors import UsageError
 from structattn.support.reading import MAX_INTEGER
 
@@ -84,9 +84,7 @@ class EvaluationSettings(Settings):
             own = {"length_penalty": None} if values.get("search", self.search) != self.search else {}
             return type(self).model_validate(self.model_dump() | own | dict(values))
         except ValidationError as error:
-            problems = (
-                (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
-            )
+            problems = ((".".join(map(str, each["loc"])), words_of(each)) for each in error.errors())
             raise UsageError("; ".join(": ".join(filter(None, parts)) for parts in problems)) from None
 
     @model_validator(mode="after")

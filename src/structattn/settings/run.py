@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from structattn.settings.base import Settings
+from structattn.settings.base import Settings, words_of
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
@@ -170,11 +170,12 @@ def error_message(
         given = "" if hides_input else f", got {_shorten(repr(problem['input']), 100)}"
         suspects = [text for text in overrides if _may_set(text, problem["loc"])][-1:]
         if overrides and not suspects and (problem["type"], problem["loc"]) not in in_source:
-            suspects = list(overrides)
-        where = f"{_shorten(' '.join(suspects), 100) if suspects else source}: {_shorten(path, 100)}"
+            suspects = _of_same_group(overrides, problem["loc"]) or list(overrides)
+        named = "" if suspects and suspects[-1].partition("=")[0] == path else f": {_shorten(path, 100)}"
+        where = f"{_shorten(' '.join(suspects), 100) if suspects else source}{named}"
         meant = suggestion(settings, path) if settings is not None and problem["type"] == "extra_forbidden" else None
         hint = f"; did you mean {meant}?" if meant else ""
-        lines.append(f"{where}: {_shorten(problem['msg'], 500)}{given}{hint}")
+        lines.append(f"{where}: {_shorten(words_of(problem), 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more
 
@@ -182,6 +183,11 @@ def error_message(
 def _shorten(text: str, length: int) -> str:
     """Return a text with at most ``length`` characters, for messages."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _of_same_group(overrides: Sequence[str], location: tuple[int | str, ...]) -> list[str]:
+    """Return the overrides of the group of settings, such as ``model``, in which an error is."""
+    return [text for text in overrides if location and text.partition("=")[0].split(".")[0] == str(location[0])]
 
 
 def _may_set(assignment: str, location: tuple[int | str, ...]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from structattn.runs.state import ScheduleState
+from structattn.settings.base import words_of
 from structattn.settings.schedules import (
     ConstantSchedule,
     CosineSchedule,
@@ -38,8 +39,7 @@ def with_total_steps(settings: TrainingSettings, planned: int | None) -> Trainin
     try:
         ending = type(schedule).model_validate(schedule.model_dump() | {"total_steps": planned or 0})
     except ValidationError as error:
-        message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-        raise SettingsError(f"training.schedule: {message}, the updates of the run") from None
+        raise SettingsError(f"training.schedule: {words_of(error.errors()[0])}, the updates of the run") from None
     return settings.model_copy(update={"schedule": ending})
 
 

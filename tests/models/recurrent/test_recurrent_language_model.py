@@ -336,7 +336,7 @@ def test_lecun_weights_are_those_of_haiku(kind, fan_in):
         ({"kind": "lstm", "tied_embeddings": True, "embedding_size": 4}, "expected no embedding_size"),
         ({"kind": "lstm", "num_layers": 2, "weight_init": "lecun"}, "weight_init: lecun is for one layer"),
         ({"kind": "transformer", "layers": [{"attention": "superposition", "stack_embedding_size": 8, "depth": 9}]},
-         r"model\.layers\.0\.depth: Extra inputs"),
+         r"model\.layers\.0\.depth: no such field"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(model, message):

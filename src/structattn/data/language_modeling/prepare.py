@@ -243,6 +243,8 @@ def _report(settings: TextSettings, totals: Mapping[str, _Totals], notices: Noti
 def _report_untrained_unknown(unknown: Mapping[str, int], notices: Notices) -> None:
     others = {split: count for split, count in unknown.items() if split != "train" and count}
     if others and not unknown["train"]:
-        found = " and ".join(f"{count} tokens of {split}" for split, count in others.items())
+        found = " and ".join(
+            f"{count:,} {'token' if count == 1 else 'tokens'} of {split}" for split, count in others.items()
+        )
         advice = f"a min_count of 2 (--min-count 2) would make the rarest symbols of train {UNKNOWN_SYMBOL}"
         notices.add(f"{found} are {UNKNOWN_SYMBOL}, which does not occur in train, so no model can learn it; {advice}")
