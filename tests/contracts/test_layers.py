@@ -298,6 +298,25 @@ def test_explanation_is_complete(layer):
 
 
 @pytest.mark.shapes
+def test_contents_of_stacks_are_complete(layer):
+    lengths, x = torch.tensor([7, 3, 0]), examples()
+    record = layer.explain(x, lengths)
+    assert (record.contents is None) == (not MECHANISMS[record.mechanism].actions)
+    if record.contents is None:
+        return
+    found = record.contents(8)
+    past = torch.arange(7) >= lengths[:, None]
+    assert found.positions.shape == (3, 7, 8, record.weights.shape[-1])
+    for tensor in (found.height, found.at_least, found.positions, *([] if found.symbols is None else [found.symbols])):
+        assert (tensor[past] == 0).all()
+    for parts in [found.positions] if found.symbols is None else [found.positions, found.symbols]:
+        torch.testing.assert_close(parts.sum(-1), found.at_least)
+    torch.testing.assert_close(found.at_least.sum(-1), found.height)  # 7 items, and the bottom
+    pointer_bottom = record.mechanism == "stack_pointer"  # the empty stack is no item
+    torch.testing.assert_close(found.positions[:, :, 0, pointer_bottom:], record.weights[:, 0, :, pointer_bottom:])
+
+
+@pytest.mark.shapes
 def test_autocast_keeps_the_result_close(layer):
     layer, x = layer.float(), examples(dtype=torch.float32)
     expected = layer(x)

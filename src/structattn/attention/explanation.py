@@ -1,10 +1,13 @@
 """The record of a layer's attention weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
+
+from structattn.operators.common.stack_contents import StackContents
 
 Sublayer = Literal["attention", "cross", "stack"]
 
@@ -26,6 +29,8 @@ class Explanation:
             ``StackAction``), state and symbol of the run with the largest weight.
         sublayer: the kind of the sublayer in its block, set by the model.
         layer: the index of the block, from 0, set by the model.
+        contents: of a stack, returns what lies at the first depths from the top, with the columns of the weights as
+            sources; None for other mechanisms. It is computed at each call, in O(T^3).
     """
 
     mechanism: str
@@ -34,3 +39,4 @@ class Explanation:
     details: dict[str, Tensor] = field(default_factory=dict)
     sublayer: Sublayer = "attention"
     layer: int = 0
+    contents: Callable[[int], StackContents] | None = None

@@ -1,5 +1,6 @@
 """Nondeterministic stack attention."""
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,6 +21,7 @@ from structattn.operators import (
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window
+from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
 
 
 class NondeterministicStackAttention(nn.Module):
@@ -98,7 +100,13 @@ class NondeterministicStackAttention(nn.Module):
             "actions": torch.stack([posterior.flatten(2).sum(-1) for posterior in posteriors], dim=-1),
             "best_run": torch.stack([run.actions, run.states, run.symbols], dim=-1),
         }
-        return Explanation("nondeterministic", weights.sum((2, 3))[:, None], first_source=1, details=details)
+        return Explanation(
+            "nondeterministic",
+            weights.sum((2, 3))[:, None],
+            first_source=1,
+            details=details,
+            contents=partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=self.window),
+        )
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""

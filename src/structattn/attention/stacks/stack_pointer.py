@@ -1,6 +1,7 @@
 """Stack pointer attention."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -11,6 +12,7 @@ from structattn.attention.explanation import Explanation
 from structattn.attention.projections import Projection
 from structattn.operators import SuperpositionAction, stack_pointer, stack_pointer_step, stack_pointer_weights
 from structattn.operators.common.checks import mask_padding
+from structattn.operators.superposition_stack.contents import superposition_stack_contents
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,14 @@ class StackPointerAttention(nn.Module):
         actions = self._actions(mask_padding(x, lengths), self.bottom is None)
         weights = stack_pointer_weights(actions, lengths=lengths)[:, None]
         details = {"actions": mask_padding(actions, lengths)}
+        contents = partial(superposition_stack_contents, actions, lengths=lengths)
         if self.bottom is not None:
-            return Explanation("stack_pointer", weights, first_source=1, details=details)
+            return Explanation("stack_pointer", weights, first_source=1, details=details, contents=contents)
         # Column 0 is the first position. Column 1 would be the same position pushed, which cannot happen.
         weights = torch.cat([weights[..., :1], weights[..., 2:]], dim=-1)[..., : x.shape[1]]
-        return Explanation("stack_pointer", weights, details=details)
+        return Explanation(
+            "stack_pointer", weights, details=details, contents=lambda depths: contents(depths).without_bottom()
+        )
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_A."""

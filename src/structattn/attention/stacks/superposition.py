@@ -12,6 +12,7 @@ from structattn.attention.projections import Projection
 from structattn.operators import superposition_stack, superposition_stack_weights
 from structattn.operators.common.checks import mask_padding
 from structattn.operators.superposition_stack import superposition_step
+from structattn.operators.superposition_stack.contents import superposition_stack_contents
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,12 @@ class SuperpositionStackAttention(nn.Module):
         """Return the weights of the pushed vectors, and the actions."""
         actions, _ = self._actions_and_values(mask_padding(x, lengths))
         weights = superposition_stack_weights(actions, lengths=lengths)[:, None]
-        return Explanation("superposition", weights, details={"actions": mask_padding(actions, lengths)})
+        return Explanation(
+            "superposition",
+            weights,
+            details={"actions": mask_padding(actions, lengths)},
+            contents=lambda depths: superposition_stack_contents(actions, depths, lengths=lengths).without_bottom(),
+        )
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""

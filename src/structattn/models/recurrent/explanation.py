@@ -1,5 +1,8 @@
 """Explanation of the stack of a recurrent network."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,7 +17,11 @@ from structattn.operators import (
     superposition_stack_weights,
 )
 from structattn.operators.common.checks import mask_padding
+from structattn.operators.common.stack_contents import StackContents
+from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
+from structattn.operators.stratified_stack.contents import stratified_stack_contents
 from structattn.operators.superposition_stack import superposition_step
+from structattn.operators.superposition_stack.contents import superposition_stack_contents
 
 
 def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None, num_skipped: int) -> Explanation:
@@ -30,16 +37,35 @@ def explain_stack(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None
         case "superposition":
             strengths = mask_padding(torch.softmax(actions, -1), lengths)
             weights, details = _superposition_weights(strengths, lengths, stack.depth), {"actions": strengths}
+            contents = partial(superposition_stack_contents, strengths, lengths=lengths, limit=stack.depth)
         case "stratified":
             strengths = mask_padding(torch.sigmoid(actions), lengths)
             weights, details = stratified_stack_weights(strengths, lengths=lengths), {"actions": strengths}
+            contents = partial(stratified_stack_contents, strengths, lengths=lengths)
         case "nondeterministic":
-            weights, details = _runs(stack, actions, lengths)
+            transitions = stack.transitions(mask_padding(actions, lengths))
+            weights, details = _runs(stack, transitions, lengths)
+            contents = partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=stack.window)
     bottom = int(stack.name == "nondeterministic")
     weights = F.pad(weights, (0, 0, num_skipped, 0))
     weights = torch.cat([weights[..., :bottom], F.pad(weights[..., bottom:], (num_skipped, 0))], -1)
     details = {name: F.pad(detail, (0, 0, num_skipped, 0)) for name, detail in details.items()}
-    return Explanation(stack.name, weights[:, None], first_source=1 if bottom else 0, details=details, sublayer="stack")
+    return Explanation(
+        stack.name,
+        weights[:, None],
+        first_source=1 if bottom else 0,
+        details=details,
+        sublayer="stack",
+        contents=partial(_later_contents, contents, bool(bottom), num_skipped),
+    )
+
+
+def _later_contents(
+    contents: Callable[[int], StackContents], bottom: bool, num_skipped: int, depths: int
+) -> StackContents:
+    """Return the contents with zeros for the positions before the first step."""
+    found = contents(depths).after(num_skipped)
+    return found if bottom else found.without_bottom()
 
 
 def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int | None) -> Tensor:
@@ -54,9 +80,10 @@ def _superposition_weights(actions: Tensor, lengths: Tensor | None, depth: int |
     return mask_padding(torch.cat(readings, 1), lengths)
 
 
-def _runs(stack: RecurrentStack, actions: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+def _runs(
+    stack: RecurrentStack, transitions: tuple[Tensor, Tensor, Tensor], lengths: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Weights over positions, posteriors of the actions, and the run with the largest weight."""
-    transitions = stack.transitions(mask_padding(actions, lengths))
     weights = nondeterministic_stack_weights(*transitions, lengths=lengths, window=stack.window).sum((2, 3))
     posteriors = nondeterministic_stack_posteriors(*transitions, lengths=lengths, window=stack.window)
     run = nondeterministic_stack_best_run(*transitions, lengths=lengths, window=stack.window)
