@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from structattn.analysis.head_locality import argmax_offsets, locality, write_locality
-from structattn.analysis.pairs import pair_records
+from structattn.analysis.pairs import stored_pair_batch
+from structattn.inference.explanations import example_records
 
 HARD_CODED = {
     "encoder": {"layers": "2xgaussian"},
@@ -29,7 +30,7 @@ def by_hand(run, split):
     """Place -> layer -> head -> offsets of every pair, from the records."""
     found = {}
     for example in range(len(run.prepared.pairs(split))):
-        for record in pair_records(run, split, example, 99):
+        for record in example_records(run.model, run.prepared, stored_pair_batch(run, split, example, 99)):
             if record.actions is None:
                 kind = "cross" if record.sublayer == "cross" else record.side
                 offsets = [int(np.argmax(row)) - i for i, row in enumerate(record.weights) if row.max() > 0]

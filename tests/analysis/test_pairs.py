@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.pairs import explain_all_pairs, pair_records
-from structattn.analysis.receptive_fields import pair_receptive_field_records
+from structattn.analysis.pairs import explain_all_pairs, stored_pair_batch
+from structattn.analysis.receptive_fields import receptive_field_records
 from structattn.analysis.run_analysis import analyze_run, default_examples
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.inference.explanations import example_records
 from structattn.inference.runs import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
@@ -35,6 +36,10 @@ MODELS = {
 
 def places(records):
     return {(record.side, record.layer, record.sublayer, record.head) for record in records}
+
+
+def pair_records(run, split, example, longest):
+    return example_records(run.model, run.prepared, stored_pair_batch(run, split, example, longest))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -112,7 +117,7 @@ def test_records_are_written_under_distinct_names(translation_run):
 def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
     run = translation_run(**MODELS[model])
     run.model.train()
-    records = pair_receptive_field_records(run, "test", 3)
+    records = receptive_field_records(run, stored_pair_batch(run, "test", 3, 99), 1)
     assert run.model.training
     assert len(records) == (0 if model == "stacks" else 2)
     source, target = (

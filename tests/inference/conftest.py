@@ -26,6 +26,7 @@ RUNS = {
     "stream": ("language_modeling", "stream", {"layers": 1, **SIZES}, TOKEN_MEAN | STREAM),
     "formal language": ("formal_language", "dyck", {"layers": "nondeterministic-1-2-3.stack_pointer", **SIZES}, {}),
     "two streams": ("formal_language", "dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, {}),
+    "hard": ("formal_language", "dyck", {"layers": "hard.gaussian", **SIZES}, {}),
     "recurrent": ("formal_language", "dyck", {"kind": "lstm", "hidden_size": 6, "stack": "nondeterministic-1-2-3"}, {}),
     "masked": ("masked_transduction", "reversal", {"kind": "masked", "layers": 2, **SIZES, **LEARNED}, SIZED),
     "autoregressive": ("autoregressive_transduction", "reversal", {"layers": 1, **SIZES}, SIZED),

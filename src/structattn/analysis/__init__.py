@@ -3,6 +3,8 @@
 - ``analyze``: explain every layer of a run on examples; ``analyze_run`` does so for a run that is already open.
 - ``default_examples``: examples of a split with a suitable length.
 - ``Record``: what a layer, or one head of it, did on an example.
+- ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
+  stacks and surprisals; ``write_recording`` and ``read_recording`` keep it in a file.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 """
@@ -13,6 +15,8 @@ from structattn.support.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.analysis.head_locality import Locality, locality
+    from structattn.analysis.recording import RecordedExample, Recording, record
+    from structattn.analysis.recording_files import read_recording, write_recording
     from structattn.analysis.run_analysis import analyze, analyze_run, default_examples
     from structattn.analysis.word_embeddings import neighbours_of, tag_agreement
     from structattn.inference.records import Record
@@ -20,12 +24,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Locality",
     "Record",
+    "RecordedExample",
+    "Recording",
     "analyze",
     "analyze_run",
     "default_examples",
     "locality",
     "neighbours_of",
+    "read_recording",
+    "record",
     "tag_agreement",
+    "write_recording",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -33,11 +42,16 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Locality": "structattn.analysis.head_locality",
         "Record": "structattn.inference.records",
+        "RecordedExample": "structattn.analysis.recording",
+        "Recording": "structattn.analysis.recording",
         "analyze": "structattn.analysis.run_analysis",
         "analyze_run": "structattn.analysis.run_analysis",
         "default_examples": "structattn.analysis.run_analysis",
         "locality": "structattn.analysis.head_locality",
         "neighbours_of": "structattn.analysis.word_embeddings",
+        "read_recording": "structattn.analysis.recording_files",
+        "record": "structattn.analysis.recording",
         "tag_agreement": "structattn.analysis.word_embeddings",
+        "write_recording": "structattn.analysis.recording_files",
     },
 )

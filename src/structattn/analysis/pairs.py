@@ -6,9 +6,8 @@ import numpy as np
 
 from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.tokenization.vocabulary import Vocabulary
-from structattn.inference.explanations import explain_pairs, records_of_pair
+from structattn.inference.explanations import explain_pairs
 from structattn.inference.loaded import translation_model
-from structattn.inference.records import Record
 from structattn.inference.runs import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
@@ -44,8 +43,8 @@ def explain_all_pairs(
             advance(len(numbers))
 
 
-def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> list[Record]:
-    """Return the records of all heads of all layers for one pair.
+def stored_pair_batch(run: TrainedRun, split: str, example: int, longest: int) -> PairBatch:
+    """Return one pair as a batch.
 
     Args:
         run: a translation run.
@@ -63,7 +62,7 @@ def pair_records(run: TrainedRun, split: str, example: int, longest: int) -> lis
     for tokens in (source, target):
         if len(tokens) > longest:
             raise UsageError(f"pair {example} of {split} has {len(tokens)} tokens; expected at most {longest}")
-    return records_of_pair(translation_model(run), sides, batch)
+    return batch
 
 
 def _symbols(vocabulary: Vocabulary, ids: np.ndarray) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structattn.data.batching.pairs import make_pair_batch
+from structattn.data.batching.pairs import PairBatch
+from structattn.data.batching.sequences import Batch
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.dependencies import has_dependencies, receptive_fields, true_dependencies
 from structattn.inference.loaded import translation_model
@@ -18,46 +19,46 @@ from structattn.tasks.translation.receptive_fields import layer_without_weights,
 MECHANISM = "receptive_field"
 
 
-def receptive_field_record(run: TrainedRun, inputs: Tensor, tokens: tuple[str, ...], layer: int) -> Record | None:
-    """Return the receptive field of one example, (T, T), with the true dependencies if the language has known ones.
+def receptive_field_records(run: TrainedRun, batch: Batch | PairBatch, layer: int) -> list[Record]:
+    """Return the receptive fields of a batch of size 1 through all layers.
 
     Args:
         run: the trained run.
-        inputs: (1, T), starting with ``<bos>``.
-        tokens: their symbols.
-        layer: the index of the last layer.
+        batch: a sequence, or a pair, explained under teacher forcing.
+        layer: the index of the last layer, of a pair the last of the decoder.
 
     Returns:
-        None if a layer has no attention weights, as stacks do.
+        For a sequence one record, (T, T), with the true dependencies if the language has known ones. For a pair two,
+        (T, T) for target inputs and (T, S) for source inputs. None if a layer mixes positions without attention
+        weights, as stacks do.
     """
-    field = receptive_fields(run.model, inputs)
+    if isinstance(batch, PairBatch):
+        return _pair_records(run, batch, layer)
+    return _sequence_records(run, batch.inputs, layer)
+
+
+def _sequence_records(run: TrainedRun, inputs: Tensor, layer: int) -> list[Record]:
+    field = receptive_fields(run.model, inputs.to(next(run.model.parameters()).device))
     if field is None:
-        return None
-    return Record(
-        tokens=tokens,
-        layer=layer,
-        sublayer="receptive-field",
-        head=None,
-        mechanism=MECHANISM,
-        weights=field[0].double().cpu().numpy(),
-        sources=tokens,
-        truth=_truth(inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None,
-    )
+        return []
+    tokens = _symbols(run.prepared.vocabulary, inputs)
+    return [
+        Record(
+            tokens=tokens,
+            layer=layer,
+            sublayer="receptive-field",
+            head=None,
+            mechanism=MECHANISM,
+            weights=field[0].double().cpu().numpy(),
+            sources=tokens,
+            truth=_truth(inputs[0].cpu().numpy()) if has_dependencies(run.prepared) else None,
+        )
+    ]
 
 
-def pair_receptive_field_records(run: TrainedRun, split: str, example: int) -> list[Record]:
-    """Return the receptive fields of a decoder's positions under teacher forcing: target inputs, and source inputs.
-
-    Args:
-        run: a translation run.
-        split: a split of its prepared folder.
-        example: the index of the pair.
-
-    Returns:
-        Two records, (T, T) and (T, S); none if a layer mixes positions without attention weights, as stacks do.
-    """
+def _pair_records(run: TrainedRun, pair: PairBatch, layer: int) -> list[Record]:
     model, sides = translation_model(run), run.prepared.sides
-    batch = make_pair_batch(run.prepared.pairs(split), [example]).to(next(model.parameters()).device)
+    batch = pair.to(next(model.parameters()).device)
     with evaluating(model), torch.no_grad():
         _, weights = model.attended_hidden_states(*model_inputs(model, batch))
     if layer_without_weights(model, weights) is not None:
@@ -69,7 +70,7 @@ def pair_receptive_field_records(run: TrainedRun, split: str, example: int) -> l
     return [
         Record(
             tokens=target,
-            layer=len(weights.decoder) - 1,
+            layer=layer,
             sublayer=sublayer,
             head=None,
             mechanism=MECHANISM,

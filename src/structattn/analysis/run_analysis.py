@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.analysis.pairs import pair_records
-from structattn.analysis.receptive_fields import pair_receptive_field_records, receptive_field_record
+from structattn.analysis.pairs import stored_pair_batch
+from structattn.analysis.receptive_fields import receptive_field_records
+from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
-from structattn.inference.explanations import sequence_records
+from structattn.inference.explanations import example_records
 from structattn.inference.records import Record, write_record
 from structattn.inference.runs import TrainedRun, open_run
 from structattn.models import EncoderDecoder
@@ -54,7 +55,6 @@ def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,)) -> 
     paths = []
     with progress(f"Explaining {split}", len(examples), "examples") as advance:
         for example in examples:
-            _require_example(run, split, example)
             records = _records(run, split, example)
             paths += [write_record(folder, record, split, example) for record in records]
             advance()
@@ -91,23 +91,39 @@ def _require_example(run: TrainedRun, split: str, example: int) -> None:
 
 
 def _records(run: TrainedRun, split: str, example: int) -> list[Record]:
+    return batch_records(run, example_batch(run, split, example))
+
+
+def batch_records(run: TrainedRun, batch: Batch | PairBatch, depths: int = 0) -> list[Record]:
+    """Return the records of all layers and heads for a batch of size 1, and its receptive fields.
+
+    Args:
+        run: the trained run.
+        batch: a sequence, or a pair, explained under teacher forcing.
+        depths: the number of depths of stacks whose contents are computed.
+    """
+    records = example_records(run.model, run.prepared, batch, depths)
+    last = max((record.layer for record in records if record.side != "encoder"), default=0)
+    return [*records, *receptive_field_records(run, batch, last)]
+
+
+def example_batch(run: TrainedRun, split: str, example: int, longest: int = MAX_TOKENS) -> Batch | PairBatch:
+    """Return an example of a split as a batch of size 1, with the inputs of training, but without masks.
+
+    Raises:
+        UsageError: there is no such example, or it has more than ``longest`` tokens.
+    """
+    _require_example(run, split, example)
     if isinstance(run.model, EncoderDecoder):
-        records = pair_records(run, split, example, MAX_TOKENS)
-        return [*records, *pair_receptive_field_records(run, split, example)]
+        return stored_pair_batch(run, split, example, longest)
     batch = _example(run, split, example)
-    symbols = run.prepared.vocabulary.symbols
-    tokens = [symbols[token] for token in batch.inputs[0].tolist()]
-    if len(tokens) > MAX_TOKENS:
-        raise UsageError(f"example {example} of {split} has {len(tokens)} tokens; expected at most {MAX_TOKENS}")
-    records = sequence_records(run.model, run.prepared.vocabulary, batch.inputs)
-    last = max((record.layer for record in records), default=0)
-    device = next(run.model.parameters()).device
-    field = receptive_field_record(run, batch.inputs.to(device), tuple(tokens), last)
-    return records if field is None else [*records, field]
+    if batch.inputs.shape[1] > longest:
+        count = batch.inputs.shape[1]
+        raise UsageError(f"example {example} of {split} has {count} tokens; expected at most {longest}")
+    return batch
 
 
 def _example(run: TrainedRun, split: str, example: int) -> Batch:
-    """Return an example as a batch of size 1, with the inputs of training, but without masks."""
     if run.settings.task in FORMS:
         return stored_pair(run.prepared, split, example, form_of(run.settings))
     if run.settings.task == MASKED_LANGUAGE_MODELING:

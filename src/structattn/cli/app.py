@@ -24,6 +24,7 @@ from structattn.cli import (
     predict,
     prepare,
     probe,
+    record,
     report,
     schema,
     score,
@@ -89,6 +90,7 @@ _ORDER = (
     "probe",
     "neighbours",
     "syntax",
+    "record",
     "report",
     "log",
     "export",
@@ -165,6 +167,7 @@ app.command("contrast")(contrast.contrast)
 app.command("probe")(probe.probe)
 app.command("syntax")(syntax.syntax)
 app.command("neighbours")(neighbours.neighbours)
+app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("log")(log.log)

@@ -1,6 +1,7 @@
 """Explanations of texts: the attention weights of all layers of a trained model, as records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
+from structattn.data.batching.sequences import Batch
 from structattn.data.folders import PreparedFolder
 from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.tokenization.tokenizers import Tokenizer
@@ -25,7 +27,7 @@ from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError, UsageError
-from structattn.support.special_tokens import BOS, EOS
+from structattn.support.special_tokens import BOS, EOS, PAD
 from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.predictions import spelled_source
 
@@ -55,19 +57,53 @@ def explain_texts(
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: there is not one target for each text, or the task has no targets.
     """
+    batches = text_batches(model, prepared, settings, texts, targets)
+    return [example_records(model, prepared, batch) for batch in batches]
+
+
+def text_batches(
+    model: TrainedModel,
+    prepared: PreparedFolder,
+    settings: RunSettings,
+    texts: Sequence[str],
+    targets: Sequence[str] | None = None,
+) -> Iterator[Batch | PairBatch]:
+    """Yield each text as a batch of size 1, a pair for translation; arguments and errors as for ``explain_texts``.
+
+    The targets of a batch are <pad> where nothing is predicted: in texts of masked language models, and where the
+    answer of a masked transduction is not given.
+    """
     if targets is not None and len(targets) != len(texts):
         raise UsageError(f"{len(targets)} targets for {len(texts)} texts; expected one for each")
+    if targets is not None and not isinstance(model, EncoderDecoder) and settings.task not in FORMS:
+        raise UsageError(f"the task {settings.task!r} has no targets")
     answers = [None] * len(texts) if targets is None else targets
     numbered = enumerate(zip(texts, answers, strict=True), start=1)
     if isinstance(model, EncoderDecoder):
-        return [_explain_pair(model, prepared.sides, text, target, number) for number, (text, target) in numbered]
-    if settings.task in FORMS:
-        symbols = _TransductionInputs(model, prepared, settings)
-        return [sequence_records(model, prepared.vocabulary, symbols(*pair, number)) for number, pair in numbered]
-    if targets is not None:
-        raise UsageError(f"the task {settings.task!r} has no targets")
-    inputs = (_text_inputs(prepared.tokenizer, settings, text, number) for number, text in enumerate(texts, start=1))
-    return [sequence_records(model, prepared.vocabulary, of_text) for of_text in inputs]
+        yield from (_pair_batch(model, prepared.sides, *pair, number) for number, pair in numbered)
+    elif settings.task in FORMS:
+        transduction = _TransductionBatches(model, prepared, settings)
+        yield from (transduction(*pair, number) for number, pair in numbered)
+    else:
+        yield from (_text_batch(prepared.tokenizer, settings, text, number) for number, (text, _) in numbered)
+
+
+def example_records(
+    model: TrainedModel, prepared: PreparedFolder, batch: Batch | PairBatch, depths: int = 0
+) -> list[Record]:
+    """Return the records of all layers and heads for a batch of size 1.
+
+    Args:
+        model: in evaluation mode.
+        prepared: the data that the model was trained on.
+        batch: of pairs, for translation, which is explained under teacher forcing.
+        depths: the number of depths of stacks whose contents are computed.
+    """
+    if isinstance(batch, PairBatch):
+        assert isinstance(model, EncoderDecoder)
+        return records_of_pair(model, prepared.sides, batch, depths)
+    assert not isinstance(model, EncoderDecoder)
+    return sequence_records(model, prepared.vocabulary, batch.inputs, depths)
 
 
 @torch.no_grad()
@@ -75,6 +111,7 @@ def sequence_records(
     model: LanguageModel | MaskedLanguageModel | RecurrentLanguageModel,
     vocabulary: Vocabulary,
     inputs: Int[Tensor, "1 time"],
+    depths: int = 0,
 ) -> list[Record]:
     """Return the records of all layers and heads of a model of one sequence.
 
@@ -82,10 +119,11 @@ def sequence_records(
         model: in evaluation mode.
         vocabulary: of the ids.
         inputs: the ids that the model is given, which begin with <bos>, or <eos> in a stream.
+        depths: the number of depths of stacks whose contents are computed.
     """
     tokens = _symbols(vocabulary, inputs)
     explanations: list[Explanation] = model.explain(inputs.to(_device(model)))
-    return [record for explanation in explanations for record in records_of(explanation, tokens)]
+    return [record for explanation in explanations for record in records_of(explanation, tokens, depths=depths)]
 
 
 def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExplanation:
@@ -95,21 +133,22 @@ def explain_pairs(model: EncoderDecoder, batch: PairBatch) -> EncoderDecoderExpl
     return model.explain(source, batch.inputs, batch.source_lengths, batch.lengths, rare)
 
 
-def records_of_pair(model: EncoderDecoder, sides: ParallelSides, batch: PairBatch) -> list[Record]:
+def records_of_pair(model: EncoderDecoder, sides: ParallelSides, batch: PairBatch, depths: int = 0) -> list[Record]:
     """Return the records of all layers and heads for one pair (batch size 1), under teacher forcing."""
     source = _symbols(sides.source.vocabulary, batch.source)
     target = _symbols(sides.target.vocabulary, batch.inputs)
     explanation = explain_pairs(model, batch)
-    records = [record for layer in explanation.encoder for record in records_of(layer, source, side="encoder")]
+    records = list[Record]()
+    for layer in explanation.encoder:
+        records += records_of(layer, source, side="encoder", depths=depths)
     for layer in explanation.decoder:
         memory = source if layer.sublayer == "cross" else None
-        records += records_of(layer, target, memory, side="decoder")
+        records += records_of(layer, target, memory, side="decoder", depths=depths)
     return records
 
 
-def _explain_pair(
-    model: EncoderDecoder, sides: ParallelSides, source: str, target: str | None, number: int
-) -> list[Record]:
+def _pair_batch(model: EncoderDecoder, sides: ParallelSides, source: str, target: str | None, number: int) -> PairBatch:
+    """Return a pair; without a target, with the translation that greedy search finds."""
     encoder = PairEncoder((model,), sides)
     pair = encoder(source, target or "", (TEXTS, TARGETS), number)
     if target is None:
@@ -121,25 +160,27 @@ def _explain_pair(
         symbols = sides.target.vocabulary.symbols
         words = None if pair.words is None else (pair.words[0], tuple(symbols[token] for token in found.text))
         pair = EncodedPair(pair.source, found.text, words)
-    return records_of_pair(model, sides, encoder.batch([pair]))
+    return encoder.batch([pair])
 
 
-def _text_inputs(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Int[Tensor, "1 time"]:
-    """Return the inputs of a language model: ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream.
+def _text_batch(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Batch:
+    """Return a text for a language model, with inputs ``<bos> text``, or ``<eos> line 1 <eos> line 2 ...`` in a stream.
 
     A masked model reads ``<bos> line 1 <eos> line 2 <eos> ...``, without masks, and without ``<bos>`` if so trained.
     """
     lines = ids_of_lines(tokenizer, settings, text, TEXTS, number)
     if settings.task == MASKED_LANGUAGE_MODELING:
         ids = [BOS] * reads_bos(settings.model) + [token for line in lines for token in (*line, EOS)]
+        targets = [PAD] * len(ids)
     else:
         ids = [token for line in lines for token in (EOS if is_stream(settings) else BOS, *line)]
+        targets = [*ids[1:], EOS]
     _require_positions(len(ids), settings, number)
-    return torch.tensor([ids])
+    return Batch(torch.tensor([ids]), torch.tensor([targets]), torch.tensor([len(ids)]), (number - 1,))
 
 
-class _TransductionInputs:
-    """Makes the inputs of a transduction model from texts.
+class _TransductionBatches:
+    """Makes batches of a transduction model from texts.
 
     Args:
         model: in evaluation mode.
@@ -156,8 +197,8 @@ class _TransductionInputs:
         self.model, self.tokenizer, self.settings = model, prepared.tokenizer, settings
         self.data, self.form = transduction_data(prepared, settings.seed), form_of(settings)
 
-    def __call__(self, text: str, target: str | None, number: int) -> Int[Tensor, "1 time"]:
-        """Return the inputs for a text, with its answer as far as the model is given it."""
+    def __call__(self, text: str, target: str | None, number: int) -> Batch:
+        """Return a text as a batch of size 1, with its answer or, of an autoregressive model, the one that is found."""
         x = np.array([encoded(self.tokenizer, text, TEXTS, number)], dtype=np.int64)
         if target is None:
             y = np.full((1, self._answer_length(x.shape[1], number)), EOS, dtype=np.int64)
@@ -168,7 +209,9 @@ class _TransductionInputs:
             prompt = batch_of(x, y[:, :1], self.data.vocabulary, self.form).inputs.to(_device(self.model))
             (found,) = greedy_search(self.model, start_continuation(self.model, prompt), y.shape[1])
             y = np.array([found.tokens], dtype=np.int64)
-        return batch_of(x, y, self.data.vocabulary, self.form).inputs
+        batch = batch_of(x, y, self.data.vocabulary, self.form, number - 1)
+        known = target is not None or self.form == "autoregressive"
+        return batch if known else replace(batch, targets=torch.full_like(batch.targets, PAD))
 
     def _answer_length(self, length: int, number: int) -> int:
         try:

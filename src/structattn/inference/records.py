@@ -22,6 +22,25 @@ Side = Literal["encoder", "decoder"]
 
 
 @dataclass(frozen=True)
+class Contents:
+    """What lies at each depth of a stack after each position, T of them; D depths, the first is the top.
+
+    Zeros where there is no stack yet. See ``StackContents``.
+
+    Args:
+        height: the expected number of items; of a nondeterministic stack, with the bottom.
+        at_least: the probability that there is an item at the depth; at each depth, positions and symbols sum to it.
+        positions: the probability that the vector of each of the S sources of the record lies there.
+        symbols: the probability of each stack symbol; None for stacks without symbols.
+    """
+
+    height: Float[np.ndarray, " time"]
+    at_least: Float[np.ndarray, "time depth"]
+    positions: Float[np.ndarray, "time depth source"]
+    symbols: Float[np.ndarray, "time depth symbol"] | None = None
+
+
+@dataclass(frozen=True)
 class Record:
     """Explanation of one example by a layer or by one of its heads.
 
@@ -40,6 +59,7 @@ class Record:
         best_run: (T, 3) action, state and symbol of the most probable run of a nondeterministic stack.
         truth: (T, S) of a receptive field: the inputs that each prediction truly depends on, where known.
         side: of an encoder-decoder, the side that the layer belongs to.
+        contents: of a stack, where they were asked for.
     """
 
     tokens: tuple[str, ...]
@@ -53,6 +73,7 @@ class Record:
     best_run: Int[np.ndarray, "time 3"] | None = None
     truth: Float[np.ndarray, "time source"] | None = None
     side: Side | None = None
+    contents: Contents | None = None
 
     def to_json(self, split: str, example: int) -> dict[str, Any]:
         """Return the record as an object that JSON can hold, together with the split and the index of the example."""
@@ -84,8 +105,24 @@ def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.d
     return None if tensor is None else tensor[0, :time].detach().cpu().numpy()
 
 
+def _contents(explanation: Explanation, depths: int, time: int, sources: int) -> Contents | None:
+    if depths == 0 or explanation.contents is None:
+        return None
+    found = explanation.contents(depths)
+    parts = found.height, found.at_least, found.positions[..., :sources], found.symbols
+    height, at_least, positions, symbols = (_array(part, time) for part in parts)
+    assert height is not None
+    assert at_least is not None
+    assert positions is not None
+    return Contents(height, at_least, positions, symbols)
+
+
 def records_of(
-    explanation: Explanation, tokens: Sequence[str], memory: Sequence[str] | None = None, side: Side | None = None
+    explanation: Explanation,
+    tokens: Sequence[str],
+    memory: Sequence[str] | None = None,
+    side: Side | None = None,
+    depths: int = 0,
 ) -> list[Record]:
     """Return a record for every head of one layer's explanation of one example (batch size 1).
 
@@ -94,6 +131,7 @@ def records_of(
         tokens: the symbols of the queries' positions.
         memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
         side: of an encoder-decoder, the side that the layer belongs to.
+        depths: the number of depths of stacks whose contents are computed.
     """
     time = len(tokens)
     sources = (BOTTOM,) * explanation.first_source + tuple(tokens if memory is None else memory)
@@ -110,6 +148,7 @@ def records_of(
             actions=_array(explanation.details.get("actions"), time),
             best_run=_array(explanation.details.get("best_run"), time),
             side=side,
+            contents=_contents(explanation, depths, time, len(sources)),
         )
         for head, head_weights in enumerate(weights)
     ]

@@ -1,17 +1,20 @@
 """Read run folders for a report: settings, run card, events, scores, records and analyses."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from structattn.analysis.recording import Recording
+from structattn.analysis.recording_files import FORMAT_VERSION as RECORDING_VERSION
+from structattn.analysis.recording_files import read_recording
 from structattn.reporting.shapes import RecordShape, ScoreShape, analysis_shape
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import mean_rate
 from structattn.support.errors import StructattnError
-from structattn.support.json_files import read_json
+from structattn.support.json_files import load_json, read_json
 from structattn.support.shapes import Shape, check_shape
 
 SPLITS = ("train", "valid", "test", "gen")
@@ -70,10 +73,34 @@ def _split_order(name: str) -> tuple[int, str]:
     return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
 
 
-def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type[Shape]]) -> dict[str, dict[str, Any]]:
+def _json_files(folder: Path) -> list[Path]:
     paths = sorted(folder.glob("*.json"), key=lambda path: _split_order(path.stem))
-    read = ((path, read_json(path, kind)) for path in paths if not path.name.startswith("."))
+    return [path for path in paths if not path.name.startswith(".")]
+
+
+def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type[Shape]]) -> dict[str, dict[str, Any]]:
+    read = ((path, read_json(path, kind)) for path in _json_files(folder))
     return {path.stem: check_shape(shape_of(content), content, path) for path, content in read}
+
+
+def _read_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read single records, and the records of recordings, whose names are numbered."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in _json_files(folder):
+        content = load_json(path)
+        if isinstance(content, dict) and content.get("format_version") == RECORDING_VERSION:
+            found |= {f"{path.stem}-{i}": each for i, each in enumerate(_flattened(read_recording(path)))}
+        else:
+            found[path.stem] = check_shape(RecordShape, read_json(path, "record"), path)
+    return found
+
+
+def _flattened(recording: Recording) -> Iterator[dict[str, Any]]:
+    """Yield the records of all examples, in the form of single ones."""
+    for number, example in enumerate(recording.examples, start=1):
+        index = number if example.example is None else example.example
+        for each in example.records:
+            yield each.to_json(example.split or "text", index)
 
 
 def read_run(folder: Path, name: str | None = None) -> Run:
@@ -94,7 +121,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         card=files.read_card(),
         events=verified_events(files),
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
-        records=_read_all(folder / "records", "record", lambda _: RecordShape),
+        records=_read_records(folder / "records"),
         analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
         tokens_per_second=mean_rate(files.timing),
     )

@@ -1,0 +1,164 @@
+"""Recordings: all that is known of what a run does on chosen examples, in one object that a file can hold."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from structattn.analysis.run_analysis import batch_records, example_batch
+from structattn.data.batching.pairs import PairBatch
+from structattn.data.batching.sequences import Batch
+from structattn.inference.explanations import text_batches
+from structattn.inference.records import Record
+from structattn.inference.runs import TrainedRun
+from structattn.settings.model import reads_bos
+from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
+from structattn.support.errors import UsageError
+from structattn.support.special_tokens import EOS, PAD
+from structattn.tasks.losses import model_inputs, token_losses
+from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.tasks.translation.predictions import predictions
+
+MAX_TOKENS = 1024  # of an example, of either side
+DEPTHS = 10
+_ROWS = 64  # masked copies of a text in one pass
+
+
+@dataclass(frozen=True)
+class RecordedExample:
+    """What a run does on one example.
+
+    Args:
+        tokens: the input tokens; of a translation those of the decoder, the target.
+        source: the source tokens of a translation; None otherwise.
+        predicted: the token that is predicted at each input position, T of them; None where nothing is.
+        surprisal: -log p of each predicted token in nats; NaN where nothing is predicted. p is given all tokens up to
+            the position; in a masked language model given all other tokens; in a translation given the source, too.
+        records: of all layers and heads, with the contents of stacks, and receptive fields.
+        split: the split of the example; None for a given text.
+        example: its index in the split.
+    """
+
+    tokens: tuple[str, ...]
+    source: tuple[str, ...] | None
+    predicted: tuple[str | None, ...]
+    surprisal: Float[np.ndarray, " time"]
+    records: tuple[Record, ...]
+    split: str | None = None
+    example: int | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Recorded examples of one run.
+
+    Args:
+        run: ``name`` of the run folder, ``task``, ``model`` (its kind) and ``update`` of the checkpoint.
+        examples: in the order in which they were asked for.
+    """
+
+    run: Mapping[str, Any]
+    examples: tuple[RecordedExample, ...]
+
+
+def record(
+    run: TrainedRun,
+    texts: Sequence[str] = (),
+    targets: Sequence[str] | None = None,
+    *,
+    examples: Sequence[int] = (),
+    split: str = "test",
+    depths: int = DEPTHS,
+) -> Recording:
+    """Record what a run does on examples of a split and on texts.
+
+        recording = record(structattn.load("runs/dyck"), ["(())"], examples=[17])
+        write_recording("dyck.json", recording)
+
+    Args:
+        run: of any kind.
+        texts: as for ``TrainedRun.explain``; they follow the examples.
+        targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+        examples: indices of sequences of the split in file order; of windows of a stream; of pairs.
+        split: a split of the prepared folder.
+        depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
+
+    Raises:
+        DataError: a text or target cannot be encoded, or is too long for the model.
+        UsageError: the split has no such example, an example or text has more than 1,024 tokens, or the task has no
+            targets, or not one for each text.
+
+    Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
+    """
+    if depths < 0:
+        raise UsageError(f"depths is {depths}; expected at least 0")
+    recorded = [_recorded(run, example_batch(run, split, each, MAX_TOKENS), depths, split, each) for each in examples]
+    batches = text_batches(run.model, run.prepared, run.settings, texts, targets)
+    recorded += [_recorded(run, batch, depths) for batch in _short_enough(batches)]
+    name, settings = run.run_dir.resolve().name, run.settings
+    about = {"name": name, "task": settings.task, "model": settings.model.kind, "update": run.update}
+    return Recording(about, tuple(recorded))
+
+
+def _short_enough(batches: Iterable[Batch | PairBatch]) -> Iterable[Batch | PairBatch]:
+    for number, batch in enumerate(batches, start=1):
+        count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
+        if count > MAX_TOKENS:
+            raise UsageError(f"text {number} has {count} tokens; expected at most {MAX_TOKENS}")
+        yield batch
+
+
+def _recorded(
+    run: TrainedRun, batch: Batch | PairBatch, depths: int, split: str | None = None, example: int | None = None
+) -> RecordedExample:
+    source = None
+    if isinstance(batch, PairBatch):
+        vocabulary = run.prepared.sides.target.vocabulary
+        source = tuple(run.prepared.sides.source.vocabulary.symbols[token] for token in batch.source[0].tolist())
+    else:
+        vocabulary = run.prepared.vocabulary
+    symbols, targets = vocabulary.symbols, _targets(run, batch)
+    return RecordedExample(
+        tokens=tuple(symbols[token] for token in batch.inputs[0].tolist()),
+        source=source,
+        predicted=tuple(None if token == PAD else symbols[token] for token in targets.tolist()),
+        surprisal=_surprisal(run, batch, targets),
+        records=tuple(batch_records(run, batch, depths)),
+        split=split,
+        example=example,
+    )
+
+
+def _is_masked_text(run: TrainedRun) -> bool:
+    return run.settings.task == MASKED_LANGUAGE_MODELING
+
+
+def _targets(run: TrainedRun, batch: Batch | PairBatch) -> np.ndarray:
+    """Return the ids that are predicted at each position, <pad> for none; of a masked text its own tokens."""
+    ids = batch.targets[0].numpy()
+    if not _is_masked_text(run):
+        return ids
+    inputs = batch.inputs[0].numpy().copy()
+    inputs[inputs == EOS] = PAD
+    if reads_bos(run.settings.model):
+        inputs[0] = PAD
+    return inputs
+
+
+@torch.no_grad()
+def _surprisal(run: TrainedRun, batch: Batch | PairBatch, targets: np.ndarray) -> np.ndarray:
+    """Return -log p of each target; NaN where nothing is predicted."""
+    if isinstance(batch, PairBatch):
+        found = predictions(run.model, batch).token_losses()[0].cpu().numpy()
+    elif _is_masked_text(run):
+        bos = reads_bos(run.settings.model)
+        tokens = batch.inputs[0, int(bos) :].numpy()
+        found = np.full(len(targets), np.nan)
+        found[targets != PAD] = -pseudo_log_likelihoods(run.model, tokens, run.prepared.vocabulary.size, bos, _ROWS)
+    else:
+        inputs, lengths, classes = model_inputs(run.model, batch)
+        found = token_losses(run.model(inputs, lengths=lengths), classes)[0].double().cpu().numpy()
+    return np.where(targets == PAD, np.nan, found)

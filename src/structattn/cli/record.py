@@ -1,0 +1,47 @@
+"""``structattn record``: record what a run does on chosen examples and texts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from structattn.cli.lines import standard_input_lines
+from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.output import print_line
+
+
+def record(
+    run: Annotated[Path, typer.Argument(help="Run folder, of any kind.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file, JSON.")],
+    example: Annotated[
+        list[int] | None, typer.Option(min=0, help="Index of an example of the split, from 0; repeatable.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of the examples.")] = "test",
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Text, repeatable.  \\[default: without --example, the lines of standard input]"),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by greedy search]"),
+    ] = None,
+    depths: Annotated[int, typer.Option(min=0, help="Number of depths of stacks to record, from the top.")] = 10,
+    checkpoint: Checkpoint = None,
+    data: PreparedData = None,
+) -> None:
+    """Record attention, stacks and surprisal on examples or texts, in one file.
+
+    For each layer and head: attention weights; for stacks, the actions, the most probable run, and the distribution of
+    what lies at each depth after each token. Receptive fields where they are defined. A file in the folder records/ of
+    the run is part of its report. docs/records.md describes the format; in Python, structattn.analysis.read_recording
+    reads it.
+    """
+    from structattn.analysis.recording import record as recording_of
+    from structattn.analysis.recording_files import write_recording
+    from structattn.inference.runs import open_run
+
+    opened = open_run(run, checkpoint, data=data)
+    texts = list(standard_input_lines()) if text is None and not example else text or []
+    found = recording_of(opened, texts, target, examples=example or [], split=split, depths=depths)
+    write_recording(output, found)
+    print_line(str(output))
