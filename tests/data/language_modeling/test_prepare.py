@@ -210,7 +210,7 @@ def test_out_of_vocabulary_words_are_unknown_and_reported(tmp_path):
     assert prepared.header.extra["unknown_tokens"] == {"train": 0, "valid": 2, "test": 1}
     assert len(notices) == 2
     assert notices[0].startswith("of the tokens, 66.7% of valid, 100.0% of test are <unk>")
-    assert notices[1].startswith("2 tokens of valid and 1 tokens of test are <unk>, which does not occur in train")
+    assert notices[1].startswith("2 tokens of valid and 1 token of test are <unk>, which does not occur in train")
 
 
 def test_no_unk_if_it_is_not_needed(tmp_path):
