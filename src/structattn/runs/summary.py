@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 from structattn.runs.state import Progress
 
+PAUSED = "paused"
+"""The reason of a run that has not ended, but was paused after a number of epochs or updates."""
+
 END_FIELDS = ("reason", "update", "epoch", "best_update", "best_cross_entropy")
 
 
@@ -13,7 +16,7 @@ class TrainingSummary:
     """Result of a training run.
 
     Args:
-        reason: why it ended: ``epochs``, ``updates``, ``early_stopping`` or ``time``.
+        reason: why it ended: ``epochs``, ``updates``, ``early_stopping`` or ``time``; ``paused`` if it has not ended.
         update: number of completed updates.
         epoch: number of completed epochs.
         best_update: update of the best validation.

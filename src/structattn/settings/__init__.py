@@ -2,6 +2,7 @@
 
 - ``RunSettings``: all settings of a run; ``load_settings`` reads them from YAML, ``resolve_settings`` from a mapping.
 - ``SweepSettings``: a grid of trials; ``load_sweep`` reads it from YAML.
+- ``Budget``: an amount of training.
 - ``TrainingSettings``: batches, loss, optimizer, schedule, and when to stop.
 - ``EvaluationSettings``: checkpoint and beam search.
 - ``LanguageModelSettings``, ``MaskedLanguageModelSettings``, ``EncoderDecoderSettings``: transformers.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from structattn.support.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from structattn.settings.budget import Budget
     from structattn.settings.encoder_decoder import EncoderDecoderSettings
     from structattn.settings.evaluation import EvaluationSettings
     from structattn.settings.layers import LAYER_CLASSES
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LAYER_CLASSES",
     "MECHANISMS",
+    "Budget",
     "ElmanSettings",
     "EncoderDecoderSettings",
     "EvaluationSettings",
@@ -55,6 +58,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "LAYER_CLASSES": "structattn.settings.layers",
         "MECHANISMS": "structattn.settings.mechanisms",
+        "Budget": "structattn.settings.budget",
         "ElmanSettings": "structattn.settings.recurrent",
         "EncoderDecoderSettings": "structattn.settings.encoder_decoder",
         "EvaluationSettings": "structattn.settings.evaluation",

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from structattn.runs.ranking import selection_score
+from structattn.runs.summary import PAUSED
+from structattn.settings.budget import Budget
 from structattn.support.errors import NonFiniteError
 from structattn.tasks.task import BatchT, Scores, Task
 from structattn.training import progress as after
 from structattn.training.diagnosis import first_gradient_not_finite, first_not_finite
 from structattn.training.learner import Learner, generator_states, set_generator_states
-from structattn.training.progress import current_epoch, rate_of_update, reason_to_stop, validation_is_due
+from structattn.training.progress import current_epoch, has_trained, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
 
 EXAMPLES_NAMED = 20  # in an error message
@@ -116,8 +118,10 @@ def _non_finite_error(
     )
 
 
-def train_until_done(run: Run) -> str:
+def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
     """Train until a limit is reached and return its name; the last model is validated and saved.
+
+    A run that has been trained for the budget ``pause_after`` is left as it is, and the reason is ``PAUSED``.
 
     Raises:
         StopRequested: a signal arrived; the run is in the state after a completed update.
@@ -131,6 +135,8 @@ def train_until_done(run: Run) -> str:
             save(run)
         elif reason:
             return reason
+        elif pause_after is not None and has_trained(run.progress, pause_after, run.settings):
+            return PAUSED
         else:
             update(run)
             if checkpoint_is_due(run):

@@ -7,6 +7,7 @@ from typing import Any
 from structattn.data.batching.sequences import Indices
 from structattn.runs.ranking import selection_score
 from structattn.runs.state import Progress, ScheduleState
+from structattn.settings.budget import Budget
 from structattn.settings.run import RunSettings
 from structattn.settings.training import EveryExamples, TrainingSettings
 from structattn.tasks.task import Scores, Task
@@ -104,6 +105,12 @@ def validation_is_due(progress: Progress, settings: TrainingSettings) -> bool:
     if isinstance(settings.validate_every, EveryExamples):
         return progress.examples_since_validation >= settings.validate_every.examples
     return progress.update % settings.validate_every == 0
+
+
+def has_trained(progress: Progress, budget: Budget, settings: TrainingSettings) -> bool:
+    """Return whether a run has been trained for a budget, and validated at its end if a validation is due there."""
+    reached = progress.epoch if budget.unit == "epochs" else progress.update
+    return reached >= budget.count and not validation_is_due(progress, settings)
 
 
 def reason_to_stop(progress: Progress, settings: TrainingSettings, minutes: float) -> str | None:

@@ -22,7 +22,8 @@ from structattn.runs.folder import (
 )
 from structattn.runs.metadata import run_card
 from structattn.runs.store import checkpoint_updates
-from structattn.runs.summary import TrainingSummary, summary_of, summary_of_event
+from structattn.runs.summary import PAUSED, TrainingSummary, summary_of, summary_of_event
+from structattn.settings.budget import Budget
 from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
 from structattn.support.errors import (
@@ -55,6 +56,7 @@ def train(
     torchrun: bool = True,
     limits: Mapping[str, Any] | None = None,
     initial_run: str | PathLike[str] | None = None,
+    pause_after: Budget | None = None,
 ) -> TrainingSummary:
     """Train a run to its end, resume it, or extend it.
 
@@ -79,6 +81,8 @@ def train(
             them, of the run that is resumed; all other settings must be those of the run.
         initial_run: the folder of a run with the same tokenizer; a new run starts from its best weights, as far as
             names and shapes agree. The run card lists which tensors were taken.
+        pause_after: leave the run after so many epochs or updates, as an interruption would there; a resume continues
+            it.
 
     Returns:
         How the run ended, its number of updates and epochs, and its best validation score.
@@ -96,13 +100,14 @@ def train(
         LostProcessError: another process that trains the run has ended.
         ReportedError: another process has raised one of these errors.
     """
-    start = Start(resume, limits or {}, None if initial_run is None else Path(initial_run))
+    start = Start(resume, limits or {}, None if initial_run is None else Path(initial_run), pause_after)
     settings = settings_of_start(settings, RunFolder(Path(run_dir)), start)
     world = world_of(os.environ) if torchrun else None
     if world is None and (size := settings.training.devices * settings.training.nodes) > 1:
         _require_batches(settings, World(size=size))
         return run_processes(
-            partial(train, settings, run_dir, resume, limits=limits, initial_run=initial_run), settings.training
+            partial(train, settings, run_dir, resume, limits=limits, initial_run=initial_run, pause_after=pause_after),
+            settings.training,
         )
     world = world or SINGLE
     _require_batches(settings, world)
@@ -122,7 +127,7 @@ def _train_together(world: World, settings: RunSettings, folder: RunFolder, star
         if resuming and not extending and (end := folder.end_event()):
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
-        return _train(plan or make_plan(folder, settings), resuming, stop, world)
+        return _train(plan or make_plan(folder, settings), resuming, stop, world, start.pause_after)
 
 
 def _require_batches(settings: RunSettings, world: World) -> None:
@@ -160,7 +165,7 @@ def _plan_new_run(run_dir: RunFolder, settings: RunSettings, start: Start) -> Pl
     return make_plan(run_dir, settings, start.initial_run)
 
 
-def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World) -> TrainingSummary:
+def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, pause_after: Budget | None) -> TrainingSummary:
     settings, run_dir = plan.settings, plan.run_dir
     if settings.training.num_threads is not None:
         torch.set_num_threads(settings.training.num_threads)
@@ -170,7 +175,7 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World) -> Training
     if world.is_first:
         _write_or_check_card(plan, learner, resuming)
     with open_run(plan, learner, stop) as run:
-        return _train_until_done(run, run_dir, run.progress.update if resuming else None)
+        return _train_until_done(run, run_dir, run.progress.update if resuming else None, pause_after)
 
 
 def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:
@@ -211,19 +216,28 @@ def _warn_if_hardware_differs(run_dir: RunFolder, now: dict[str, Any]) -> None:
             logger.warning(message, run_dir.path, before[name], name, now[name], reason)
 
 
-def _train_until_done(run: Run, run_dir: RunFolder, resumed_from: int | None) -> TrainingSummary:
+def _train_until_done(
+    run: Run, run_dir: RunFolder, resumed_from: int | None, pause_after: Budget | None
+) -> TrainingSummary:
     try:
-        reason = train_until_done(run)
+        reason = train_until_done(run, pause_after)
     except StopRequested as request:
-        if run.saved != run.progress:
-            save(run, temporary=True)
+        _save_for_now(run)
         raise Interrupted(
             f"{run_dir.path}: {request} after update {run.progress.update}; a checkpoint was saved, resume to continue"
         ) from None
     summary = summary_of(reason, run.progress, resumed_from, run.settings.select_by)
-    if run.learner.world.is_first:
+    if reason == PAUSED:
+        _save_for_now(run)
+    elif run.learner.world.is_first:
         _record_end(run, run_dir, summary)
     return summary
+
+
+def _save_for_now(run: Run) -> None:
+    """Save a checkpoint unless there is one of this update; it is removed when the run goes on."""
+    if run.saved != run.progress:
+        save(run, temporary=True)
 
 
 def _record_end(run: Run, run_dir: RunFolder, summary: TrainingSummary) -> None:

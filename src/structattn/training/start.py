@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from structattn.runs.folder import RunFolder, check_same_settings
+from structattn.settings.budget import Budget
 from structattn.settings.limits import with_limits
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
@@ -20,6 +21,7 @@ class Start:
     resume: Resume
     limits: Mapping[str, Any]
     initial_run: Path | None = None
+    pause_after: Budget | None = None
 
 
 def settings_of_start(settings: RunSettings | None, run_dir: RunFolder, start: Start) -> RunSettings:

@@ -1,0 +1,82 @@
+"""A run that is paused after epochs or updates and resumed is one trained through."""
+
+import json
+
+import pytest
+
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.runs.folder import RunFolder
+from structattn.runs.store import checkpoint_updates
+from structattn.settings.budget import Budget
+from structattn.settings.run import resolve_settings
+from structattn.training.run_training import train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Four batches of ten strings an epoch."""
+    folder = tmp_path_factory.mktemp("data") / "dyck"
+    prepare_formal_language(folder, "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
+    return folder
+
+
+@pytest.fixture
+def settings_for(data):
+    def build(**training):
+        training = {"max_epochs": 3, "num_threads": 1} | training
+        model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "dropout": 0.2}
+        return resolve_settings({"task": "formal_language", "data": str(data), "model": model, "training": training})
+
+    return build
+
+
+def contents(run_dir):
+    """Return every file that must not depend on pauses."""
+    files = (path for path in run_dir.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(run_dir)): path.read_bytes()
+        for path in files
+        if path.name not in ("timing.jsonl", "run.json", "lock")
+    }
+
+
+CASES = {
+    "at a validation": ({}, [Budget(1, "epochs"), Budget(2, "epochs")], [4, 8]),
+    "between validations": ({"validate_every": 3}, [Budget(1, "epochs"), Budget(7, "updates")], [4, 7]),
+    "schedule with an end": ({"schedule": "cosine", "validate_every": 2}, [Budget(4, "updates")], [4]),
+    "accumulation": ({"gradient_accumulation_steps": 3}, [Budget(1, "epochs"), Budget(3, "updates")], [2, 3]),
+}
+
+
+@pytest.mark.parametrize(("training", "pauses", "updates"), CASES.values(), ids=CASES)
+def test_a_paused_run_is_one_trained_through(settings_for, tmp_path, training, pauses, updates):
+    settings, paused = settings_for(**training), tmp_path / "paused"
+    for budget, update in zip(pauses, updates, strict=True):
+        for _ in range(2):  # pausing where it is paused changes nothing
+            summary = train(settings, paused, resume="auto", pause_after=budget)
+            assert (summary.reason, summary.update) == ("paused", update)
+            assert max(checkpoint_updates(paused / "checkpoints")) == update
+            assert RunFolder(paused).end_event() is None
+    assert train(settings, paused, resume=True).reason == "epochs"
+    train(settings, tmp_path / "through")
+    assert contents(paused) == contents(tmp_path / "through")
+
+
+def test_a_pause_beyond_the_end_is_none(settings_for, tmp_path):
+    summary = train(settings_for(max_epochs=2), tmp_path / "run", pause_after=Budget(2, "epochs"))
+    assert (summary.reason, summary.update) == ("epochs", 8)
+    assert train(None, tmp_path / "run", resume=True, pause_after=Budget(1, "epochs")).already_finished
+
+
+def test_the_validation_at_the_pause_is_logged(settings_for, tmp_path):
+    train(settings_for(), tmp_path / "run", pause_after=Budget(1, "epochs"))
+    last = json.loads((tmp_path / "run/events.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["update"], last["epoch"]) == ("validation", 4, 1)
+
+
+@pytest.mark.slow
+def test_processes_pause_together(settings_for, tmp_path):
+    settings = settings_for(devices=2, gradient_accumulation_steps=2)
+    summary = train(settings, tmp_path / "run", pause_after=Budget(1, "epochs"))
+    assert (summary.reason, summary.update) == ("paused", 2)
+    assert train(settings, tmp_path / "run", resume=True).reason == "epochs"
