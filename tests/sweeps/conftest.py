@@ -8,6 +8,8 @@ import pytest
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventLog
 from structattn.settings.sweep import SweepSettings
+from structattn.sweeps.sweep import run_sweep
+from structattn.sweeps.worker import run_job
 
 TREE = {
     "base": {
@@ -23,6 +25,40 @@ TREE = {
     "random": {"training.optimizer.learning_rate": {"low": 0.0005, "high": 0.01}},
     "restarts": 2,
 }
+
+
+class EngineInThisProcess:
+    """An engine that runs each job at once, and lists it in ``started``."""
+
+    max_jobs = 1
+
+    def __init__(self):
+        self.started, self._ended = [], []
+
+    def start(self, job):
+        self.started.append(job)
+        self._ended.append((len(self.started), run_job(job)))
+        return len(self.started)
+
+    def wait(self, timeout):
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def run_here():
+    """run_here(tree, folder, trial_results) runs a sweep in this process; returns its rows and jobs."""
+
+    def run(tree, folder, trial_results=None):
+        engine = EngineInThisProcess()
+        sweep = SweepSettings.model_validate(tree)
+        rows = run_sweep(sweep, folder, lambda: engine, lambda status: None, trial_results)
+        return rows, engine.started
+
+    return run
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.metrics.sample_statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.support.json_files import write_json
 from structattn.sweeps.comparison import check_claims, compare_with_published
 from structattn.sweeps.results import read_sweep_results
-from structattn.sweeps.table import TableRow, sample_statistics
+from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import make_trials
 
 

@@ -164,8 +164,10 @@ def killed_sweep(file, folder, worker_kills, generator):
 
 
 @pytest.mark.slow
-def test_killed_workers_and_controllers_change_nothing(tree, tmp_path):
+@pytest.mark.parametrize("halving", [None, {"after": [40, 80], "unit": "updates"}])
+def test_killed_workers_and_controllers_change_nothing(tree, tmp_path, halving):
     tree["base"]["training"]["max_updates"] = 120  # long enough to be met at work
+    tree["halving"] = halving
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
     run_undisturbed(tree, tmp_path / "quiet")
     hits, crash_counts = killed_sweep(tmp_path / "sweep.yaml", tmp_path / "killed", 4, random.Random(1))

@@ -5,12 +5,14 @@ import statistics
 
 import pytest
 
+from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
 from structattn.metrics.t_distribution import central_probability, critical_value
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.support.json_files import write_json
 from structattn.sweeps.analysis_scores import analysis_scores
-from structattn.sweeps.table import SampleStatistics, read_trial_result, sample_statistics, table_rows
+from structattn.sweeps.table import table_rows
+from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
 
 

@@ -95,7 +95,7 @@ def test_a_run_interrupted_before_its_first_checkpoint_reads_them_again(folder, 
     source, settings = tmp_path / "source", settings_for(folder / "dyck", rate=0.01)
     shutil.copytree(folder / "source", source)
     train(settings, tmp_path / "undisturbed", initial_run=source)
-    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run: 1 / 0)
+    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run, pause_after: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(settings, tmp_path / "run", initial_run=source)
     monkeypatch.undo()

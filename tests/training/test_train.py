@@ -136,7 +136,7 @@ def test_bf16_without_instructions_is_refused_before_any_file_is_created(text, t
 
 def test_resuming_in_bf16_without_instructions_is_refused(text, tmp_path, monkeypatch, with_bf16_instructions):
     settings = settings_for(text(), "training.precision=bf16")
-    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run: 1 / 0)
+    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run, pause_after: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(settings, tmp_path / "run")
     monkeypatch.undo()

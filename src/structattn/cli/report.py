@@ -66,6 +66,6 @@ def _report_recipe(
     print_rows(results.rows)
     print_comparisons(results.comparisons)
     print_claims(results.claims)
-    print_line(f"{len(results.ended)} of {results.trials} trials have ended")
+    print_line(results.counts)
     if output is not None:
         print_line(str(output))

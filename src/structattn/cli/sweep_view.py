@@ -12,9 +12,13 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from structattn.cli.output import literal
+from structattn.cli.output import literal, print_line
+from structattn.settings.budget import Budget
+from structattn.sweeps.outcome import outcome_after
+from structattn.sweeps.savings import Savings, describe_savings
 from structattn.sweeps.scheduler import SweepStatus
-from structattn.sweeps.table import TableRow, TrialResult, read_trial_result, select_best
+from structattn.sweeps.table import TableRow
+from structattn.sweeps.trial_result import best_validation, read_trial_result, validation_score
 from structattn.sweeps.trials import Trial
 from structattn.sweeps.worker import Job
 
@@ -30,15 +34,28 @@ class BestScores:
     """Best score of each cell; the run folder of a completed job is read once."""
 
     def __init__(self) -> None:
-        self._results: dict[Path, TrialResult | None] = {}
+        self._scores: dict[tuple[Path, Budget | None], float | None] = {}
 
     def of(self, done: Sequence[Job]) -> dict[tuple[str, ...], float]:
         """Return cell -> the best score of its jobs."""
+        best: dict[tuple[str, ...], float] = {}
         for job in done:
-            if job.run_dir not in self._results:
-                self._results[job.run_dir] = read_trial_result(job.trial, job.run_dir, job.trial_results)
-        found = [result for job in done if (result := self._results[job.run_dir])]
-        return {_cell(result.trial): result.score for result in select_best(found)}
+            key = job.run_dir, job.pause_after
+            if key not in self._scores:
+                self._scores[key] = _score(job)
+            if (score := self._scores[key]) is not None:
+                best[_cell(job.trial)] = min(score, best.get(_cell(job.trial), score))
+        return best
+
+
+def _score(job: Job) -> float | None:
+    """Return the best validation score of a job that is done."""
+    if job.pause_after is None:
+        result = read_trial_result(job.trial, job.run_dir, job.trial_results)
+        return None if result is None else result.score
+    outcome = outcome_after(job.run_dir, job.trial.settings.training, job.pause_after)
+    best = None if outcome is None else best_validation(outcome.validations)
+    return None if best is None else validation_score(best)
 
 
 def status_table(status: SweepStatus, total: int, seconds: float, best_scores: BestScores) -> Group:
@@ -58,8 +75,9 @@ def status_table(status: SweepStatus, total: int, seconds: float, best_scores: B
         score = f"{best[cell]:.4f}" if cell in best else ""
         table.add_row(literal(" ".join(cell)), *(str(count[cell] or "") for count in counts.values()), score)
     ended = len(done) + len(status.failed)
-    left = f", {seconds / ended * (total - ended) / 60:.0f} min left" if ended else ""
-    words = literal(f"{ended} of {total} trials, {seconds / 60:.0f} min{left}")
+    halving = any(job.pause_after for job in (*done, *status.unfinished))  # more jobs follow, of other lengths
+    left = f", {seconds / ended * (total - ended) / 60:.0f} min left" if ended and not halving else ""
+    words = literal(f"{ended} of {total} {'jobs' if halving else 'trials'}, {seconds / 60:.0f} min{left}")
     return Group(table, ProgressBar(total=total, completed=ended, width=60), words)
 
 
@@ -93,25 +111,38 @@ class _Lines:
 def print_rows(rows: Sequence[TableRow]) -> None:
     """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
     splits = list(dict.fromkeys(split for row in rows for split in row.splits))
+    halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     table = Table(
-        caption="validation score: best trial; mean, standard deviation and half the 95 % interval over all trials",
+        caption="validation score: best trial; mean, standard deviation and half the 95 % interval over those that "
+        "have ended",
         caption_justify="left",
     )
     for axis in rows[0].cell if rows else ():
         table.add_column(literal(axis))
-    for heading in ("trials", "best", "mean", "std", "±95 %", *splits, *(path.split(".")[-1] for path in sampled)):
+    headings = ["trials", *(("at rungs", "cost") if halved else ()), "best", "mean", "std", "±95 %", *splits]
+    for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
         table.add_column(literal(heading), justify="right")
     for row in rows:
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
             str(spread.count),
+            *(_of_halving(row.savings) if halved else ()),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
             *(_split_score(row.splits.get(split, {})) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     Console().print(table)
+    if halved:
+        print_line(describe_savings(halved))
+
+
+def _of_halving(savings: Savings | None) -> tuple[str, str]:
+    """Return the numbers of trials that were compared at the rungs, and the share of training without halving."""
+    if savings is None:
+        return "", ""
+    return " ".join(str(rung.validation.count) for rung in savings.rungs), savings.share
 
 
 def _split_score(scores: Mapping[str, float]) -> str:

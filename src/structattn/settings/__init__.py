@@ -3,6 +3,7 @@
 - ``RunSettings``: all settings of a run; ``load_settings`` reads them from YAML, ``resolve_settings`` from a mapping.
 - ``SweepSettings``: a grid of trials; ``load_sweep`` reads it from YAML.
 - ``Budget``: an amount of training.
+- ``Halving``: successive halving of the trials of a sweep.
 - ``TrainingSettings``: batches, loss, optimizer, schedule, and when to stop.
 - ``EvaluationSettings``: checkpoint and beam search.
 - ``LanguageModelSettings``, ``MaskedLanguageModelSettings``, ``EncoderDecoderSettings``: transformers.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from structattn.settings.budget import Budget
     from structattn.settings.encoder_decoder import EncoderDecoderSettings
     from structattn.settings.evaluation import EvaluationSettings
+    from structattn.settings.halving import Halving
     from structattn.settings.layers import LAYER_CLASSES
     from structattn.settings.mechanisms import MECHANISMS, Mechanism
     from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
@@ -38,6 +40,7 @@ __all__ = [
     "ElmanSettings",
     "EncoderDecoderSettings",
     "EvaluationSettings",
+    "Halving",
     "LanguageModelSettings",
     "LstmSettings",
     "MaskedLanguageModelSettings",
@@ -62,6 +65,7 @@ __getattr__, __dir__ = lazy_exports(
         "ElmanSettings": "structattn.settings.recurrent",
         "EncoderDecoderSettings": "structattn.settings.encoder_decoder",
         "EvaluationSettings": "structattn.settings.evaluation",
+        "Halving": "structattn.settings.halving",
         "LanguageModelSettings": "structattn.settings.model",
         "LstmSettings": "structattn.settings.recurrent",
         "MaskedLanguageModelSettings": "structattn.settings.model",

@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
 
 from structattn.settings.base import Settings, discriminated_by
+from structattn.settings.halving import Halving
 from structattn.settings.published import (
     ANALYSES,
     EPOCH,
@@ -123,6 +124,9 @@ class SweepSettings(Settings):
         default={}, description="path.to.field -> distribution from which each trial samples a value"
     )
     restarts: int = Field(default=1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
+    halving: Halving | None = Field(
+        default=None, description="successive halving of the trials of each cell; null: all are trained to their end"
+    )
     seed: int = Field(
         default=1,
         ge=0,
@@ -130,7 +134,9 @@ class SweepSettings(Settings):
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r",
     )
     evaluate: dict[Literal["train", "valid", "test", "gen"], Literal["selected", "all"]] = Field(
-        default={}, description="split -> trials that are evaluated on it: the selected trial of each cell, or all"
+        default={},
+        description="split -> trials that are evaluated on it: the selected trial of each cell, or all that are "
+        "trained to their end",
     )
 
     published: tuple[PublishedTable, ...] = Field(default=(), description="published numbers, for comparison")
@@ -181,6 +187,10 @@ class SweepSettings(Settings):
     def _check_statistics(self) -> Self:
         selected = {split for split, which in self.evaluate.items() if which == "selected"}
         for each in (*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))):
+            if each.statistic != "selected" and self.halving is not None:
+                raise ValueError(
+                    f"{each.statistic} of {each.score} needs all trials, but `halving` stops some of them early"
+                )
             if each.statistic != "selected" and each.score.split(".")[0] in selected:
                 raise ValueError(
                     f"{each.statistic} of {each.score} needs all trials, but `evaluate` scores selected trials only"

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from structattn.metrics.sample_statistics import SampleStatistics
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.configuration import configuration_differences
-from structattn.sweeps.table import SampleStatistics, TableRow
+from structattn.sweeps.table import TableRow
 from structattn.sweeps.trials import Cell
 
 
@@ -77,6 +78,8 @@ def _comparison(
     if ours is not None and interval is not None and not differences:
         inside = abs(ours - value.value) <= interval + table.rounding
     trials = 0 if ours is None or spread is None else spread.count
+    if trials and row is not None and row.savings is not None:
+        trials = len(row.savings.trials)  # the selected trial is the best of all
     return PublishedComparison(
         table.source, value.cell, value.value, value.deviation, ours, trials, interval, inside, differences
     )

@@ -5,17 +5,23 @@ continue on another machine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, read_state_file
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
+from structattn.runs.state import Count
+from structattn.runs.store import checkpoint_path, checkpoint_updates
+from structattn.settings.budget import Budget, Unit
+from structattn.settings.training import TrainingSettings
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
 from structattn.support.shapes import Shape, check_shape
 from structattn.sweeps.analysis_scores import analysis_scores
 from structattn.sweeps.trials import Trial
+from structattn.training.progress import has_trained
 
 _KIND: Final = "trial"
 _FORMAT_VERSION: Final = 1
@@ -25,28 +31,52 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The logged and evaluated scores of a run that has ended.
+    """The logged and evaluated scores of a run that has ended, or has been trained for a budget.
 
     Args:
-        end: the event that ended the run.
-        validations: the validation events, in order.
+        end: the event that ended the run; None if it has not ended.
+        validations: the validation events, in order; those within the budget if the run has not ended.
         scores: split -> the scores that evaluation wrote.
         analyses: analysis, such as ``contrastive``, -> name -> score.
+        stopped: the budget; None if the run has ended.
     """
 
-    end: Event
+    end: Event | None
     validations: Sequence[Event]
     scores: Mapping[str, Mapping[str, Any]]
     analyses: Mapping[str, Mapping[str, float]]
+    stopped: Budget | None = None
+
+    def reaches(self, budget: Budget | None) -> bool:
+        """Return whether the run has been trained for a budget, or has ended; None: whether it has ended."""
+        if self.stopped is None or budget is None:
+            return self.end is not None
+        return self.stopped.unit == budget.unit and self.stopped.count >= budget.count
+
+    def trained_within(self, budget: Budget) -> int:
+        """Return how much of a budget the run has used."""
+        used = budget.count if self.end is None else self.end[budget.unit.removesuffix("s")]
+        return min(budget.count, int(used))
+
+    def validations_within(self, budget: Budget) -> list[Event]:
+        """Return the validation events of the first epochs or updates."""
+        field = "epoch" if budget.unit == "epochs" else "update"
+        return [event for event in self.validations if event[field] <= budget.count]
+
+
+class _BudgetShape(Shape):
+    count: Count
+    unit: Unit
 
 
 class _OutcomeShape(Shape):
     """The fields of a file that are read."""
 
-    end: dict[str, Any]
+    end: dict[str, Any] | None
     validations: list[dict[str, Any]]
     scores: dict[str, dict[str, Any]]
     analyses: dict[str, dict[str, float]]
+    stopped: _BudgetShape | None = None
 
 
 def outcome_of_run(run_dir: Path) -> Outcome | None:
@@ -59,22 +89,40 @@ def outcome_of_run(run_dir: Path) -> Outcome | None:
     return Outcome(end, verified_events(run, ["validation"]), scores, analysis_scores(run_dir))
 
 
+def outcome_after(run_dir: Path, training: TrainingSettings, budget: Budget) -> Outcome | None:
+    """Read the outcome of a run that has been trained for a budget, or has ended; None if it was not trained so far.
+
+    It does not depend on later training, unless the run has ended.
+    """
+    run = RunFolder(run_dir)
+    if (ended := outcome_of_run(run_dir)) is not None:
+        return ended
+    updates = checkpoint_updates(run.checkpoints)
+    try:
+        newest = checkpoint_path(run.checkpoints, max(updates, default=0))
+        progress = read_state_file(newest, read_manifest(newest)).progress
+    except DamagedCheckpointError:  # missing, too; training replaces it
+        return None
+    if not has_trained(progress, budget, training):
+        return None
+    whole = Outcome(None, verified_events(run, ["validation"]), {}, {}, budget)
+    return replace(whole, validations=whole.validations_within(budget))
+
+
 def outcome_path(folder: Path, trial: Trial) -> Path:
     """Return the path of the file with the results of a trial."""
     return folder / f"{trial.name}.json"
 
 
-def write_outcome(folder: Path, trial: Trial, run_dir: Path) -> None:
-    """Write the outcome of a completed trial to ``FOLDER/DIGEST.json``, with its settings, version and hardware.
+def write_outcome(folder: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> None:
+    """Write the outcome of a trial to ``FOLDER/DIGEST.json``, with its settings, version and hardware.
 
     Args:
         folder: created if missing.
         trial: the trial; its digest names the file.
         run_dir: its run folder.
+        outcome: its outcome.
     """
-    outcome = outcome_of_run(run_dir)
-    if outcome is None:
-        raise ValueError(f"{run_dir}: the run has not ended")
     card = RunFolder(run_dir).read_card()
     create_folder(folder)
     content = {
@@ -86,6 +134,7 @@ def write_outcome(folder: Path, trial: Trial, run_dir: Path) -> None:
         "prepare": None if trial.prepare is None else trial.prepare.model_dump(mode="json", exclude_defaults=True),
         **{name: card[name] for name in ("version", "environment", "hardware", "parameters")},
         "end": outcome.end,
+        **({} if outcome.stopped is None else {"stopped": asdict(outcome.stopped)}),
         "validations": outcome.validations,
         "scores": outcome.scores,
         "analyses": outcome.analyses,
@@ -102,4 +151,5 @@ def read_outcome(folder: Path | None, trial: Trial) -> Outcome | None:
     if folder is None or not (path := outcome_path(folder, trial)).exists():
         return None
     content = check_shape(_OutcomeShape, read_json(path, _KIND), path)
-    return Outcome(content["end"], content["validations"], content["scores"], content["analyses"])
+    stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
+    return Outcome(content["end"], content["validations"], content["scores"], content["analyses"], stopped)

@@ -11,8 +11,9 @@ from structattn.settings.sweep import load_sweep
 from structattn.support.files import write_atomically
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 from structattn.sweeps.figures import sweep_figures
+from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.results import SweepResults, read_sweep_results
-from structattn.sweeps.sweep import SweepFolder
+from structattn.sweeps.savings import RungStatistics, TrialTraining, describe_savings
 from structattn.sweeps.table import TableRow
 
 _NOTE = (
@@ -45,10 +46,11 @@ def write_sweep_page(folder: Path, output: Path, trial_results: Path | None = No
     name = folder.resolve().name
     plots = sweep_figures(sweep, results.rows, results.ended, results.runs, name)
     title = f"Sweep: {name}"
-    counts = f"{len(results.ended)} of {results.trials} trials have ended, {SIGNATURE}"
+    counts = f"{results.counts}, {SIGNATURE}"
     body = joined(
         tag("header", tag("h1", title), tag("p", counts, class_="note")),
         tag("section", tag("h2", "Results"), _results(results), tag("p", _NOTE, class_="note")),
+        _halving(results.rows),
         *[figure_element(plot, figures) for plot in plots],
         _comparisons(results.comparisons),
         _claims(results.claims),
@@ -71,6 +73,35 @@ def _results(results: SweepResults) -> Markup:
         texts = [str(spread.count), *map(_number, numbers), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(_right, texts)])
     return stacked_table([*headings, *paths], written)
+
+
+def _halving(rows: Sequence[TableRow]) -> Markup:
+    """Return tables of the comparisons at the rungs and of the training of each trial; nothing without halving."""
+    halved = [(row.cell, row.savings) for row in rows if row.savings is not None]
+    if not halved:
+        return Markup("")
+    heading, unit = _cell_heading(halved[0][0]), halved[0][1].unit
+    rungs = [[_cell(cell), *_rung(rung)] for cell, savings in halved for rung in savings.rungs]
+    trials = [[_cell(cell), *_training(trial)] for cell, savings in halved for trial in savings.trials]
+    by_trial = stacked_table([heading, "trial", f"{unit} of training", "", "best"], trials)
+    return tag(
+        "section",
+        tag("h2", "Successive halving"),
+        tag("p", describe_savings([savings for _, savings in halved])),
+        stacked_table([heading, f"after {unit}", "trials", "best", "mean", "std", "±95 %"], rungs),
+        tag("details", tag("summary", "Training of each trial"), by_trial),
+    )
+
+
+def _rung(rung: RungStatistics) -> list[Markup]:
+    spread = rung.validation
+    numbers = (spread.min, spread.mean, spread.deviation, spread.interval)
+    return [_right(text) for text in (str(rung.after), str(spread.count), *map(_number, numbers))]
+
+
+def _training(trial: TrialTraining) -> list[Markup]:
+    how = "stopped" if trial.stopped else "ended"
+    return [_right(text) for text in (str(trial.restart), str(trial.trained), how, _number(trial.score))]
 
 
 def _scores(row: TableRow) -> list[tuple[str, str]]:

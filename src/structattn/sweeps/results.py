@@ -12,8 +12,11 @@ from structattn.support.files import create_folder, write_atomically
 from structattn.support.version import __version__
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.figures import sweep_figures
-from structattn.sweeps.sweep import SweepFolder, read_results
-from structattn.sweeps.table import TableRow, TrialResult, rows_to_json, sacrebleu_signatures, table_rows
+from structattn.sweeps.folder import SweepFolder
+from structattn.sweeps.plan import Plan
+from structattn.sweeps.sweep import read_results
+from structattn.sweeps.table import TableRow, rows_to_json, sacrebleu_signatures, table_rows
+from structattn.sweeps.trial_result import TrialResult
 from structattn.sweeps.trials import make_trials
 
 
@@ -39,6 +42,13 @@ class SweepResults:
     claims: Sequence[ClaimResult]
     runs: Path
 
+    @property
+    def counts(self) -> str:
+        """How many trials have ended, and how many were stopped at a rung."""
+        stopped = sum(trial.stopped for row in self.rows if row.savings for trial in row.savings.trials)
+        ended = f"{len(self.ended)} of {self.trials} trials have ended"
+        return ended + (f", {stopped} were stopped by successive halving" if stopped else "")
+
 
 def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | None = None) -> SweepResults:
     """Read the results in a sweep's folder, whether or not all trials have ended.
@@ -53,10 +63,11 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     """
     folder = SweepFolder(path.absolute(), trial_results)
     trials = make_trials(sweep, folder.path)
-    results = read_results(folder, trials)
+    brackets = Plan(sweep, folder).brackets()
+    results = read_results(folder, brackets)
     if not results:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
-    rows = table_rows(results)
+    rows = table_rows(results, brackets)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)

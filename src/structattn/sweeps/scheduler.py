@@ -57,7 +57,20 @@ class SweepStatus:
     @property
     def num_jobs(self) -> int:
         """The number of jobs in any state."""
-        return sum(map(len, (self.waiting, self.running, self.done, self.failed, self.delayed)))
+        return len(self.unfinished) + len(self.done) + len(self.failed)
+
+    @property
+    def unfinished(self) -> list[Job]:
+        """The jobs that have neither completed nor failed."""
+        return [*self.waiting, *self.running.values(), *(job for _, job in self.delayed)]
+
+
+NextJobs = Callable[[SweepStatus, Job], Iterable[Job]]
+
+
+def no_more_jobs(status: SweepStatus, job: Job) -> Iterable[Job]:
+    """Return no jobs."""
+    return ()
 
 
 def run_jobs(
@@ -65,6 +78,7 @@ def run_jobs(
     jobs: Iterable[Job],
     on_status: Callable[[SweepStatus], None] = lambda status: None,
     check: Callable[[], None] = lambda: None,
+    next_jobs: NextJobs = no_more_jobs,
 ) -> SweepStatus:
     """Run all jobs until each has completed or failed.
 
@@ -76,6 +90,7 @@ def run_jobs(
         jobs: the jobs, in the order in which they start.
         on_status: called at every poll with the current status.
         check: called at every poll; may raise to stop all jobs.
+        next_jobs: called with the status and each job whose worker has ended; returns jobs to run as well.
     """
     status = SweepStatus(deque(jobs))
     try:
@@ -86,7 +101,9 @@ def run_jobs(
                 job = status.waiting.popleft()
                 status.running[engine.start(job)] = job
             for job_id, result in engine.wait(POLL_SECONDS):
-                _record_result(status, status.running.pop(job_id), result)
+                job = status.running.pop(job_id)
+                _record_result(status, job, result)
+                status.waiting.extend(next_jobs(status, job))
             on_status(status)
     finally:
         engine.close()

@@ -1,55 +1,16 @@
 """The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
-import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from structattn.metrics.t_distribution import critical_value
+from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
 from structattn.settings.published import SCORES
-from structattn.sweeps.outcome import Outcome, outcome_of_run, read_outcome
-from structattn.sweeps.trials import Cell, Trial
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """The result of a trial that has ended.
-
-    Args:
-        trial: the trial.
-        score: validation score of the best checkpoint, lower is better, in nats per symbol: the difference from the
-            lower bound if that is known, else the cross-entropy (also if BLEU selects the checkpoint).
-        update: the update of that validation.
-        outcome: all its scores.
-    """
-
-    trial: Trial
-    score: float
-    update: int
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class SampleStatistics:
-    """Statistics of a score over several trials.
-
-    Args:
-        count: the number of trials.
-        mean: the mean.
-        deviation: the sample standard deviation (n - 1); None for one number.
-        interval: half the width of the 95 % confidence interval of the mean (Student's t); None for one number.
-        min: the minimum.
-        max: the maximum.
-    """
-
-    count: int
-    mean: float
-    deviation: float | None
-    interval: float | None
-    min: float
-    max: float
+from structattn.sweeps.bracket import Bracket
+from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.savings import Savings, savings
+from structattn.sweeps.trial_result import TrialResult
+from structattn.sweeps.trials import Cell
 
 
 @dataclass(frozen=True)
@@ -64,6 +25,7 @@ class TableRow:
         sampled: the random hyperparameters of the selected trial.
         splits: split -> score name -> the score of the selected trial.
         over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
+        savings: what successive halving gave to each trial, and what it saved; None without halving.
     """
 
     cell: Cell
@@ -73,33 +35,7 @@ class TableRow:
     sampled: dict[str, float]
     splits: dict[str, dict[str, float]]
     over_trials: dict[str, dict[str, SampleStatistics]]
-
-
-def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
-    """Return the statistics of one or more numbers."""
-    deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-    interval = None if deviation is None else critical_value(len(numbers)) * deviation / math.sqrt(len(numbers))
-    return SampleStatistics(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
-
-
-def read_trial_result(trial: Trial, run_dir: Path, trial_results: Path | None = None) -> TrialResult | None:
-    """Read the result of a trial from its run folder or, without one, from its file; None if it has not ended.
-
-    Args:
-        trial: the trial.
-        run_dir: its run folder.
-        trial_results: the folder of the results of single trials, if any.
-    """
-    outcome = outcome_of_run(run_dir) or read_outcome(trial_results, trial)
-    if outcome is None:
-        return None
-    best_update = outcome.end["best_update"]
-    for event in reversed(outcome.validations):
-        if event["update"] == best_update:
-            difference = event["cross_entropy_difference"]
-            score = event["cross_entropy"] if difference is None else difference
-            return TrialResult(trial, score, best_update, outcome)
-    return None
+    savings: Savings | None = None
 
 
 def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
@@ -112,12 +48,22 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     return list(best.values())
 
 
-def table_rows(results: Sequence[TrialResult]) -> list[TableRow]:
-    """Return one row for each cell that has a result."""
-    return [_row(chosen, [r for r in results if r.trial.cell == chosen.trial.cell]) for chosen in select_best(results)]
+def table_rows(results: Sequence[TrialResult], brackets: Sequence[Bracket] = ()) -> list[TableRow]:
+    """Return one row for each cell that has a result.
+
+    Args:
+        results: the results of the trials that have ended.
+        brackets: with successive halving, the trials of each cell and the rungs that they have passed.
+    """
+    rows = []
+    for chosen in select_best(results):
+        cell = chosen.trial.cell
+        halved = next((bracket for bracket in brackets if bracket.rungs and bracket.trials[0].cell == cell), None)
+        rows.append(_row(chosen, [result for result in results if result.trial.cell == cell], halved))
+    return rows
 
 
-def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult]) -> TableRow:
+def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], halved: Bracket | None) -> TableRow:
     scores = {result.trial.name: _split_scores(result.outcome) for result in all_of_cell}
     return TableRow(
         cell=chosen.trial.cell,
@@ -127,6 +73,7 @@ def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult]) -> TableRow:
         sampled=chosen.trial.sampled,
         splits=scores[chosen.trial.name],
         over_trials=_over_trials(list(scores.values())),
+        savings=None if halved is None else savings(halved, all_of_cell),
     )
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from structattn.settings.halving import Halving
 from structattn.settings.prepare import Prepare, SampledData
 from structattn.settings.run import RunSettings, error_message, resolve_settings, set_path
 from structattn.settings.sweep import Distribution, LogUniform, SweepSettings, Uniform
+from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.seeds import numpy_generator
 
@@ -62,17 +64,31 @@ def make_trials(sweep: SweepSettings, folder: Path) -> list[Trial]:
     """Return all trials of a sweep in ``folder``: the first trial of every cell, then the second of every cell, etc.
 
     Raises:
-        SettingsError: the settings of a trial are invalid; the message names its cell.
+        SettingsError: the settings of a trial are invalid, or do not fit the rungs of `halving`; the message names its
+            cell.
     """
-    cells = [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
-    rounds = range(max(map(sweep.restarts_of, cells)))
-    trials = [_trial(sweep, folder, cell, r) for r in rounds for cell in cells if r < sweep.restarts_of(cell)]
+    trials = [trial for cell in cells_of(sweep) for trial in trials_of(sweep, folder, cell)]
+    trials.sort(key=lambda trial: trial.restart)
     seen: dict[str, Trial] = {}
     for trial in trials:
         if trial.name in seen:
             raise SettingsError(f"the trials {seen[trial.name].title!r} and {trial.title!r} have the same settings")
         seen[trial.name] = trial
     return trials
+
+
+def cells_of(sweep: SweepSettings) -> list[Cell]:
+    """Return all cells of the grid."""
+    return [dict(zip(sweep.grid, names, strict=True)) for names in itertools.product(*sweep.grid.values())]
+
+
+def trials_of(sweep: SweepSettings, folder: Path, cell: Cell) -> list[Trial]:
+    """Return the trials of a cell.
+
+    Raises:
+        SettingsError: the settings of a trial are invalid; the message names the cell.
+    """
+    return [_trial(sweep, folder, cell, restart) for restart in range(sweep.restarts_of(cell))]
 
 
 def cell_settings(sweep: SweepSettings, cell: Cell, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -115,7 +131,24 @@ def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Tria
     prepare = _prepare(tree, source)
     if prepare is not None:
         tree["data"] = str(folder / "data" / _digest(prepare.model_dump(mode="json", exclude_defaults=True)))
-    return Trial(cell, restart, resolve_settings(tree, source=source), prepare, sampled)
+    settings = resolve_settings(tree, source=source)
+    if sweep.halving is not None:
+        _check_rungs(sweep.halving, settings.training, source)
+    return Trial(cell, restart, settings, prepare, sampled)
+
+
+def _check_rungs(halving: Halving, training: TrainingSettings, source: str) -> None:
+    first, last = halving.after[0], halving.after[-1]
+    name = f"max_{halving.unit}"
+    limit = getattr(training, name)
+    if limit is not None and last > limit:
+        raise SettingsError(f"{source}: halving.after: {last} {halving.unit} are more than training.{name}={limit}")
+    interval = training.validate_every
+    if halving.unit == "updates" and isinstance(interval, int) and first < interval:
+        raise SettingsError(
+            f"{source}: halving.after: {first} updates are before the first validation; expected at least "
+            f"training.validate_every={interval}"
+        )
 
 
 def _set_paths(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -9,12 +9,13 @@ import torch
 
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.runs.folder import RunFolder
-from structattn.support.errors import Interrupted, LockedError, StructattnError
+from structattn.settings.budget import Budget
+from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
 from structattn.support.files import create_folder_unflushed, flush_names
 from structattn.support.locks import exclusive_lock
 from structattn.support.memory import is_out_of_memory
 from structattn.sweeps.data_preparation import prepare_data
-from structattn.sweeps.outcome import outcome_path, write_outcome
+from structattn.sweeps.outcome import outcome_after, outcome_of_run, outcome_path, read_outcome, write_outcome
 from structattn.sweeps.trials import Trial
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
@@ -31,12 +32,14 @@ class Job:
         run_dir: its run folder.
         splits: the splits to evaluate after training.
         trial_results: the folder to which the results are written at the end, if any.
+        pause_after: train no further; None: to the end.
     """
 
     trial: Trial
     run_dir: Path
     splits: tuple[str, ...] = ()
     trial_results: Path | None = None
+    pause_after: Budget | None = None
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,11 @@ def run_job(job: Job) -> JobResult:
     torch.set_num_threads(job.trial.settings.training.num_threads or 1)
     try:
         _prepare_trial_data(job.trial)
-        train(job.trial.settings, job.run_dir, resume="auto", torchrun=False)
+        train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
         for split in job.splits:
             if not is_scored(job.run_dir, split):
                 evaluate(job.run_dir, split)
-        if job.trial_results is not None:
-            write_outcome(job.trial_results, job.trial, job.run_dir)
+        _record_outcome(job)
         flush_names_of(job)
     except Interrupted as error:
         return JobResult("interrupted", str(error))
@@ -76,6 +78,27 @@ def run_job(job: Job) -> JobResult:
             return JobResult("crashed", f"out of memory: {error}")
         return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
     return JobResult("done")
+
+
+def _record_outcome(job: Job) -> None:
+    """Write the results, unless those of a paused run are there already, or it has gone on meanwhile.
+
+    Raises:
+        SettingsError: the run is paused before its first validation.
+    """
+    budget, outcome = job.pause_after, outcome_of_run(job.run_dir)
+    if budget is not None:
+        outcome = outcome_after(job.run_dir, job.trial.settings.training, budget)
+        if outcome is not None and not outcome.validations_within(budget):
+            raise SettingsError(
+                f"{job.run_dir}: no validation within {budget}, by which trials are compared; expected a smaller "
+                "training.validate_every, or a later rung in halving.after"
+            )
+    if job.trial_results is None or outcome is None:
+        return
+    stored = None if budget is None else read_outcome(job.trial_results, job.trial)
+    if stored is None or not stored.reaches(budget):
+        write_outcome(job.trial_results, job.trial, job.run_dir, outcome)
 
 
 def flush_names_of(job: Job) -> None:

@@ -30,9 +30,10 @@ from structattn.runs.summary import TrainingSummary
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted
+from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.results import read_sweep_results, write_sweep_results
-from structattn.sweeps.sweep import SweepFolder, run_sweep
-from structattn.sweeps.table import read_trial_result
+from structattn.sweeps.sweep import run_sweep
+from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, run_job
 from structattn.training import loop, run_training
