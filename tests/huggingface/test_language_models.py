@@ -264,7 +264,7 @@ def test_other_pretrained_weights_are_refused_on_resume(text, pretrained, tmp_pa
     folder, model, _ = pretrained("gpt2")
     tree = {"kind": "gpt2", **SIZES, "pretrained": str(folder)}
     settings = resolve_settings({"task": "language_modeling", "data": str(text), "model": tree})
-    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run: 1 / 0)
+    monkeypatch.setattr("structattn.training.run_training.train_until_done", lambda run, pause_after: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(settings, tmp_path / "run")
     with torch.no_grad():
