@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from structattn.data.folders import Sequences
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.checkpoint import Identity
 from structattn.runs.logs import EventLog, Timing
 from structattn.runs.store import CheckpointStore
+from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.task import NextTokenTask
@@ -98,3 +100,28 @@ def tiny_run(
             )
 
         yield build
+
+
+@pytest.fixture(scope="session")
+def dyck(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four batches of ten strings an epoch."""
+    folder = tmp_path_factory.mktemp("data") / "dyck"
+    prepare_formal_language(folder, "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
+    return folder
+
+
+@pytest.fixture
+def small_settings(dyck: Path) -> Callable[..., RunSettings]:
+    """Settings of runs of less than a second."""
+
+    def build(**training: object) -> RunSettings:
+        model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "dropout": 0.2}
+        tree = {
+            "task": "formal_language",
+            "data": str(dyck),
+            "model": model,
+            "training": {"num_threads": 1, **training},
+        }
+        return resolve_settings(tree)
+
+    return build

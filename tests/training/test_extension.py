@@ -6,33 +6,18 @@ import shutil
 import pytest
 
 import structattn
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.inference.runs import open_run
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
-from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, SettingsError, StructattnError, UsageError
 from structattn.training.run_training import train
 
 NO_LIMITS = {"max_epochs": None, "early_stopping_patience": None}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Four batches of ten strings an epoch."""
-    folder = tmp_path_factory.mktemp("data") / "dyck"
-    prepare_formal_language(folder, "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
-    return folder
-
-
 @pytest.fixture
-def settings_for(data):
-    def build(**training):
-        training = NO_LIMITS | {"schedule": "constant", "keep_checkpoints": 9, "num_threads": 1} | training
-        model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "dropout": 0.2}
-        return resolve_settings({"task": "formal_language", "data": str(data), "model": model, "training": training})
-
-    return build
+def settings_for(small_settings):
+    return lambda **training: small_settings(**(NO_LIMITS | {"schedule": "constant", "keep_checkpoints": 9} | training))
 
 
 def contents(run_dir):

@@ -4,30 +4,15 @@ import json
 
 import pytest
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.budget import Budget
-from structattn.settings.run import resolve_settings
 from structattn.training.run_training import train
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Four batches of ten strings an epoch."""
-    folder = tmp_path_factory.mktemp("data") / "dyck"
-    prepare_formal_language(folder, "dyck", sizes=FormalLanguageSizes(40, 10, 2, (6, 8), (6, 8)))
-    return folder
-
-
 @pytest.fixture
-def settings_for(data):
-    def build(**training):
-        training = {"max_epochs": 3, "num_threads": 1} | training
-        model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "layers": 1, "dropout": 0.2}
-        return resolve_settings({"task": "formal_language", "data": str(data), "model": model, "training": training})
-
-    return build
+def settings_for(small_settings):
+    return lambda **training: small_settings(**{"max_epochs": 3, **training})
 
 
 def contents(run_dir):
