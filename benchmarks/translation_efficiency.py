@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_translator
 from structattn.inference.translator import Translator
 from structattn.runs.folder import RunFolder

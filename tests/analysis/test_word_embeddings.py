@@ -11,7 +11,7 @@ from structattn.analysis.word_embeddings import neighbours_of, t_sne, tag_agreem
 from structattn.cli.app import app
 from structattn.data.folders import open_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_vectors import WordVectors, word_vectors
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError

@@ -20,7 +20,7 @@ from structattn.data.text.english import WrittenForm
 from structattn.evaluation.suites.blimp import blimp_scores
 from structattn.evaluation.suites.blimp_published import FIELDS, PHENOMENA, PUBLISHED
 from structattn.evaluation.suites.sentences import SentenceScorer, Span
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.suites.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for

@@ -12,7 +12,7 @@ from structattn.data.folders import open_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.data.text.english import WrittenForm
 from structattn.evaluation.suites.sentences import SentenceScorer
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
 

@@ -11,7 +11,8 @@ from structattn.data.transformations import TRANSFORMATIONS, TransformationSizes
 from structattn.data.transformations.rules import Pair
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.evaluation.transformations import score_answers, transformation_scores
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import read_json

@@ -8,7 +8,7 @@ import torch
 
 from structattn.data.folders import open_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_features import WordFeatures
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError

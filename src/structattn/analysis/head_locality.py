@@ -15,7 +15,7 @@ from structattn.attention import Explanation
 from structattn.data.batching.pairs import PairBatch
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.records import ACTION_NAMES
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 
 Kind = Literal["encoder", "decoder", "cross"]

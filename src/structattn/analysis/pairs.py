@@ -8,7 +8,7 @@ from structattn.data.batching.pairs import PairBatch, make_pair_batch
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.inference.explanations import explain_pairs
 from structattn.inference.loaded import translation_model
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress

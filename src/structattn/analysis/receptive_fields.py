@@ -10,7 +10,7 @@ from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.dependencies import has_dependencies, receptive_fields, true_dependencies
 from structattn.inference.loaded import translation_model
 from structattn.inference.records import Record
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.translation.predictions import model_inputs

@@ -13,7 +13,7 @@ from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch
 from structattn.inference.explanations import text_batches
 from structattn.inference.records import Record
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.model import reads_bos
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import UsageError

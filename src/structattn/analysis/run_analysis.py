@@ -11,7 +11,8 @@ from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
 from structattn.inference.explanations import example_records
 from structattn.inference.records import Record, write_record
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches

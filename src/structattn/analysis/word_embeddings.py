@@ -9,12 +9,12 @@ from jaxtyping import Float
 from structattn.data.chunking import MajorityTags, read_chunked_sentences
 from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_vectors import WordVectors
 from structattn.metrics.neighbours import Agreement, class_agreement, nearest_neighbours
 from structattn.support.errors import UsageError
-from structattn.support.extras import install_command
 from structattn.support.files import write_atomically
+from structattn.support.optional import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 

@@ -16,8 +16,8 @@ from structattn.cli.output import print_json
 from structattn.support.text import escape_control_characters
 
 if TYPE_CHECKING:
-    from structattn.inference.runs import TrainedRun
     from structattn.inference.scores import Score
+    from structattn.inference.trained_run import TrainedRun
 
 
 def score(

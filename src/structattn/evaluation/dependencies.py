@@ -11,7 +11,7 @@ from torch import Tensor
 from structattn.data.batching.sequences import make_batch
 from structattn.data.folders import PreparedFolder, Sequences
 from structattn.data.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field

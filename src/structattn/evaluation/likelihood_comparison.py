@@ -10,7 +10,8 @@ from jaxtyping import Int64
 
 from structattn.evaluation.run_evaluation import split_negative_log_likelihoods
 from structattn.evaluation.run_files import write_analysis
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
 from structattn.runs.folder import RunFolder
 from structattn.settings.training import StreamBatches

@@ -4,7 +4,7 @@ import numpy as np
 
 from structattn.data.batching.sequences import Indices
 from structattn.evaluation.scores import PseudoPerplexity, SplitScores
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples

@@ -19,7 +19,8 @@ from structattn.evaluation.scores import SplitScores, make_split_scores, make_te
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.transformations import transformation_of, transformation_scores
 from structattn.evaluation.translation import translation_scores
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
 from structattn.runs.store import update_of

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from structattn.evaluation.scores import LengthScore, SplitScores
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed

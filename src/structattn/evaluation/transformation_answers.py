@@ -23,7 +23,7 @@ from structattn.decoding import (
 from structattn.evaluation.cross_entropy import line_token_losses
 from structattn.inference.loaded import translation_model
 from structattn.inference.pairs import EncodedPair, PairEncoder
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.positions import max_positions

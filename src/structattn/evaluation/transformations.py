@@ -14,7 +14,7 @@ from structattn.data.transformations import TRANSFORMATIONS, Transformation
 from structattn.data.transformations.lexicon import part_of_speech
 from structattn.data.transformations.rules import MODIFIERS, Pair, Words, main_verb
 from structattn.evaluation.transformation_answers import Answerer, LogProbs, language_model_answers, pair_answers
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.errors import DataError
 

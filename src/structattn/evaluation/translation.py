@@ -6,7 +6,7 @@ from dataclasses import replace
 from structattn.evaluation.run_files import hypotheses_path
 from structattn.evaluation.scores import SplitScores
 from structattn.inference.loaded import translation_model
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_translator
 from structattn.inference.translator import Translator
 from structattn.inference.unknown_words import Unknown

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from structattn.evaluation.description import describe_model
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.reporting.runs import Run, read_run
 from structattn.support.version import __version__
 

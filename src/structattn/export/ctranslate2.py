@@ -12,7 +12,7 @@ from structattn.attention.softmax import CrossSoftmaxAttention
 from structattn.export.card import CARD_NAME, model_card
 from structattn.export.refusals import refuse, require_own_tables
 from structattn.export.tokenizer_files import write_tokenizers
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.positions import Learned, NoPositions, Sinusoidal, max_positions

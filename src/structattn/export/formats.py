@@ -9,7 +9,7 @@ from structattn.export.ctranslate2 import export_ctranslate2
 from structattn.export.huggingface import export_huggingface
 from structattn.export.onnx.writing import export_onnx
 from structattn.export.safetensors import export_safetensors
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder, write_folder_atomically
 

@@ -7,7 +7,7 @@ from structattn.export.card import CARD_NAME, model_card
 from structattn.export.input_form import input_form
 from structattn.export.refusals import require_own_tables
 from structattn.export.tokenizer_files import TARGET_TOKENIZER, write_tokenizers
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.positions import max_positions
 from structattn.support.errors import UsageError
 from structattn.support.files import write_unflushed

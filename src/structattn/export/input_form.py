@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from structattn.data.transductions.prepare import SEPARATOR
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.model import reads_bos
 from structattn.settings.training import StreamBatches
 from structattn.support.special_tokens import BOS, EOS

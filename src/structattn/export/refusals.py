@@ -1,6 +1,6 @@
 """Parts of models that a format cannot express, by the names that they have in the settings."""
 
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.embeddings import TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings

@@ -10,7 +10,7 @@ from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
 from structattn.export.input_form import MASK_SYMBOL, InputForm, input_form
 from structattn.export.tokenizer import make_tokenizer
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.support.files import create_folder_unflushed, write_unflushed
 from structattn.support.special_tokens import EOS
 

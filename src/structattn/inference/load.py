@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from structattn.inference.runs import TrainedRun, open_run
+from structattn.inference.runs import open_run
+from structattn.inference.trained_run import TrainedRun
 
 
 def load(
@@ -31,8 +32,8 @@ def load(
         data: the prepared folder; None: the path in the settings of the run.
 
     Returns:
-        The run, with ``settings``, ``metadata`` (the run card), ``model`` (in evaluation mode), and what ``TrainedRun``
-        has besides: ``generate(prompts)``, ``explain(texts)``.
+        The run, with ``settings``, ``metadata`` (the run card) and ``model`` (in evaluation mode); and, as its kind
+        allows, ``generate``, ``score``, ``translate``, ``predict``, ``embed`` and ``explain``: see ``TrainedRun``.
 
     Raises:
         StructattnError: the folder is not a run folder.

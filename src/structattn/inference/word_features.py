@@ -15,7 +15,7 @@ from structattn.data.batching.unknown_words import unknown_words_of_lines
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
 from structattn.decoding import map_in_batches, pad_sequences
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.words import word_ids
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates

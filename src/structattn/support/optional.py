@@ -1,9 +1,9 @@
-"""Optional libraries."""
+"""Optional libraries: whether they are installed, and how to install them."""
 
+from importlib import metadata
 from importlib.util import find_spec
 
 from structattn.support.errors import UsageError
-from structattn.support.extras import install_command
 
 
 def require_modules(extra: str, *names: str) -> None:
@@ -19,3 +19,29 @@ def require_modules(extra: str, *names: str) -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise UsageError(f"{missing[0]} is not installed; {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that installs the packages of an extra of structattn.
+
+    It names the packages themselves, so that it works wherever structattn was installed from: an index or a checkout.
+    """
+    packages = _packages(extra)
+    names = " ".join(f"'{each}'" for each in packages) if packages else f"'structattn[{extra}]'"
+    return f"pip install {names}"
+
+
+def _packages(extra: str) -> list[str]:
+    """Return the requirements of an extra; none if structattn is not installed, but only on Python's path."""
+    try:
+        requirements = metadata.requires("structattn") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for requirement in requirements:
+        name, _, marker = (part.strip() for part in requirement.partition(";"))
+        if f"extra == '{extra}'" not in marker.replace('"', "'"):
+            continue
+        inner = name.removeprefix("structattn[").removesuffix("]") if name.startswith("structattn[") else ""
+        found += _packages(inner) if inner else [name]
+    return found

@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 from structattn.support.errors import UsageError
-from structattn.support.extras import install_command
+from structattn.support.optional import install_command
 
 
 def import_library(name: str, purpose: str) -> Any:

@@ -15,7 +15,7 @@ from structattn.data.chunking import ChunkedSentence, MajorityTags, read_chunked
 from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
 from structattn.evaluation.suites.linear_probe import Classes, Features, LabelledFeatures, train_linear_probe
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_features import WordFeatures
 from structattn.metrics.chunking import TaggingScores, tagging_scores
 from structattn.support.errors import DataError

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from structattn.data.contrastive import Contrast
 from structattn.evaluation.run_files import write_analysis
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_pair_scorer
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.progress import progress

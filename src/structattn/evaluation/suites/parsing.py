@@ -10,7 +10,7 @@ from structattn.data.treebanks import brackets_of, branching_brackets, leaves_of
 from structattn.data.treebanks.brackets import Span
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.parser import Parser
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.support.progress import progress
 

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 from structattn.data.text.english import WrittenForm
 from structattn.data.tokenization.tokenizers import locate_errors
 from structattn.evaluation.cross_entropy import line_token_losses
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError

@@ -5,7 +5,7 @@ from typing import Any
 from structattn.attention.positions import RelativePositions
 from structattn.export.onnx.attention import CROSS_ATTENTION, SELF_ATTENTION
 from structattn.export.refusals import refuse, require_own_tables
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.positions import Sinusoidal

@@ -22,7 +22,7 @@ from structattn.export.onnx.graphs import (
 )
 from structattn.export.onnx.support import require_graph
 from structattn.export.tokenizer_files import write_tokenizers
-from structattn.inference.runs import TrainedRun
+from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.files import write_unflushed
