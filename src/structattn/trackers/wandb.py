@@ -25,8 +25,8 @@ class WeightsAndBiases:
     def __init__(self, run: RunDescription) -> None:
         require_modules("wandb", "wandb")
         create_folder_unflushed(run.place)
-        library: Any = import_module("wandb")
-        self._run = library.init(
+        self._library: Any = import_module("wandb")
+        self._run = self._library.init(
             project=os.environ.get("WANDB_PROJECT", "structattn"),
             dir=str(run.place),
             mode=os.environ.get("WANDB_MODE", "offline"),
@@ -34,7 +34,7 @@ class WeightsAndBiases:
             name=run.name,
             resume="allow" if os.environ.get("WANDB_MODE") == "online" else None,
             config=dict(run.settings),
-            settings=library.Settings(silent=True, console="off"),
+            settings=self._library.Settings(silent=True, console="off"),
         )
 
     def last_steps(self) -> Mapping[str, int]:
@@ -49,5 +49,6 @@ class WeightsAndBiases:
         """Do nothing: the library writes by itself."""
 
     def close(self, finished: bool) -> None:
-        """Finish the run."""
+        """Finish the run, and wait until its file is written; other runs of this process are finished, too."""
         self._run.finish()
+        self._library.teardown()  # `finish` returns before the library's service has written the file
