@@ -2,6 +2,7 @@
 # make test    install and run the tests, without the slow ones
 # make test-all    the same with the slow ones
 # make sanitize    build the kernels with sanitizers of memory and of undefined behaviour, and test the operators with them
+# make docs    build the documentation site, build/docs/index.html
 # make check   format, lint, types, tests: what CI runs
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all sanitize lint check bench wheel clean
+.PHONY: install demo test test-all sanitize docs lint check bench wheel clean
 
 install: $(VENV)/installed
 demo: $(VENV)/installed
@@ -29,6 +30,10 @@ sanitize: $(VENV)/installed
 	    -DSTRUCTATTN_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
 	$(BIN)/cmake --build build/sanitize
 	OMP_NUM_THREADS=1 $(BIN)/python tools/sanitize.py build/sanitize -n 2 --dist worksteal
+
+docs: $(VENV)/installed
+	rm -rf build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

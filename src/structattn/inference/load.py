@@ -18,6 +18,8 @@ def load(
 ) -> TrainedRun:
     """Load a trained run of any kind; the digests of its weights and of its data are verified.
 
+    Example::
+
         run = structattn.load("runs/dyck")
         run.settings, run.metadata, run.model
         for generation in run.generate(n=10)[0]:
