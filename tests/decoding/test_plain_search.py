@@ -11,9 +11,11 @@ from structattn.decoding import (
     PerTokenPenalty,
     PowerPenalty,
     beam_search,
+    beam_search_tree,
     dusell_chiang_2024,
     fairseq,
     pad_sequences,
+    score_pairs,
     start_translation,
     vaswani_2017,
     you_2020,
@@ -38,7 +40,9 @@ def score(search, text, penalty=None):
     return text[0] / (penalty or search.length_penalty).divisor(length).item()
 
 
-def plain_search(model, source, limit, search, n_best):
+def plain_search(model, source, limit, search, n_best, kept=None):
+    """Return the n best (log p, tokens); append all that are in the beam or finish, step by step, to ``kept``."""
+
     def best(texts, penalty=None):
         return sorted(texts, key=lambda text: -score(search, text, penalty))
 
@@ -63,12 +67,14 @@ def plain_search(model, source, limit, search, n_best):
         if search.finishing == "in_beam":
             beam = best(finished + found[: search.beam_size])[: search.beam_size]
             finished = [text for text in beam if text[1][-1] == 2]
+            ended = [text for text in finished if text in found]
             going_on = [text for text in beam if text[1][-1] != 2]
         else:
-            finished = best(finished + [text for text in found[: search.beam_size] if text[1][-1] == 2])[
-                : search.beam_size
-            ]
+            ended = [text for text in found[: search.beam_size] if text[1][-1] == 2]
+            finished = best(finished + ended)[: search.beam_size]
             going_on = [text for text in found if text[1][-1] != 2][: search.beam_size]
+        if kept is not None:
+            kept += going_on + ended
     return (best(finished, search.final_penalty) + best(going_on, search.final_penalty))[:n_best]
 
 
@@ -89,3 +95,37 @@ def test_narrow_beams_match_the_plain_implementation(translator, sources, mechan
             assert [hypothesis.tokens for hypothesis in hypotheses] == [tokens for _, tokens in expected]
             found = [hypothesis.log_probability for hypothesis in hypotheses]
             assert found == pytest.approx([log_probability for log_probability, _ in expected], rel=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "search", SEARCHES, ids=lambda search: f"{search.finishing}-{search.stopping}-{search.length_penalty}"
+)
+@pytest.mark.parametrize("mechanism", ["softmax", "nondeterministic"])
+def test_the_tree_has_what_the_plain_implementation_keeps(translator, sources, mechanism, search):
+    model, limit = translator(mechanism, 4, 3), 6
+    for source in sources(2, seed=8):
+        ids = torch.tensor([source])
+        start, n_best = start_translation(model, ids), min(2, search.beam_size)
+        found, tree = beam_search_tree(model, start, limit, search, n_best)
+        assert found == beam_search(model, start, limit, search, n_best)[0]
+        kept = [(0.0, ())]
+        plain_search(model, source, limit, search, n_best, kept)
+        paths = [tree.path(index) for index in range(len(tree.nodes))]
+        assert set(paths) == {tokens for _, tokens in kept}
+        assert len(paths) == len(kept)
+        scores = score_pairs(model, ids.expand(len(paths), -1), paths).log_probs
+        assert [node.log_probability for node in tree.nodes] == pytest.approx(scores.tolist(), rel=1e-9)
+        for index, (node, path) in enumerate(zip(tree.nodes, paths, strict=True)):
+            assert (node.step, node.finished, tree.index(path)) == (len(path), path[-1:] == (2,), index)
+            expected = score(search, (node.log_probability, path), search.final_penalty)
+            assert node.score == pytest.approx(expected, rel=1e-9)
+        for each in found:
+            node = tree.nodes[tree.index(each.tokens)]
+            assert (node.log_probability, node.score) == (each.log_probability, each.score)
+
+
+def test_a_tree_is_that_of_one_sentence(translator, sources):
+    model = translator("softmax")
+    with pytest.raises(ValueError, match="2 sentences; expected one"):
+        beam_search_tree(model, start_translation(model, *pad_sequences(sources(2))), 3)

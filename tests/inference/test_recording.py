@@ -87,6 +87,40 @@ def test_surprisals_of_pairs_and_of_masked_text_are_those_of_scores(recorded):
     assert -np.nansum(found.examples[1].surprisal) == pytest.approx(run.score(["a b"])[0].log_probability, rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["translation", "two-stream translation"])
+def test_translations_are_recorded_with_their_beam_search(run_dir, tmp_path, kind):
+    run = load(run_dir(kind))
+    write_recording(tmp_path / "x.json", record(run, ["eins zwei", "", "drei"]))
+    searched, empty, _ = read_recording(tmp_path / "x.json").examples
+    assert (empty.beam_search, empty.tokens) == (None, ("<bos>",))
+    ((translation,),) = run.translate(["eins zwei"])
+    tree = searched.beam_search
+    assert tree.text == translation.text
+    assert tree.log_probabilities[tree.best] == np.float32(translation.log_probability)
+    assert tree.scores[tree.best] == np.float32(translation.score)
+    assert searched.tokens == tuple(tree.tokens[node] for node in tree.path if not tree.finished[node])
+    surprisal = searched.surprisal[: tree.steps[tree.best]]  # <eos> is predicted after a translation that was cut, too
+    np.testing.assert_allclose(np.cumsum(surprisal), -tree.log_probabilities[list(tree.path[1:])], rtol=1e-5)
+    for node in range(1, len(tree.tokens)):
+        parent = tree.parents[node]
+        assert parent < node
+        assert (tree.steps[parent], bool(tree.finished[parent])) == (tree.steps[node] - 1, False)
+    assert (np.bincount(tree.steps, weights=~tree.finished) <= run.settings.evaluation.beam_size).all()
+
+
+def test_continuations_are_recorded_with_their_beam_search(run_dir, generating_kind, kinds):
+    run, text = load(run_dir(generating_kind)), kinds.texts.get(generating_kind)
+    text = run.prepared.vocabulary.symbols[3] if text is None else text
+    (found,) = record(run, [text], beam=3).examples
+    ((generated,),) = run.generate([text], beam=3)
+    tree = found.beam_search
+    assert (tree.text, tree.log_probabilities[tree.best]) == (generated.text, generated.log_probability)
+    steps = tree.steps[tree.best]
+    assert found.predicted[-steps:] == tuple(tree.tokens[node] for node in tree.path[1:])
+    surprisal, expected = found.surprisal[-steps:], -tree.log_probabilities[list(tree.path[1:])]
+    np.testing.assert_allclose(np.cumsum(surprisal), expected, rtol=1e-5)
+
+
 def test_answers_are_predicted_where_they_are_given(run_dir):
     run = load(run_dir("masked"))
     (given,) = record(run, ["a b b"], ["b b a"]).examples
@@ -123,6 +157,8 @@ def test_the_command_records_and_the_report_reads(run_dir):
         ({"examples": [8]}, UsageError, "valid has no example 8; expected 0 to 7"),
         ({"texts": ["a"], "targets": ["b"]}, UsageError, "has no targets"),
         ({"texts": ["a " * 1024]}, UsageError, "text 1 has 1025 tokens; expected at most 1024"),
+        ({"texts": ["a"], "beam": 0}, UsageError, "beam is 0"),
+        ({"texts": ["a"], "targets": ["a"], "beam": 2}, UsageError, "beam continues texts"),
         ({"depths": -1}, UsageError, "depths is -1; expected at least 0"),
     ],
 )

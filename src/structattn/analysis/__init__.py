@@ -4,7 +4,8 @@
 - ``default_examples``: examples of a split with a suitable length.
 - ``Record``: what a layer, or one head of it, did on an example.
 - ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
-  stacks and surprisals; ``write_recording`` and ``read_recording`` keep it in a file.
+  stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
+  ``read_recording`` keep it in a file.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 """
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from structattn.analysis.recording import RecordedExample, Recording, record
     from structattn.analysis.recording_files import read_recording, write_recording
     from structattn.analysis.run_analysis import analyze, analyze_run, default_examples
+    from structattn.analysis.searched_text import RecordedBeamSearch
     from structattn.analysis.word_embeddings import neighbours_of, tag_agreement
     from structattn.inference.records import Record
 
 __all__ = [
     "Locality",
     "Record",
+    "RecordedBeamSearch",
     "RecordedExample",
     "Recording",
     "analyze",
@@ -42,6 +45,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Locality": "structattn.analysis.head_locality",
         "Record": "structattn.inference.records",
+        "RecordedBeamSearch": "structattn.analysis.searched_text",
         "RecordedExample": "structattn.analysis.recording",
         "Recording": "structattn.analysis.recording",
         "analyze": "structattn.analysis.run_analysis",

@@ -1,6 +1,6 @@
 """Recordings: all that is known of what a run does on chosen examples, in one object that a file can hold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,17 @@ import torch
 from jaxtyping import Float
 
 from structattn.analysis.run_analysis import batch_records, example_batch
+from structattn.analysis.searched_text import RecordedBeamSearch, continued_text, searched_pair
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch
 from structattn.inference.explanations import text_batches
 from structattn.inference.records import Record
 from structattn.inference.trained_run import TrainedRun
+from structattn.models import EncoderDecoder
 from structattn.settings.model import reads_bos
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import UsageError
+from structattn.support.progress import progress
 from structattn.support.special_tokens import EOS, PAD
 from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
@@ -40,6 +43,7 @@ class RecordedExample:
         records: of all layers and heads, with the contents of stacks, and receptive fields.
         split: the split of the example; None for a given text.
         example: its index in the split.
+        beam_search: the hypotheses of the search that found the translation, or the continuation of a text.
     """
 
     tokens: tuple[str, ...]
@@ -49,6 +53,7 @@ class RecordedExample:
     records: tuple[Record, ...]
     split: str | None = None
     example: int | None = None
+    beam_search: RecordedBeamSearch | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def record(
     examples: Sequence[int] = (),
     split: str = "test",
     depths: int = DEPTHS,
+    beam: int | None = None,
 ) -> Recording:
     """Record what a run does on examples of a split and on texts.
 
@@ -81,40 +87,72 @@ def record(
     Args:
         run: of any kind.
         texts: as for ``TrainedRun.explain``; they follow the examples.
-        targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+        targets: answers of a transduction or translations, one for each text; None: greedy search finds the answers,
+            and translations are those of ``TrainedRun.translate``, recorded with the hypotheses of the beam search.
         examples: indices of sequences of the split in file order; of windows of a stream; of pairs.
         split: a split of the prepared folder.
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
+        beam: continue each text of a language model by a beam search of this size, as ``TrainedRun.generate`` does, and
+            record the whole with the hypotheses of the search; None: record the texts as they are.
 
     Raises:
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: the split has no such example, an example or text has more than 1,024 tokens, or the task has no
-            targets, or not one for each text.
+            targets, or not one for each text, or ``beam`` is less than 1 or given
+            for a run that does not continue texts.
 
     Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
     """
     if depths < 0:
         raise UsageError(f"depths is {depths}; expected at least 0")
-    recorded = [_recorded(run, example_batch(run, split, each, MAX_TOKENS), depths, split, each) for each in examples]
-    batches = text_batches(run.model, run.prepared, run.settings, texts, targets)
-    recorded += [_recorded(run, batch, depths) for batch in _short_enough(batches)]
+    if beam is not None and targets is not None:
+        raise UsageError("beam continues texts; it does not go with targets")
+    with progress("Recording", len(examples) + len(texts), "examples") as advance:
+        recorded = list[RecordedExample]()
+        for index in examples:
+            chosen = _Chosen(example_batch(run, split, index, MAX_TOKENS), split, index)
+            recorded.append(_recorded(run, chosen, depths))
+            advance()
+        for number, chosen in enumerate(_chosen_texts(run, texts, targets, beam), start=1):
+            _require_short(chosen.batch, number)
+            recorded.append(_recorded(run, chosen, depths))
+            advance()
     name, settings = run.run_dir.resolve().name, run.settings
     about = {"name": name, "task": settings.task, "model": settings.model.kind, "update": run.update}
     return Recording(about, tuple(recorded))
 
 
-def _short_enough(batches: Iterable[Batch | PairBatch]) -> Iterable[Batch | PairBatch]:
-    for number, batch in enumerate(batches, start=1):
-        count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
-        if count > MAX_TOKENS:
-            raise UsageError(f"text {number} has {count} tokens; expected at most {MAX_TOKENS}")
-        yield batch
+@dataclass(frozen=True)
+class _Chosen:
+    """A batch of size 1, and where it is from."""
+
+    batch: Batch | PairBatch
+    split: str | None = None
+    example: int | None = None
+    beam_search: RecordedBeamSearch | None = None
 
 
-def _recorded(
-    run: TrainedRun, batch: Batch | PairBatch, depths: int, split: str | None = None, example: int | None = None
-) -> RecordedExample:
-    source = None
+def _chosen_texts(
+    run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
+) -> Iterator[_Chosen]:
+    if beam is not None:
+        continued = (continued_text(run, text, beam, number) for number, text in enumerate(texts, start=1))
+        yield from (_Chosen(batch, beam_search=search) for batch, search in continued)
+    elif targets is None and isinstance(run.model, EncoderDecoder):
+        pairs = (searched_pair(run, text, number) for number, text in enumerate(texts, start=1))
+        yield from (_Chosen(pair, beam_search=search) for pair, search in pairs)
+    else:
+        yield from map(_Chosen, text_batches(run.model, run.prepared, run.settings, texts, targets))
+
+
+def _require_short(batch: Batch | PairBatch, number: int) -> None:
+    count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
+    if count > MAX_TOKENS:
+        raise UsageError(f"text {number} has {count} tokens; expected at most {MAX_TOKENS}")
+
+
+def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
+    source, batch = None, chosen.batch
     if isinstance(batch, PairBatch):
         vocabulary = run.prepared.sides.target.vocabulary
         source = tuple(run.prepared.sides.source.vocabulary.symbols[token] for token in batch.source[0].tolist())
@@ -127,8 +165,9 @@ def _recorded(
         predicted=tuple(None if token == PAD else symbols[token] for token in targets.tolist()),
         surprisal=_surprisal(run, batch, targets),
         records=tuple(batch_records(run, batch, depths)),
-        split=split,
-        example=example,
+        split=chosen.split,
+        example=chosen.example,
+        beam_search=chosen.beam_search,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from structattn.analysis.recording import RecordedExample, Recording
+from structattn.analysis.searched_text import RecordedBeamSearch
 from structattn.inference.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
@@ -21,6 +22,7 @@ FORMAT_VERSION = 2
 KIND = "recording"
 _DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 _CONTENTS = ("height", "at_least", "positions", "symbols")
+_OF_NODES = ("parents", "steps", "log_probabilities", "scores", "finished")  # of a beam search
 _ARRAYS = ("weights", "actions", "best_run", "truth")
 _OVER_SOURCE = ("cross", "source-receptive-field")  # sublayers of a decoder whose keys are the source
 
@@ -75,7 +77,7 @@ def recording_from_json(content: Json, path: Path) -> Recording:
 
 def _packed(array: Array, arrays: list[str]) -> Json:
     """Append the numbers of an array, compressed, and return what describes them."""
-    name = "int32" if np.issubdtype(array.dtype, np.integer) else "float32"
+    name = "float32" if np.issubdtype(array.dtype, np.floating) else "int32"
     numbers = np.ascontiguousarray(array, dtype=_DTYPES[name]).tobytes()
     arrays.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
     return {"array": len(arrays) - 1, "dtype": name, "shape": list(array.shape)}
@@ -100,12 +102,13 @@ def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
         "predicted": list(example.predicted),
         "surprisal": _packed(example.surprisal, arrays),
         "records": [_record_to_json(each, example, arrays) for each in example.records],
+        "beam_search": None if example.beam_search is None else _search_to_json(example.beam_search, arrays),
     }
     return {key: value for key, value in content.items() if value is not None}
 
 
 def _example_from_json(content: Json, arrays: list[str]) -> RecordedExample:
-    source = content.get("source")
+    source, search = content.get("source"), content.get("beam_search")
     texts = {"tokens": tuple(content["tokens"]), "source": None if source is None else tuple(source)}
     return RecordedExample(
         tokens=tuple(content["tokens"]),
@@ -115,7 +118,19 @@ def _example_from_json(content: Json, arrays: list[str]) -> RecordedExample:
         records=tuple(_record_from_json(each, texts, arrays) for each in content["records"]),
         split=content.get("split"),
         example=content.get("example"),
+        beam_search=None if search is None else _search_from_json(search, arrays),
     )
+
+
+def _search_to_json(search: RecordedBeamSearch, arrays: list[str]) -> Json:
+    found = {name: _packed(getattr(search, name), arrays) for name in _OF_NODES}
+    return {"tokens": list(search.tokens), "best": search.best, "text": search.text, **found}
+
+
+def _search_from_json(content: Json, arrays: list[str]) -> RecordedBeamSearch:
+    found: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in _OF_NODES}
+    found["finished"] = found["finished"].astype(bool)
+    return RecordedBeamSearch(tokens=tuple(content["tokens"]), best=content["best"], text=content["text"], **found)
 
 
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:

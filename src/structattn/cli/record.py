@@ -23,18 +23,23 @@ def record(
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by greedy search]"),
+        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by search]"),
     ] = None,
     depths: Annotated[int, typer.Option(min=0, help="Number of depths of stacks to record, from the top.")] = 10,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, help="Continue the texts of a language model by beam search of this size, and record it."),
+    ] = None,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
     """Record attention, stacks and surprisal on examples or texts, in one file.
 
     For each layer and head: attention weights; for stacks, the actions, the most probable run, and the distribution of
-    what lies at each depth after each token. Receptive fields where they are defined. A file in the folder records/ of
-    the run is part of its report. docs/records.md describes the format; in Python, structattn.analysis.read_recording
-    reads it.
+    what lies at each depth after each token. Receptive fields where they are defined. Texts of a translation model
+    without --target are translated as its evaluation settings say, with the tree of the beam search. A file in the
+    folder records/ of the run is part of its report. docs/records.md describes the format; in Python,
+    structattn.analysis.read_recording reads it.
     """
     from structattn.analysis.recording import record as recording_of
     from structattn.analysis.recording_files import write_recording
@@ -42,6 +47,6 @@ def record(
 
     opened = open_run(run, checkpoint, data=data)
     texts = list(standard_input_lines()) if text is None and not example else text or []
-    found = recording_of(opened, texts, target, examples=example or [], split=split, depths=depths)
+    found = recording_of(opened, texts, target, examples=example or [], split=split, depths=depths, beam=beam)
     write_recording(output, found)
     print_line(str(output))

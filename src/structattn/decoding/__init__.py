@@ -5,6 +5,7 @@
 - ``beam_search`` with ``BeamSearch`` settings: length penalties ``NoLengthPenalty``, ``PerTokenPenalty``,
   ``GNMTPenalty``, ``PowerPenalty`` (protocol ``LengthPenalty``); presets ``fairseq``, ``gnmt``, ``vaswani_2017``,
   ``you_2020``, ``dusell_chiang_2024``.
+- ``beam_search_tree``: the result for one sentence, and a ``BeamTree`` of all hypotheses that were kept.
 - ``greedy_search``; ``sample`` with ``Sampling`` (temperature, top-k, top-p); ``Ensemble`` of models.
 - ``score_pairs`` and ``score_texts`` return ``SequenceScores``.
 - ``search_spellings``, ``SpellingStepper``, ``add_spelling_score``: the second stage of two-stage decoding.
@@ -26,6 +27,7 @@ from structattn.decoding.beam.presets import (
     you_2020,
 )
 from structattn.decoding.beam.search import beam_search
+from structattn.decoding.beam.tree import BeamTree, beam_search_tree
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.greedy import greedy_search
 from structattn.decoding.limits import max_target_lengths
@@ -44,6 +46,7 @@ from structattn.decoding.stepper import (
 
 __all__ = [
     "BeamSearch",
+    "BeamTree",
     "DecoderState",
     "DecodingStart",
     "Ensemble",
@@ -60,6 +63,7 @@ __all__ = [
     "add_spelling_score",
     "batches_by_length",
     "beam_search",
+    "beam_search_tree",
     "dusell_chiang_2024",
     "fairseq",
     "gnmt",

@@ -157,10 +157,15 @@ def _pair_batch(model: EncoderDecoder, sides: ParallelSides, source: str, target
         limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
         start = start_translation(model, ids, batch.source_lengths, rare)
         (found,) = greedy_search(model, start, limits)
-        symbols = sides.target.vocabulary.symbols
-        words = None if pair.words is None else (pair.words[0], tuple(symbols[token] for token in found.text))
-        pair = EncodedPair(pair.source, found.text, words)
+        return decoded_pair_batch(encoder, pair, found.text)
     return encoder.batch([pair])
+
+
+def decoded_pair_batch(encoder: PairEncoder, pair: EncodedPair, translation: tuple[int, ...]) -> PairBatch:
+    """Return a source with the ids of a translation that was decoded, without <eos>, as a batch of size 1."""
+    symbols = encoder.sides.target.vocabulary.symbols
+    words = None if pair.words is None else (pair.words[0], tuple(symbols[token] for token in translation))
+    return encoder.batch([EncodedPair(pair.source, translation, words)])
 
 
 def _text_batch(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Batch:

@@ -12,10 +12,12 @@ import torch
 from structattn.data.formal_languages import Language, formal_language
 from structattn.decoding import (
     BeamSearch,
+    BeamTree,
     DecodingStart,
     Hypothesis,
     Sampling,
     beam_search,
+    beam_search_tree,
     sample,
     start_continuation,
 )
@@ -107,6 +109,23 @@ class GenerationSettings:
 
 
 @dataclass(frozen=True)
+class SearchedContinuation:
+    """The most probable text of a beam search, and the search that found it.
+
+    Args:
+        text: the prompt and its continuation.
+        prompt: the ids of the prompt, with the id before its first token.
+        tree: the continuations that the search kept.
+        best: the index of the node of the result.
+    """
+
+    text: str
+    prompt: tuple[int, ...]
+    tree: BeamTree
+    best: int
+
+
+@dataclass(frozen=True)
 class TextGenerator:
     """Generates texts; those of a prompt do not depend on the other prompts.
 
@@ -193,6 +212,23 @@ class TextGenerator:
         stops = self._stops if settings.stop else None
         found = sample(self.encoder.model, start, limit, generators, settings.sampling, is_complete=stops)
         return [[hypothesis] for hypothesis in found]
+
+    def search_tree(self, prompt: str, number: int = 1, path: Path = TEXTS) -> SearchedContinuation:
+        """Continue a prompt by beam search, and return the tree of the continuations.
+
+        Args:
+            prompt: the beginning of the text, possibly empty.
+            number: of the prompt, for messages.
+            path: of the prompt, for messages.
+
+        Raises:
+            DataError: the prompt cannot be encoded, or is too long for the model.
+        """
+        encoded = self.encoder.encode(prompt, path, number)
+        search, room = BeamSearch(self.settings.beam or 1), self._room(encoded)
+        (best, *_), tree = beam_search_tree(self.encoder.model, self._start([encoded], [(0, 0)]), room, search)
+        text = self.encoder.decode(encoded, best.text)
+        return SearchedContinuation(text, encoded.ids, tree, tree.index(best.tokens))
 
     def _search(self, encoded: Sequence[EncodedText], batch: Sequence[tuple[int, int]]) -> list[list[Hypothesis]]:
         limit, settings = self._room(encoded[batch[0][0]]), self.settings

@@ -16,6 +16,7 @@ from structattn.data.tokenization.tokenizers import split_line
 from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
+    BeamTree,
     DecodingStart,
     Ensemble,
     Hypothesis,
@@ -24,6 +25,7 @@ from structattn.decoding import (
     Stepper,
     add_spelling_score,
     beam_search,
+    beam_search_tree,
     dusell_chiang_2024,
     fairseq,
     gnmt,
@@ -70,6 +72,23 @@ class Translation:
     text: str
     score: float
     log_probability: float
+
+
+@dataclass(frozen=True)
+class SearchedLine:
+    """The translation of a line, and the beam search that found it.
+
+    Args:
+        translation: the best one, as text.
+        ids: of its tokens, without <eos>.
+        tree: the hypotheses that the search kept.
+        best: the index of the node of the translation.
+    """
+
+    translation: Translation
+    ids: tuple[int, ...]
+    tree: BeamTree
+    best: int
 
 
 class _Line(NamedTuple):
@@ -202,6 +221,27 @@ class Translator:
         lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in encoded]
         return map_in_batches(encoded, lengths, self.batch_tokens, translate, self.batch_size)
 
+    def search_tree(self, line: str, number: int = 1, path: Path = SOURCE_LINES) -> SearchedLine | None:
+        """Translate one line by beam search, and return the tree of its hypotheses, too; None for an empty line.
+
+        Args:
+            line: raw text.
+            number: of the line, for messages.
+            path: of its file, for messages.
+
+        Raises:
+            DataError: the line cannot be encoded, or is too long for the model.
+        """
+        encoded = self._encode(line, "", number, (path, PREFIXES))
+        if not encoded.ids:
+            return None
+        sources = self._sources([encoded])
+        model, start = self._start(sources)
+        limits = self._limits([encoded], sources)
+        found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
+        ((best, words), *_), *_ = self._completed(sources, [found])
+        return SearchedLine(self._translation(best, words), best.text, tree, tree.index(best.tokens))
+
     @cached_property
     def _encoder(self) -> PairEncoder:
         return PairEncoder(self.models, self.sides)
@@ -236,16 +276,21 @@ class Translator:
         return EncodedSources(tuple(spelled_source(model, ids, spelled) for model in self.models), lengths, words)
 
     def _decode(self, lines: list[_Line], sources: EncodedSources, n_best: int) -> list[list[Hypothesis]]:
-        prefixes = [line.prefix for line in lines]
+        prefixes, limits = [line.prefix for line in lines], self._limits(lines, sources)
         model, start = self._start(sources)
-        with_eos = [len(prefix) + 1 if prefix else 0 for prefix in prefixes]
-        least = torch.tensor(with_eos, device=sources.lengths.device)
-        max_lengths = torch.maximum(self.max_lengths(sources.lengths - 1), least)
-        max_lengths = max_lengths.clamp(min=0, max=self._encoder.max_target_length)
         if self.sampling is not None:
-            return self.sampling(model, start, max_lengths, [line.text for line in lines], n_best, prefixes)
-        num_hypotheses = self.search.beam_size if self.unknown == "spell" else n_best
-        return beam_search(model, start, max_lengths, self.search, num_hypotheses, prefixes)
+            return self.sampling(model, start, limits, [line.text for line in lines], n_best, prefixes)
+        return beam_search(model, start, limits, self.search, self._num_hypotheses(n_best), prefixes)
+
+    def _limits(self, lines: list[_Line], sources: EncodedSources) -> Tensor:
+        """Return the maximum length of each translation, with room for its prefix and <eos>."""
+        with_eos = [len(line.prefix) + 1 if line.prefix else 0 for line in lines]
+        least = torch.tensor(with_eos, device=sources.lengths.device)
+        limits = torch.maximum(self.max_lengths(sources.lengths - 1), least)
+        return limits.clamp(min=0, max=self._encoder.max_target_length)
+
+    def _num_hypotheses(self, n_best: int) -> int:
+        return self.search.beam_size if self.unknown == "spell" else n_best
 
     def _start(self, sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
         starts = [
@@ -259,6 +304,10 @@ class Translator:
 
     def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
         """Return the hypotheses of each sentence as texts, the best first."""
+        return [[self._translation(*pair) for pair in pairs] for pairs in self._completed(sources, found)]
+
+    def _completed(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[_Completed]]:
+        """Return the hypotheses of each sentence with the words that replace their <unk>, the best first."""
         completed: list[list[_Completed]] = [[(hypothesis, []) for hypothesis in of_line] for of_line in found]
         positions = [(i, j) for i, of_line in enumerate(found) for j, each in enumerate(of_line) if UNK in each.tokens]
         if self.unknown != "keep" and positions:
@@ -268,7 +317,7 @@ class Translator:
                 completed[i][j] = pair
         if self.unknown == "spell" and self.sampling is None:
             completed = [sorted(pairs, key=lambda pair: (not pair[0].finished, -pair[0].score)) for pairs in completed]
-        return [[self._translation(*pair) for pair in pairs] for pairs in completed]
+        return completed
 
     def _complete(self, unknown: UnknownWords) -> list[_Completed]:
         """Return each hypothesis, with a new score if its words are spelled, and the words that replace its <unk>."""

@@ -1,8 +1,8 @@
 """Beam search over a batch of sentences."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -156,6 +156,7 @@ def beam_search(
     search: BeamSearch | None = None,
     n_best: int = 1,
     prefixes: Sequence[Sequence[int]] | None = None,
+    on_step: Callable[[Hypotheses, Hypotheses], object] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each sentence.
 
@@ -175,6 +176,9 @@ def beam_search(
         search: beam size, length penalty, pruning and stopping rules; None: ``BeamSearch()``.
         n_best: the number of hypotheses to return for each sentence, at most ``beam_size``.
         prefixes: ids, without <bos>, that each text must begin with; their log-probability counts.
+        on_step: called after each step with the unfinished hypotheses of the sentences whose search goes on, and with
+            those that finished in this step among the ``beam_size`` best; parents are indices into the former at the
+            step before.
 
     Returns:
         For each sentence at most ``n_best`` hypotheses: finished ones by descending score, followed, where these are
@@ -196,20 +200,24 @@ def beam_search(
     current, length = _Search(sentences, Hypotheses.initial(start), finished, start.state, 1), 0
     while True:
         done = _is_done(current, search, n_best, limits[current.sentences], length)
-        ended, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-        ranked = rank(current.beam.select(ended), current.finished.select(ended), search.ranking_penalty, n_best)
-        for sentence, hypotheses in zip(current.sentences[ended].tolist(), ranked, strict=True):
+        at_end, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+        ranked = rank(current.beam.select(at_end), current.finished.select(at_end), search.ranking_penalty, n_best)
+        for sentence, hypotheses in zip(current.sentences[at_end].tolist(), ranked, strict=True):
             results[sentence] = hypotheses
         if len(going_on) == 0:
             return results
         current = current.select(going_on)
         required = forced[current.sentences, length] if length < forced.shape[1] else None
         length += 1
-        current = _step(model, current, search, required, length)
+        current, ended = _step(model, current, search, required, length)
+        if on_step is not None:
+            on_step(current.beam, ended)
 
 
-def _step(model: Stepper, current: _Search, search: BeamSearch, required: Tensor | None, length: int) -> _Search:
-    """Extend all hypotheses by one token, to ``length``, and prune.
+def _step(
+    model: Stepper, current: _Search, search: BeamSearch, required: Tensor | None, length: int
+) -> tuple[_Search, Hypotheses]:
+    """Extend all hypotheses by one token, to ``length``, and prune; return also the extensions that finished.
 
     At most ``beam_size`` of the 2 * ``beam_size`` best extensions end in <eos>, so ``beam_size`` unfinished ones remain
     if there are as many. Finished ones count only if they are among the ``beam_size`` best.
@@ -221,9 +229,11 @@ def _step(model: Stepper, current: _Search, search: BeamSearch, required: Tensor
     if search.finishing == "in_beam":
         finished, among_best = _compete(finished, scores, search.beam_size)
         open_ = among_best & open_
-    finished = finished.merge(extensions, scores.masked_fill(~(extensions.finished & among_best), -math.inf))
+    dropped = ~(extensions.finished & among_best)
+    finished = finished.merge(extensions, scores.masked_fill(dropped, -math.inf))
+    ended = replace(extensions, log_probs=extensions.log_probs.masked_fill(dropped, -math.inf))
     beam = extensions.best(open_, search.beam_size)
-    return _Search(current.sentences, beam, finished, state, current.num_parents)
+    return _Search(current.sentences, beam, finished, state, current.num_parents), ended
 
 
 def _extend(
