@@ -3,6 +3,7 @@
 # make test-all    the same with the slow ones
 # make sanitize    build the kernels with sanitizers of memory and of undefined behaviour, and test the operators with them
 # make docs    build the documentation site, build/docs/index.html
+# make explorer    build the script and the style sheet of the explorer from explorer/; needs Node.js
 # make check   format, lint, types, tests: what CI runs
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structat
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: install demo test test-all sanitize docs lint check bench wheel clean
+.PHONY: install demo test test-all sanitize docs lint check bench explorer wheel clean
 
 install: $(VENV)/installed
 demo: $(VENV)/installed
@@ -44,6 +45,9 @@ check: lint test
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/operators.py
+
+explorer:
+	cd explorer && npm ci && npm run build
 
 # torch first, and exactly: other packages would otherwise bring its newest build, with several GB of GPU libraries.
 $(VENV)/torch: constraints.txt

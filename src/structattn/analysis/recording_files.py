@@ -37,17 +37,22 @@ def write_recording(path: str | PathLike[str], recording: Recording) -> None:
         UsageError: the file would be larger than 256 MiB, which is the most that is read.
         OSError: it cannot be written.
     """
-    path, arrays = Path(path), list[str]()
-    content = {
+    path = Path(path)
+    text = json_with_digest(KIND, path.name, recording_to_json(recording), indent=None)
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise UsageError(f"{path}: would have {size >> 20} MiB; expected at most 256: record fewer or shorter examples")
+    write_atomically(path, text)
+
+
+def recording_to_json(recording: Recording) -> Json:
+    """Return the content of a file of a recording, without its digest."""
+    arrays = list[str]()
+    return {
         "format_version": FORMAT_VERSION,
         "run": dict(recording.run),
         "examples": [_example_to_json(each, arrays) for each in recording.examples],
         "arrays": arrays,
     }
-    text = json_with_digest(KIND, path.name, content, indent=None)
-    if (size := len(text.encode())) > MAX_BYTES:
-        raise UsageError(f"{path}: would have {size >> 20} MiB; expected at most 256: record fewer or shorter examples")
-    write_atomically(path, text)
 
 
 def read_recording(path: str | PathLike[str]) -> Recording:
@@ -58,6 +63,18 @@ def read_recording(path: str | PathLike[str]) -> Recording:
     """
     path = Path(path)
     return recording_from_json(read_json(path, KIND), path)
+
+
+def read_recording_json(path: str | PathLike[str]) -> Json:
+    """Read the content of a file of a recording as it stands, its arrays packed.
+
+    Raises:
+        DataError: as for ``read_recording``.
+    """
+    path = Path(path)
+    content = read_json(path, KIND)
+    recording_from_json(content, path)
+    return content
 
 
 def recording_from_json(content: Json, path: Path) -> Recording:

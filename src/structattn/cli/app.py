@@ -14,6 +14,7 @@ from structattn.cli import (
     demo,
     doctor,
     evaluate,
+    explore,
     export,
     generate,
     inspection,
@@ -91,6 +92,7 @@ _ORDER = (
     "neighbours",
     "syntax",
     "record",
+    "explore",
     "report",
     "log",
     "export",
@@ -168,6 +170,7 @@ app.command("probe")(probe.probe)
 app.command("syntax")(syntax.syntax)
 app.command("neighbours")(neighbours.neighbours)
 app.command("record")(record.record)
+app.command("explore")(explore.explore)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("log")(log.log)

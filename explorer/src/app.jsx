@@ -1,0 +1,68 @@
+// The page: what is selected, the views as tabs, and one panel for each run.
+import { useCallback, useRef, useState } from "preact/hooks";
+import { ThemeSelect, Tabs } from "./controls.jsx";
+import { indexIn, useFragment } from "./fragment.js";
+import { RunPanel } from "./run-panel.jsx";
+import { short } from "./text.js";
+import { VIEWS } from "./views/index.js";
+
+function exampleLabel(example, index) {
+  const where = example.split === undefined ? `Text ${index + 1}` : `${example.split} ${example.example}`;
+  const tokens = (example.source ?? example.tokens).slice(0, 12).map((token) => short(token, 12));
+  return `${where}: ${tokens.join(" ")}`.slice(0, 72);
+}
+
+function availableViews(examples) {
+  return VIEWS.filter((view) =>
+    examples.some((example) => (view.available ? view.available(example) : example.records.some(view.accepts))),
+  );
+}
+
+function Header({ recordings }) {
+  return (
+    <header>
+      <div>
+        <h1>{recordings.map(({ run }, index) => [index > 0 && <span class="muted"> and </span>, <bdi>{short(String(run.name), 48)}</bdi>])}</h1>
+        <p class="muted">
+          {recordings.map(({ run }) => `${run.task} · ${run.model} · update ${run.update}`.replaceAll("_", " ")).join("; ")}
+        </p>
+      </div>
+      <ThemeSelect />
+    </header>
+  );
+}
+
+export function App({ recordings }) {
+  const [state, update] = useFragment();
+  const [message, setMessage] = useState("");
+  const announce = useCallback((text) => setMessage(text), []);
+  const panel = useRef(null);
+  const number = Math.min(...recordings.map(({ examples }) => examples.length));
+  if (number === 0) return <main><p>There are no examples in this recording.</p></main>;
+  const index = indexIn(state.example, number);
+  const examples = recordings.map((recording) => recording.examples[index]);
+  const views = availableViews(examples);
+  const view = views.find(({ id }) => id === state.view) ?? views[0];
+  return (
+    <>
+      <Header recordings={recordings} />
+      <main>
+        <div class="row options">
+          <label class="wide">
+            Example{" "}
+            <select value={index + 1} onChange={(event) => update({ example: event.currentTarget.value, token: undefined, source: undefined, key: undefined })}>
+              {recordings[0].examples.slice(0, number).map((example, i) => <option value={i + 1}>{exampleLabel(example, i)}</option>)}
+            </select>
+          </label>
+        </div>
+        <Tabs views={views} selected={view} select={(id) => update({ view: id })} />
+        <div id="panel" role="tabpanel" aria-labelledby={`tab-${view.id}`} ref={panel} class={recordings.length > 1 ? "runs two" : "runs"}>
+          {recordings.map((recording, run) => (
+            <RunPanel key={run} {...{ recording, run, view, state, update, announce, panel }} example={examples[run]} several={recordings.length > 1} />
+          ))}
+        </div>
+      </main>
+      <p class="hidden" role="status" aria-live="polite">{message}</p>
+    </>
+  );
+}

@@ -1,0 +1,70 @@
+"""``structattn explore``: write the explorer, a page that shows what runs do on examples and texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from structattn.cli.lines import standard_input_lines
+from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.output import print_line
+from structattn.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from structattn.analysis.recording import Recording
+
+
+def explore(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="RUN|FILE [RUN|FILE]", help="Run folders, or files of `structattn record`.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("explorer.html"),
+    example: Annotated[
+        list[int] | None, typer.Option(min=0, help="Index of an example of the split, from 0; repeatable.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of the examples.")] = "test",
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Text, repeatable.  \\[default: without --example, the lines of standard input]"),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by greedy search]"),
+    ] = None,
+    depths: Annotated[int, typer.Option(min=0, help="Number of depths of stacks to record, from the top.")] = 10,
+    checkpoint: Checkpoint = None,
+    data: PreparedData = None,
+) -> None:
+    """Write a self-contained HTML page that shows attention, stacks and surprisal on examples or texts.
+
+    Of one run, or of two side by side, which are recorded on the same examples and texts. A file of `structattn record`
+    is shown as it is. The page needs no server and no network. docs/explorer.md shows what is on it.
+    """
+    from structattn.analysis.recording_files import read_recording_json, recording_to_json
+    from structattn.reporting.explorer import write_explorer
+
+    if len(sources) > 2:
+        raise UsageError(f"{len(sources)} runs or files; expected 1 or 2")
+    runs = [path for path in sources if not path.is_file()]
+    if not runs and (example or text or target):
+        raise UsageError("--example, --text and --target are for run folders; a file holds its own examples")
+    arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
+    arguments["texts"] = _texts(text, example) if runs else []
+    found = [
+        recording_to_json(_recorded(path, arguments, checkpoint, data)) if path in runs else read_recording_json(path)
+        for path in sources
+    ]
+    write_explorer(output, found)
+    print_line(str(output))
+
+
+def _texts(texts: Sequence[str] | None, examples: Sequence[int] | None) -> list[str]:
+    return list(standard_input_lines()) if texts is None and not examples else list(texts or [])
+
+
+def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None) -> "Recording":
+    from structattn.analysis.recording import record
+    from structattn.inference.runs import open_run
+
+    return record(open_run(run, checkpoint, data=data), **arguments)

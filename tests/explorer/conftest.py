@@ -1,0 +1,150 @@
+"""Pages of the explorer in a browser: runs of four kinds with a few updates, and a browser that notes all faults."""
+
+import json
+import shutil
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+import structattn
+from structattn.analysis import record
+from structattn.analysis.recording_files import recording_to_json
+from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+from structattn.reporting.explorer import write_explorer
+from structattn.settings.run import resolve_settings
+from structattn.training.run_training import train
+
+SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
+TOKEN_MEAN = {"loss": "token_mean"}
+SIDES = {"kind": "encoder_decoder", "encoder": {"layers": 2}, "decoder": {"layers": 2}}
+RUNS = {
+    "formal language": ("formal_language", "dyck", {"layers": "1.nondeterministic-2-3-4.1", **SIZES}, {}),
+    "language model": ("language_modeling", "text", {"layers": "1.superposition-4", **SIZES}, TOKEN_MEAN),
+    "translation": ("translation", "pairs", SIDES | SIZES, {"batches": {"kind": "pairs", "max_tokens": 100}}),
+    "discrete transformer": ("formal_language", "dyck", {"layers": "hard.hard", **SIZES}, {}),
+}
+TEXTS = {"language model": ["the dog ran", "a dog"], "translation": ["eins zwei drei", "fünf vier"]}
+TARGETS = {"translation": ["one two three", "five four"]}
+EXAMPLES = {"formal language": [0, 1], "discrete transformer": [0, 1]}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory, parallel_data):
+    folder = tmp_path_factory.mktemp("data")
+    prepare_formal_language(folder / "dyck", "dyck", sizes=FormalLanguageSizes(16, 4, 2, (6, 12), (8, 12)))
+    (folder / "lines").write_text("the dog ran\na dog ran\n" * 8)
+    text = TextSettings(mode="sentences")
+    prepare_language_modeling(folder / "text", folder / "lines", folder / "lines", settings=text)
+    shutil.copytree(parallel_data, folder / "pairs")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run_dir(prepared, tmp_path_factory):
+    """run_dir(kind, seed) is the folder of a run with two updates."""
+    made = {}
+
+    def make(kind, seed=1):
+        if (kind, seed) not in made:
+            task, data, model, training = RUNS[kind]
+            tree = {"task": task, "data": str(prepared / data), "model": model, "seed": seed}
+            tree["training"] = {"max_updates": 2, "max_epochs": None, **training}
+            folder = tmp_path_factory.mktemp("runs") / f"{kind.replace(' ', '-')}-{seed}"
+            train(resolve_settings(tree), folder)
+            made[kind, seed] = folder
+        return made[kind, seed]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def recorded(run_dir):
+    """recorded(kind, seed) is a recording of two examples."""
+    made = {}
+
+    def make(kind, seed=1):
+        if (kind, seed) not in made:
+            run = structattn.load(run_dir(kind, seed))
+            texts, targets, examples = TEXTS.get(kind, []), TARGETS.get(kind), EXAMPLES.get(kind, [])
+            made[kind, seed] = record(run, texts, targets, examples=examples, depths=4)
+        return made[kind, seed]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser, with the libraries and the program that are there."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install playwright")
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """opened(recordings, fragment, **options) is a page; at the end it must have had no error and made no request."""
+    faults, contexts = [], []
+
+    def note(page, url):
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on(
+            "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
+        )
+        page.on("request", lambda request: faults.append(request.url) if request.url.split("#")[0] != url else None)
+
+    def make(recordings, fragment="", **options):
+        path = tmp_path / f"{len(contexts)}.html"
+        write_explorer(path, [each if isinstance(each, dict) else recording_to_json(each) for each in recordings])
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        note(page, path.as_uri())
+        page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
+        page.wait_for_selector("[role=tabpanel]")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def heat_map():
+    """What is at which pixel of a heat map."""
+
+    @contextmanager
+    def unfolded(page, run=0):
+        canvas = page.locator(".map canvas").nth(run)
+        box = canvas.bounding_box()
+        left, top, cell = (float(canvas.get_attribute(f"data-{name}")) for name in ("left", "top", "cell"))
+
+        def at(row, column):
+            return box["x"] + left + (column + 0.5) * cell, box["y"] + top + (row + 0.5) * cell
+
+        yield SimpleNamespace(at=at, canvas=canvas, value=page.locator(".readout .value").nth(run))
+
+    return unfolded
+
+
+@pytest.fixture
+def downloaded(tmp_path):
+    """downloaded(page, name) is the content of the file that the button of that name saves."""
+
+    def save(page, name):
+        with page.expect_download() as info:
+            page.get_by_role("button", name=name).first.click()
+        path = tmp_path / info.value.suggested_filename
+        info.value.save_as(path)
+        return json.loads(path.read_text()) if path.suffix == ".json" else path.read_bytes()
+
+    return save

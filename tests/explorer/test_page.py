@@ -1,0 +1,84 @@
+"""The page as Python writes it: its size, its policy, and what is refused."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from structattn.analysis import write_recording
+from structattn.analysis.recording_files import recording_to_json
+from structattn.cli.app import app
+from structattn.reporting.explorer import explorer_page
+from structattn.support.errors import StructattnError, UsageError
+
+LIMIT = 150_000  # bytes of the page beside its data
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["explore", *map(str, arguments)])
+
+
+def test_the_page_is_small_beside_its_data(recorded):
+    content = recording_to_json(recorded("formal language"))
+    data = {key: content[key] for key in ("run", "examples")}
+    size = sum(len(text) for text in content["arrays"]) + len(json.dumps(data))
+    assert len(explorer_page([content])) - size < LIMIT
+
+
+def test_the_page_holds_the_recording(recorded):
+    content = recording_to_json(recorded("formal language"))
+    page = explorer_page([content]).decode()
+    (data,) = re.findall(r'<script type="application/json" class="recording">(.*?)</script>', page)
+    assert json.loads(data) == json.loads(json.dumps({"run": content["run"], "examples": content["examples"]}))
+    assert re.findall(r'<script type="text/plain" id="array-0-\d+">(.*?)</script>', page) == content["arrays"]
+
+
+def test_tokens_cannot_end_their_element(recorded):
+    content = recording_to_json(recorded("formal language"))
+    content["run"]["name"] = "</title><script>alert(1)</script>"
+    content["examples"][0]["tokens"][0] = "</script><script>alert(1)</script><!--\u2028\ud800"
+    page = explorer_page([content]).decode()
+    assert page.count("<script") == page.count("</script>") == 2 + len(content["arrays"])
+    assert "alert(1)</script" not in page
+    assert "\u2028" not in page.split("<body>")[1].split("<script>")[0]
+
+
+def test_the_policy_allows_the_script_and_nothing_else(recorded):
+    page = explorer_page([recording_to_json(recorded("formal language"))]).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == rules["connect-src"] == "'none'"
+    assert re.fullmatch(r"'sha256-[\w+/]{43}='", rules["script-src"])
+
+
+def test_arrays_that_are_no_base64_are_refused(recorded):
+    content = recording_to_json(recorded("formal language"))
+    content["arrays"][1] = "</script>"
+    with pytest.raises(StructattnError, match="array 1 of the recording is not base64"):
+        explorer_page([content])
+    with pytest.raises(UsageError, match="3 recordings; expected 1 or 2"):
+        explorer_page([content] * 3)
+
+
+def test_the_command_explores_runs_and_files(run_dir, recorded, tmp_path):
+    page, file = tmp_path / "page.html", tmp_path / "record.json"
+    folder = run_dir("language model")
+    found = run(folder, "--text", "the dog", "--text", "a dog ran", "-o", page)
+    assert found.exit_code == 0, found.output
+    assert found.output.strip() == str(page)
+    write_recording(file, recorded("language model"))
+    both = run(folder, file, "--text", "the dog ran", "-o", page)
+    assert both.exit_code == 0, both.output
+    assert page.read_text().count('class="recording"') == 2
+    assert run(file, "-o", page).exit_code == 0
+
+
+def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
+    file, other = tmp_path / "record.json", tmp_path / "other.html"
+    write_recording(file, recorded("language model"))
+    other.write_text("mine")
+    assert "--text and --target are for run folders" in run(file, "--text", "a").output
+    assert "3 runs or files; expected 1 or 2" in run(file, file, file).output
+    assert "other.html: expected a new file, or an earlier page" in run(file, "-o", other).output
+    assert other.read_text() == "mine"
