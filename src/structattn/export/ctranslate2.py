@@ -1,6 +1,7 @@
 """Export to CTranslate2: translators of softmax attention, for its engine on CPUs and GPUs."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,19 +50,36 @@ def export_ctranslate2(run: TrainedRun, folder: Path, license_name: str) -> None
             installed.
     """
     settings = _supported(run)
+    sides = run.prepared.sides
+    vocabularies = [list(side.vocabulary.symbols) for side in (sides.source, sides.target)]
+    write_ctranslate2(run.model, vocabularies, folder, pre_norm=settings.norm == "pre")
+    write_tokenizers(run, folder, max_positions(settings) or MAX_POSITIONS)
+    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _USAGE))
+
+
+def write_ctranslate2(model: Any, vocabularies: Sequence[list[str]], folder: Path, pre_norm: bool) -> None:
+    """Write ``model.bin``, vocabularies and configuration of an encoder-decoder transformer with softmax attention.
+
+    Args:
+        model: an ``EncoderDecoder`` whose layers the engine has; see ``export_ctranslate2``.
+        vocabularies: the symbols of the source and of the target, in the order of their ids.
+        folder: an existing folder.
+        pre_norm: whether layer norms stand before the sublayers.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
     require_modules("ctranslate2", "ctranslate2")
     specs: Any = importlib.import_module("ctranslate2.specs")
-    spec = _specification(specs, run, settings)
-    sides = run.prepared.sides
-    spec.register_source_vocabulary(list(sides.source.vocabulary.symbols))
-    spec.register_target_vocabulary(list(sides.target.vocabulary.symbols))
+    source, target = vocabularies
+    spec = _specification(specs, model, (len(source), len(target)), pre_norm)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
     spec.config.bos_token, spec.config.eos_token = "<bos>", "<eos>"
     spec.config.decoder_start_token, spec.config.add_source_eos = "<bos>", True
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    write_tokenizers(run, folder, max_positions(settings) or MAX_POSITIONS)
-    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _USAGE))
 
 
 def _supported(run: TrainedRun) -> EncoderDecoderSettings:
@@ -97,9 +115,7 @@ def _supported(run: TrainedRun) -> EncoderDecoderSettings:
     return settings
 
 
-def _specification(specs: Any, run: TrainedRun, settings: EncoderDecoderSettings) -> Any:
-    model: Any = run.model
-    pre_norm = settings.norm == "pre"
+def _specification(specs: Any, model: Any, sizes: tuple[int, int], pre_norm: bool) -> Any:
     encoder, decoder = (
         side(len(layers.blocks), layers.blocks[0].attention.layer.projection.num_heads, pre_norm=pre_norm)
         for side, layers in (
@@ -107,7 +123,6 @@ def _specification(specs: Any, run: TrainedRun, settings: EncoderDecoderSettings
             (specs.TransformerDecoderSpec, model.decoder),
         )
     )
-    sizes = run.prepared.sides.source.vocabulary.size, run.prepared.sides.target.vocabulary.size
     source = model.target if model.source is None else model.source
     _set_side(encoder, encoder.embeddings[0], source, sizes[0], model.encoder)
     _set_side(decoder, decoder.embeddings, model.target, sizes[1], model.decoder)
