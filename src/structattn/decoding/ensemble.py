@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.logits import with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
+from structattn.operators.top_continuations.reference import with_log_normalizer
 
 
 class _Member(Stepper, Protocol):

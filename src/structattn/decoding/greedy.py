@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
-from structattn.decoding.logits import with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
+from structattn.operators.top_continuations.reference import with_log_normalizer
 from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
 
 ChooseClasses = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
-from structattn.decoding.logits import stable_topk, with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
-from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD
+from structattn.operators.top_continuations import top_continuations
+from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD, class_of
 
 
 @dataclass(frozen=True)
@@ -249,26 +249,15 @@ def _extend(
     """
     beam = current.beam
     logits, state = model.step(beam.tokens[..., -1].flatten(), current.state)
-    logits, log_normalizer = with_log_normalizer(logits)
-    offset = beam.log_probs.flatten().to(logits.dtype) - log_normalizer
-    log_probs = (logits + offset[:, None]).view(*beam.log_probs.shape, -1)
-    if required is not None:
-        log_probs = _mask_others(log_probs, required)
-    num_classes = log_probs.shape[2]
-    values, indices = stable_topk(log_probs.flatten(1), min(k, log_probs.shape[1] * num_classes))
+    logits = logits.view(*beam.log_probs.shape, -1)
+    num_classes = logits.shape[2]
+    k = min(k, beam.log_probs.shape[1] * num_classes)
+    forced = None if required is None else class_of(required)  # a negative one for <pad>
+    values, indices = top_continuations(logits, beam.log_probs, k, forced)
     parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
     return Hypotheses(values, tokens, parents, (classes == EOS_CLASS) & (values > -math.inf)), state
-
-
-def _mask_others(
-    log_probs: Float[Tensor, "batch beam classes"], required: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch beam classes"]:
-    """Return -inf for all but the required token, where there is one."""
-    ids = torch.arange(log_probs.shape[2], device=log_probs.device) + CLASS_OFFSET
-    possible = (required[:, None] == PAD) | (ids == required[:, None])
-    return log_probs.masked_fill(~possible[:, None], -math.inf)
 
 
 def _compete(

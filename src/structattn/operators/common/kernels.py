@@ -45,6 +45,13 @@ def kernel_module() -> ModuleType:
 
 
 @functools.cache
+def has_kernel(name: str) -> bool:
+    """Whether the extension is installed and has this function; an extension built before the function has not."""
+    extension = compiled_kernels()
+    return extension is not None and hasattr(extension[1], name)
+
+
+@functools.cache
 def kernel_for(name: str, dtype: torch.dtype) -> Callable[..., None]:
     """Return the compiled function of this name for float32 or float64.
 

@@ -11,4 +11,5 @@ NB_MODULE(STRUCTATTN_MODULE, module) {
     register_nondeterministic_stack(module);
     register_stratified_stack(module);
     register_stack_rnn(module);
+    register_top_continuations(module);
 }

@@ -234,12 +234,14 @@ struct Block {
     void forward_alone(Rows<const Number> query, Source keys, Source values, Tables<Number> &tables,
                        const Outputs<Number> &out) const {
         copy_rows(query, 0, 1, head.size, head.scale, tables.query);
-        for (int64_t s = 0; s < seen[0]; ++s) tables.weights[s] = dot(tables.query, keys.row(s), head.size);
+        times_each_row(tables.query, keys, seen[0], head.size, tables.weights);
         const Number *used = weigh_scores(tables);
-        std::fill_n(tables.product, head.value_width(), Number(0));
-        auto add = [&](int64_t, int64_t s) { add_some(used[s], values.row(s), head.value_size, tables.product); };
-        if (head.pass_hidden_over) for_each_pair(false, add);
-        else for (int64_t s = 0; s < seen[0]; ++s) add(0, s);
+        if (head.pass_hidden_over) {
+            std::fill_n(tables.product, head.value_width(), Number(0));
+            for_each_pair(false, [&](int64_t, int64_t s) {
+                add_some(used[s], values.row(s), head.value_size, tables.product);
+            });
+        } else weigh_each_row(used, values, seen[0], head.value_size, tables.product);
         write(tables, out);
     }
     // Computes the outputs and, if requested, the weights.

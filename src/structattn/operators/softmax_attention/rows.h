@@ -54,11 +54,15 @@ inline int64_t padded(int64_t count) {
     return (count + lanes<Number> - 1) / lanes<Number> * lanes<Number>;
 }
 
+// In pairs: a chain of additions would take longer than the products of a short row.
 template <class Number>
 inline Number sum_lanes(Lanes<Number> vector) {
-    Number sum = 0;
-    for (int64_t l = 0; l < lanes<Number>; ++l) sum += vector[l];
-    return sum;
+    typedef Number Half __attribute__((vector_size(16)));
+    Half halves[2];
+    std::memcpy(halves, &vector, sizeof vector);
+    const Half sums = halves[0] + halves[1];
+    if constexpr (lanes<Number> == 4) return sums[0] + sums[1];
+    else return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
 // exp(x) for x <= 0, accurate to one or two units in the last place; 0 if the result would be denormal; NaN for NaN.
@@ -133,6 +137,52 @@ inline Number dot(const Number *left, const Number *right, int64_t size) {
     for (; c + lanes<Number> <= size; c += lanes<Number>) sums += load(left + c) * load(right + c);
     if (c < size) sums += load(left + c) * load_some(right + c, size - c);
     return sum_lanes<Number>(sums);
+}
+
+// scores[s] = sum_c query[c] * rows.row(s)[c] for s < count; query is padded with zeros to whole vectors.
+template <class Number, class Source>
+inline void times_each_row(const Number *query, Source rows, int64_t count, int64_t size, Number *scores) {
+    constexpr int together = 4;  // rows, so that additions of one do not wait for each other
+    const int64_t whole = size / lanes<Number> * lanes<Number>;
+    int64_t s = 0;
+    for (; s + together <= count; s += together) {
+        const Number *at[together];
+        for (int i = 0; i < together; ++i) at[i] = rows.row(s + i);
+        Lanes<Number> sums[together] = {};
+        for (int64_t c = 0; c < whole; c += lanes<Number>) {
+            const Lanes<Number> part = load(query + c);
+            for (int i = 0; i < together; ++i) sums[i] += part * load(at[i] + c);
+        }
+        if (whole < size)
+            for (int i = 0; i < together; ++i) sums[i] += load(query + whole) * load_some(at[i] + whole, size - whole);
+        for (int i = 0; i < together; ++i) scores[s + i] = sum_lanes<Number>(sums[i]);
+    }
+    for (; s < count; ++s) scores[s] = dot(query, rows.row(s), size);
+}
+
+// products[c] = sum_{s < count} weights[s] * rows.row(s)[c] for the N vectors from c = first on.
+template <int N, class Number, class Source>
+inline void weigh_vectors(const Number *weights, Source rows, int64_t count, int64_t first, Number *products) {
+    Lanes<Number> sums[N] = {};
+    for (int64_t s = 0; s < count; ++s) {
+        const Number *row = rows.row(s) + first;
+        for (int i = 0; i < N; ++i) sums[i] += weights[s] * load(row + i * lanes<Number>);
+    }
+    for (int i = 0; i < N; ++i) store<Number>(products + first + i * lanes<Number>, sums[i]);
+}
+
+// products = sum_{s < count} weights[s] * rows.row(s), padded with zeros to whole vectors.
+template <class Number, class Source>
+inline void weigh_each_row(const Number *weights, Source rows, int64_t count, int64_t size, Number *products) {
+    int64_t c = 0;
+    for (; c + 8 * lanes<Number> <= size; c += 8 * lanes<Number>) weigh_vectors<8>(weights, rows, count, c, products);
+    if (c + 4 * lanes<Number> <= size) weigh_vectors<4>(weights, rows, count, c, products), c += 4 * lanes<Number>;
+    if (c + 2 * lanes<Number> <= size) weigh_vectors<2>(weights, rows, count, c, products), c += 2 * lanes<Number>;
+    if (c + lanes<Number> <= size) weigh_vectors<1>(weights, rows, count, c, products), c += lanes<Number>;
+    if (c == size) return;
+    Lanes<Number> sums{};
+    for (int64_t s = 0; s < count; ++s) sums += weights[s] * load_some(rows.row(s) + c, size - c);
+    store<Number>(products + c, sums);
 }
 
 // products[i][s] = sum_c left[i][c] * columns[c][s] for s < count, rounded up to whole lanes.
