@@ -1,10 +1,13 @@
 """Compare sweeps whose workers and controllers are killed with an uninterrupted sweep, and measure a second worker.
 
     python benchmarks/reliability_sweeps.py [--trials 100] [--worker-kills 40] [--controller-kills 5] [--output FILE]
+    python benchmarks/reliability_sweeps.py --halving --trials 50 [--worker-kills 15] [--controller-kills 5] ...
 
 The sweep runs uninterrupted on a pool with one worker and with two (throughputs are compared), then with random kills
 on a pool and on Ray. Results are equal if the run folders have the same event logs and best checkpoints, byte for byte,
 and the tables are the same.
+
+With successive halving, the trials that no rung stops are also compared with those of the same sweep without halving.
 """
 
 import argparse
@@ -27,9 +30,21 @@ import yaml
 PROGRAM = "from structattn.cli.main import main; main()"
 
 
-def sweep_of(trials: int, updates: int) -> dict[str, Any]:
-    """Return a sweep of at least ``trials`` trials of four models on one language."""
-    models = {"Tf": "1", "Tf+Sup": "superposition-8", "Tf+Nd": "nondeterministic-2-2-3", "Tf-2": "2"}
+MODELS = {
+    "Tf": "1",
+    "Tf+Sup": "superposition-8",
+    "Tf+Nd": "nondeterministic-2-2-3",
+    "Tf-2": "2",
+    "Tf+Sup-2": "1.superposition-8",
+}
+
+
+def sweep_of(trials: int, updates: int, halved: bool) -> dict[str, Any]:
+    """Return a sweep of at least ``trials`` trials of five models on one language.
+
+    With successive halving, the trials of a model are compared after an eighth, a quarter and half of their updates.
+    """
+    rungs = {"after": [updates // 8, updates // 4, updates // 2], "unit": "updates", "keep": 0.4, "at_least": 2}
     return {
         "base": {
             "task": "formal_language",
@@ -43,11 +58,16 @@ def sweep_of(trials: int, updates: int) -> dict[str, Any]:
                 "seed": 1,
             },
             "model": {"d_model": 16, "d_ff": 16, "num_heads": 2},
-            "training": {"max_updates": updates, "checkpoint_every": updates // 5},
+            "training": {
+                "max_updates": updates,
+                "checkpoint_every": updates // 5,
+                **({"validate_every": updates // 8} if halved else {}),
+            },
         },
-        "grid": {"model": {name: {"model.layers": layers} for name, layers in models.items()}},
+        "grid": {"model": {name: {"model.layers": layers} for name, layers in MODELS.items()}},
         "random": {"training.optimizer.learning_rate": {"low": 0.0005, "high": 0.01}},
-        "restarts": -(-trials // len(models)),
+        "restarts": -(-trials // len(MODELS)),
+        **({"halving": rungs} if halved else {}),
     }
 
 
@@ -107,10 +127,34 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {"runs": logs, "table": json.loads((folder / "table.json").read_text())}
 
 
+def survivors(folder: Path) -> list[str]:
+    """Return the names of the trials that no rung has stopped."""
+    rows = json.loads((folder / "table.json").read_text())
+    return [trial["name"] for row in rows for trial in row["savings"]["trials"] if not trial["stopped"]]
+
+
 def timed(arguments: list[str]) -> float:
     start = time.monotonic()
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - start
+
+
+def write_sweep(file: Path, sweep: dict[str, Any]) -> Path:
+    file.write_text(yaml.safe_dump(sweep, sort_keys=False))
+    return file
+
+
+def compare_with_full(folder: Path, expected: dict[str, Any], trials: int, updates: int) -> dict[str, Any]:
+    """Train all trials to their end; return whether the survivors of the rungs equal them, and the time it took."""
+    sweep = sweep_of(trials, updates, halved=False)
+    sweep["base"]["training"]["validate_every"] = updates // 8
+    seconds = timed(command(write_sweep(folder / "full.yaml", sweep), folder / "full", "pool", 1))
+    full, names = outcome(folder / "full")["runs"], survivors(folder / "one")
+    return {
+        "survivors": len(names),
+        "survivors_equal_full": all(full[name] == expected["runs"][name] for name in names),
+        "seconds_full_one_worker": seconds,
+    }
 
 
 def main() -> None:
@@ -118,6 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--updates", type=int, default=1200, help="updates per trial; 1200 take some three seconds")
+    parser.add_argument("--halving", action="store_true", help="with successive halving")
     parser.add_argument("--worker-kills", type=int, default=40)
     parser.add_argument("--controller-kills", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write the results to this JSON file")
@@ -125,14 +170,14 @@ def main() -> None:
     kills = {"worker": arguments.worker_kills, "controller": arguments.controller_kills}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = folder / "sweep.yaml"
-        file.write_text(yaml.safe_dump(sweep_of(arguments.trials, arguments.updates), sort_keys=False))
+        file = write_sweep(folder / "sweep.yaml", sweep_of(arguments.trials, arguments.updates, arguments.halving))
         one = timed(command(file, folder / "one", "pool", 1))
         two = timed(command(file, folder / "two", "pool", 2))
         expected = outcome(folder / "one")
         trials = len(expected["runs"])
         result: dict[str, Any] = {
-            "command": f"python benchmarks/reliability_sweeps.py --updates {arguments.updates} "
+            "command": f"python benchmarks/reliability_sweeps.py {'--halving ' if arguments.halving else ''}"
+            f"--trials {trials} --updates {arguments.updates} "
             f"--worker-kills {arguments.worker_kills} --controller-kills {arguments.controller_kills}",
             "date": datetime.now(UTC).date().isoformat(),
             "trials": trials,
@@ -143,6 +188,8 @@ def main() -> None:
             "throughput_ratio": one / two,
             "two_workers_equal_one": outcome(folder / "two") == expected,
         }
+        if arguments.halving:
+            result |= compare_with_full(folder, expected, arguments.trials, arguments.updates)
         for engine in ("pool", "ray"):
             hits = interrupted(file, folder / engine, engine, kills, two)
             result[engine] = {"effective_kills": hits, "equal": outcome(folder / engine) == expected}
