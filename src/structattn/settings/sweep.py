@@ -24,6 +24,7 @@ from structattn.settings.published import (
     PublishedTable,
 )
 from structattn.settings.run import error_message, read_mapping
+from structattn.settings.sampler import RandomSampler, Sampler, TpeSampler
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER
 
@@ -123,6 +124,10 @@ class SweepSettings(Settings):
     random: dict[str, Distribution] = Field(
         default={}, description="path.to.field -> distribution from which each trial samples a value"
     )
+    sampler: Sampler = Field(
+        default=RandomSampler(),
+        description="how the values of `random` are chosen, a name or a mapping with its fields",
+    )
     restarts: int = Field(default=1, ge=1, le=MAX_TRIALS, description="number of trials of each cell")
     halving: Halving | None = Field(
         default=None, description="successive halving of the trials of each cell; null: all are trained to their end"
@@ -143,6 +148,11 @@ class SweepSettings(Settings):
     claims: tuple[Claim, ...] = Field(default=(), description="expected relations between scores")
     figures: tuple[Figure, ...] = Field(default=(), description="figures of the results")
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the scores of some trials decide which others are trained."""
+        return self.halving is not None or isinstance(self.sampler, TpeSampler)
+
     def restarts_of(self, cell: dict[str, str]) -> int:
         """Return the number of trials of a cell."""
         given = [where.restarts for where in self.where if where.restarts is not None and where.matches(cell)]
@@ -160,6 +170,16 @@ class SweepSettings(Settings):
         for axis, values in self.grid.items():
             if not values:
                 raise ValueError(f"grid.{axis} is empty; expected at least one value")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sampler(self) -> Self:
+        if not isinstance(self.sampler, TpeSampler):
+            return self
+        if not self.random:
+            raise ValueError("sampler: 'tpe' proposes the values of `random`, which has none")
+        if self.halving is not None:
+            raise ValueError("sampler: 'tpe' needs trials that were trained to their end; remove `halving`")
         return self
 
     @model_validator(mode="after")

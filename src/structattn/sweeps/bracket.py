@@ -1,11 +1,13 @@
-"""Successive halving: how far the trials of a cell have come, and which of them to train next."""
+"""How far the trials of a cell have come, with successive halving or proposed values, and which to train next."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from structattn.settings.budget import Budget
+from structattn.settings.sampler import TpeSampler
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.folder import SweepFolder
+from structattn.sweeps.proposals import proposed_trials
 from structattn.sweeps.trial_result import best_validation, validation_score
 from structattn.sweeps.trials import Cell, Trial, trials_of
 
@@ -46,7 +48,7 @@ class Bracket:
     """The trials of a cell and the rungs that they have passed.
 
     Args:
-        trials: all trials of the cell.
+        trials: all trials of the cell whose values are known.
         rungs: the passed rungs.
         going_on: the trials that no rung has stopped.
         pending: those of them that are to be trained next.
@@ -73,6 +75,9 @@ def make_bracket(sweep: SweepSettings, folder: SweepFolder, cell: Cell, waits: W
         cell: the cell.
         waits: whether a trial has to be trained before a comparison.
     """
+    if isinstance(sweep.sampler, TpeSampler):
+        trials = proposed_trials(sweep, sweep.sampler, folder, cell, lambda trial: waits(trial, None))
+        return Bracket(trials, (), trials, [trial for trial in trials if waits(trial, None)], None)
     trials = trials_of(sweep, folder.path, cell)
     going_on = trials
     rungs: list[Rung] = []

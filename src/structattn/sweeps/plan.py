@@ -1,4 +1,4 @@
-"""The jobs that train the trials of a sweep: all at once, or rung by rung."""
+"""The jobs that train the trials of a sweep: all at once, rung by rung, or as their values are proposed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class Plan:
         return sorted(jobs, key=lambda job: job.trial.restart)
 
     def next_jobs(self, status: SweepStatus, ended: Job) -> list[Job]:
-        """Return the jobs that can start when a job has ended: if its cell has passed a rung, those to the next one."""
+        """Return the jobs that can start when a job has ended: those that follow from the scores of its cell."""
         cell = ended.trial.cell
-        if self.sweep.halving is None or any(job.trial.cell == cell for job in status.unfinished):
+        if not self.sweep.is_adaptive or any(job.trial.cell == cell for job in status.unfinished):
             return []
         done = [(job.run_dir, job.pause_after) for job in status.done]
         failed = [job.run_dir for job, _ in status.failed]
@@ -41,6 +41,15 @@ class Plan:
             return (job.run_dir, job.pause_after) not in done and job.run_dir not in failed and not is_done(job)
 
         return self._pending(cell, waits)
+
+    def trials(self) -> list[Trial]:
+        """Return the trials whose values are known: the first of every cell, then the second of every cell, etc."""
+
+        def waits(trial: Trial, budget: Budget | None) -> bool:
+            return not is_done(self._job(trial, budget))
+
+        brackets = [make_bracket(self.sweep, self.folder, cell, waits) for cell in cells_of(self.sweep)]
+        return sorted((trial for each in brackets for trial in each.trials), key=lambda trial: trial.restart)
 
     def brackets(self) -> list[Bracket]:
         """Return how far the cells have come; a trial that has not reached a rung counts as failed there."""

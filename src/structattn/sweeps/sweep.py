@@ -65,15 +65,23 @@ def run_sweep(
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
 
+        def next_jobs(status: SweepStatus, ended: Job) -> list[Job]:
+            jobs = plan.next_jobs(status, ended)
+            if new := [job.trial for job in jobs if job.trial not in known]:
+                known.extend(new)
+                _write_index(folder, known)
+            return jobs
+
         def run(jobs: Sequence[Job], next_jobs: NextJobs = no_more_jobs) -> list[tuple[Job, str]]:
             return run_jobs(open_engine(), jobs, on_status, stop.check, next_jobs).failed if jobs else []
 
         if (folder.path / "data").is_dir():
             remove_abandoned_folders(folder.path / "data")
         write_unflushed(folder.settings, sweep.to_yaml())  # each start writes it again
-        _write_index(folder, trials)
+        known = plan.trials()
+        _write_index(folder, known)
         try:
-            failed = run(plan.first_jobs(), plan.next_jobs)
+            failed = run(plan.first_jobs(), next_jobs)
             failed += run(_evaluations(sweep, folder, read_results(folder, plan.brackets())))
         except StopRequested as request:
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None

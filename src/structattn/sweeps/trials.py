@@ -83,12 +83,13 @@ def cells_of(sweep: SweepSettings) -> list[Cell]:
 
 
 def trials_of(sweep: SweepSettings, folder: Path, cell: Cell) -> list[Trial]:
-    """Return the trials of a cell.
+    """Return the trials of a cell, with values that are drawn at random.
 
     Raises:
         SettingsError: the settings of a trial are invalid; the message names the cell.
     """
-    return [_trial(sweep, folder, cell, restart) for restart in range(sweep.restarts_of(cell))]
+    count = sweep.restarts_of(cell)
+    return [make_trial(sweep, folder, cell, restart, drawn_values(sweep, cell, restart)) for restart in range(count)]
 
 
 def cell_settings(sweep: SweepSettings, cell: Cell, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -121,9 +122,13 @@ def _cell_tree(sweep: SweepSettings, cell: Cell) -> dict[str, Any]:
     return tree
 
 
-def _trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int) -> Trial:
+def make_trial(sweep: SweepSettings, folder: Path, cell: Cell, restart: int, sampled: dict[str, float]) -> Trial:
+    """Return a trial with given values of the fields of `random`.
+
+    Raises:
+        SettingsError: its settings are invalid; the message names the cell.
+    """
     tree = _cell_tree(sweep, cell)
-    sampled = {path: _sample(sweep, cell, restart, path) for path in sweep.random}
     _set_paths(tree, sampled)
     tree["seed"] = sweep.seed + restart
     tree.setdefault("training", {}).setdefault("num_threads", 1)  # trials share the machine; one thread each is fastest
@@ -170,10 +175,18 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made
 
 
-def _sample(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
-    """Draw the value of a field; it depends only on the sweep's seed, the field, and the trial's cell and index."""
-    names = [part for axis in sorted(cell) for part in (axis, cell[axis])]
-    fraction = float(numpy_generator(sweep.seed, "draw", path, *names, restart).random())
+def drawn_values(sweep: SweepSettings, cell: Cell, restart: int) -> dict[str, float]:
+    """Draw the values of a trial; each depends only on the sweep's seed, the field, and the trial's cell and index."""
+    return {path: _draw(sweep, cell, restart, path) for path in sweep.random}
+
+
+def names_of(cell: Cell) -> list[str]:
+    """Return the axes of a cell and their values, in one order for all sweeps: a part of random seeds."""
+    return [part for axis in sorted(cell) for part in (axis, cell[axis])]
+
+
+def _draw(sweep: SweepSettings, cell: Cell, restart: int, path: str) -> float:
+    fraction = float(numpy_generator(sweep.seed, "draw", path, *names_of(cell), restart).random())
     return _between(sweep.random[path], fraction)
 
 
