@@ -189,6 +189,26 @@ def sweeps(found: dict[str, Any]) -> str:
     )
 
 
+def halving_selection(found: dict[str, Any]) -> str:
+    """Return a table of what successive halving selects, compared with the full grid, for each choice of rungs."""
+    rows = [
+        (
+            ", ".join(map(str, row["halving"]["after"])),
+            f"{row['cost']:.0%}",
+            f"{sum(cell['difference'] <= 0.01 for cell in row['cells'])} of {len(row['cells'])}",
+            f"{row['largest_difference']:.3f}",
+        )
+        for row in found["rows"]
+    ]
+    trials = found["rows"][0]["cells"][0]["trials"]
+    return (
+        f"`{found['command']}`: what successive halving (`keep: {found['rows'][0]['halving']['keep']}`) selects among "
+        f"{trials} restarts\nof each cell of `recipes/stack_language_models/small.yaml`, all of which were trained to "
+        "their end. The difference is that of the\nbest validation score from the full grid's.\n\n"
+        + table(("rungs, epochs", "cost", "cells within 0.01 nats", "largest difference, nats"), rows)
+    )
+
+
 def translation_speed(found: dict[str, Any]) -> str:
     """Return a table of beam search with and without a decoder state."""
     rows = found["results"]
@@ -386,6 +406,7 @@ uninterrupted run.
 `python benchmarks/reliability_decoding.py RUN`: {same_in_batches(results_of("reliability_decoding"))}
 
 {sweeps(results_of("reliability_sweeps"))}
+{halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
 {language_models()}{preparation()}## Plain eager PyTorch
 
