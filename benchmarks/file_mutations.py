@@ -23,7 +23,7 @@ TAGS = (b"!!float abc", b"!!int abc", b"!!bool abc", b"!!binary abc", b"!!timest
 TAGS += (b"!!python/object/apply:os.system ['true']", b"!!python/name:os.system", b"<<: *x", b"*unknown", b"\x00")
 PATHS = ("../../../../etc/passwd", "/etc/passwd", "/dev/zero", "..", "", "a\x00b", "x" * 5000, "\x1b[2J")
 
-KINDS = {"run": "run", "best": "best", "scores": "scores", "records": "record", "analyses": "analysis"}
+KINDS = {"run": "run", "best": "best", "scores": "scores", "records": "recording", "analyses": "analysis"}
 
 Bytes = Callable[[bytes, Random], bytes]
 

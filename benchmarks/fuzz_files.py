@@ -228,7 +228,7 @@ def draw(figure: matplotlib.figure.Figure, target: Any, **options: Any) -> None:
 def result_of(name: str) -> str:
     """Return a digest of what a command wrote into the current folder."""
     kinds = {
-        "evaluate": ("run/scores/test*", "run/records/test-*", "run/analyses/test*"),
+        "evaluate": ("run/scores/test*", "run/records/test*", "run/analyses/test*"),
         "resume": ("run/events.jsonl", "run/best.json", f"run/checkpoints/{newest_checkpoint()}/*"),
         "report": ("report/index.html",),
     }

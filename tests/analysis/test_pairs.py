@@ -1,14 +1,12 @@
 """Explanations of pairs: the right symbols on both axes, the same alone and in a batch."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
+from structattn.analysis import analyze_run, default_examples, read_recording
 from structattn.analysis.pairs import explain_all_pairs, stored_pair_batch
 from structattn.analysis.receptive_fields import receptive_field_records
-from structattn.analysis.run_analysis import analyze_run, default_examples
 from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
@@ -102,15 +100,17 @@ def test_weights_depend_on_the_true_prefix_only(translation_run):
             assert not torch.allclose(one.weights[:, :, 2], other.weights[:, :, 2], atol=1e-3)
 
 
-def test_records_are_written_under_distinct_names(translation_run):
+def test_the_records_of_pairs_are_in_one_file(translation_run):
     run = translation_run()
-    paths = analyze_run(run, "test", [2, 5])
-    assert len(set(paths)) == 2 * (3 * 2 * 2 + 2)
-    content = json.loads((run.run_dir / "records/test-5-decoder-layer-2-cross-head-1.json").read_text())
-    assert (content["side"], content["sublayer"], content["layer"], content["head"]) == ("decoder", "cross", 1, 0)
-    assert content["sources"][-1] == "<eos>"
-    np.testing.assert_allclose(np.sum(content["weights"], 1), 1, atol=1e-4)
-    assert (run.run_dir / "records/test-2-encoder-layer-1-head-2.json").exists()
+    path = analyze_run(run, "test", [2, 5])
+    examples = read_recording(path).examples
+    assert [(each.example, len(each.records)) for each in examples] == [(2, 3 * 2 * 2 + 2), (5, 3 * 2 * 2 + 2)]
+    places = [(each.side, each.sublayer, each.layer, each.head) for each in examples[1].records]
+    cross = examples[1].records[places.index(("decoder", "cross", 1, 0))]
+    assert (cross.tokens, cross.sources) == (examples[1].tokens, examples[1].source)
+    assert cross.sources[-1] == "<eos>"
+    np.testing.assert_allclose(cross.weights.sum(1), 1, atol=1e-4)
+    assert ("encoder", "attention", 0, 1) in places
 
 
 @pytest.mark.parametrize("model", MODELS)

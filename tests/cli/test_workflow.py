@@ -12,7 +12,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from structattn.analysis.run_analysis import analyze, default_examples
+from structattn.analysis import analyze, default_examples, read_recording
 from structattn.cli.app import app
 from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
@@ -108,25 +108,20 @@ def test_a_stream_has_baselines_and_no_bound(workspace):
 
 
 def test_explanations_are_distributions(workspace):
-    paths = analyze(workspace / "run", "test", [0, 3])
-    records = {path.name: json.loads(path.read_text()) for path in paths}
-    assert sorted(records) == [
-        f"test-{example}-{layer}.json"
-        for example in (0, 3)
-        for layer in ("layer-1-head-1", "layer-1-head-2", "layer-2", "layer-3")
-    ]
-    for name, record in records.items():
-        assert record["tokens"][0] == "<bos>"
-        weights = np.array(record["weights"])
-        assert weights.shape == (len(record["tokens"]), len(record["sources"]))
-        assert (weights >= 0).all()
-        total = weights.sum(1)
-        assert np.allclose(total, 1, atol=1e-4) or (
-            record["mechanism"] == "superposition" and (total < 1.0001).all()
-        ), name
-        if "actions" in record:
-            np.testing.assert_allclose(np.sum(record["actions"], 1), 1, atol=1e-4)
-    assert len(records["test-0-layer-2.json"]["best_run"]) == len(records["test-0-layer-2.json"]["tokens"])
+    path = analyze(workspace / "run", "test", [0, 3])
+    assert path == workspace / "run" / "records" / "test.json"
+    recorded = read_recording(path).examples
+    assert [(each.split, each.example) for each in recorded] == [("test", 0), ("test", 3)]
+    for example in recorded:
+        assert example.tokens[0] == "<bos>"
+        assert [(each.layer, each.head) for each in example.records] == [(0, 0), (0, 1), (1, None), (2, None)]
+        for record in example.records:
+            assert (record.weights >= 0).all()
+            total = record.weights.sum(1)
+            assert np.allclose(total, 1, atol=1e-4) or (record.mechanism == "superposition" and (total < 1.0001).all())
+            if record.actions is not None:
+                np.testing.assert_allclose(record.actions.sum(1), 1, atol=1e-4)
+        assert len(example.records[2].best_run) == len(example.tokens)
 
 
 def test_the_report_of_both_runs(workspace):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis.run_analysis import analyze
+from structattn.analysis import analyze, read_recording
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.formal_languages.registry import formal_language
 from structattn.evaluation.dependencies import dependency_scores, true_dependencies
@@ -90,9 +90,10 @@ def test_evaluation_writes_dependency_scores_deterministically(run_folder):
 
 
 def test_records_have_the_predicted_and_the_true_receptive_field(run_folder):
-    analyze(run_folder, "test")
-    record = json.loads((run_folder / "records/test-0-layer-2-receptive-field.json").read_text())
-    field, truth = np.array(record["weights"]), np.array(record["truth"])
+    (example,) = read_recording(analyze(run_folder, "test")).examples
+    (record,) = (each for each in example.records if each.mechanism == "receptive_field")
+    assert record.layer == 1
+    field, truth = record.weights, record.truth
     assert field.shape == truth.shape == (9, 9)
     assert set(np.unique(field)) <= {0, 1}
     assert (np.diag(field) == 1).all()

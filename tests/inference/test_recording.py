@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.analysis import read_recording, record, write_recording
-from structattn.analysis.recording_files import FORMAT_VERSION
 from structattn.cli.app import app
 from structattn.inference import load
 from structattn.reporting.runs import read_run
@@ -142,9 +141,7 @@ def test_the_command_records_and_the_report_reads(run_dir):
                                      "--text", "a b", "--depths", "2"])  # fmt: skip
     assert given.exit_code == 0, given.output
     assert [each.example for each in read_recording(path).examples] == [0, None]
-    records = read_run(folder).records
-    places = [(each["split"], each["example"]) for each in records.values()]
-    assert places == [("valid", 0)] * 3 + [("text", 2)] * 3
+    assert [(each.split, each.example) for each in read_run(folder).examples] == [("valid", 0), (None, None)]
     stdin = CliRunner().invoke(app, ["record", str(folder), "-o", str(path)], input="a\nb a\n")
     assert stdin.exit_code == 0, stdin.output
     assert [each.tokens for each in read_recording(path).examples] == [("<bos>", "a"), ("<bos>", "b", "a")]
@@ -172,15 +169,59 @@ def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
     write_recording(path, recorded("sentences")[1])
     content = json.loads(path.read_text())
     content.pop("sha256")
+    (example, other), (stack,) = content["examples"], [content["examples"][0]["records"][-1]]
+
+    def with_record(**changes):
+        return {"examples": [example | {"records": [stack | changes]}, other]}
+
     for change, message in [
-        ({"format_version": 3}, f"has format_version 3; expected {FORMAT_VERSION}"),
         ({"arrays": []}, "is no recording: IndexError"),
         ({"arrays": ["AAAA"] * len(content["arrays"])}, "is no recording: error"),
-        ({"examples": [{}]}, "is no recording: KeyError: 'tokens'"),
+        ({"examples": [{}]}, "examples.0.tokens: Field required"),
+        ({"examples": [example | {"predicted": []}]}, "expected predicted and surprisal for each"),
+        (with_record(weights=stack["actions"]), "weights has shape"),
+        (with_record(mechanism="softmax"), "KeyError: 'softmax'"),
+        (with_record(mechanism="receptive_field"), "mechanism 'receptive_field' in sublayer 'attention'"),
+        (with_record(queries="source"), "a source that the example does not have"),
+        (with_record(layer=-1), "layer: Input should be greater"),
+        (with_record(weights=example["surprisal"] | {"shape": [1 << 15, 1 << 15]}), "has 4096 MiB"),
     ]:
         write_json(path, "recording", content | change)
         with pytest.raises(DataError, match=message):
             read_recording(path)
-    path.write_text(path.read_text().replace("recording", "recordinG").replace("format", "formaT"))
+    path.write_text(path.read_text().replace("layer", "layeR"))
     with pytest.raises(DataError, match="changed since it was written"):
         read_recording(path)
+
+
+@pytest.mark.parametrize("version", [1, 3, None])
+def test_a_file_of_another_version_is_refused_with_what_to_do(run_dir, version):
+    folder = run_dir("sentences")
+    path = folder / "records" / "test-0-layer-1.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, "record", {"format_version": version, "tokens": ["a"], "weights": [[1.0]]})
+    message = (
+        rf"has format_version {version}; expected 2: delete the file, and write records anew with `structattn eval"
+    )
+    for read in (lambda: read_recording(path), lambda: read_run(folder)):
+        with pytest.raises(DataError, match=message):
+            read()
+    path.unlink()
+
+
+def test_beam_searches_that_are_no_trees_are_refused(run_dir, tmp_path):
+    write_recording(tmp_path / "x.json", record(load(run_dir("translation")), ["eins"]))
+    content = json.loads((tmp_path / "x.json").read_text())
+    content.pop("sha256")
+    (example,) = content["examples"]
+    search = example["beam_search"]
+    for change, message in [
+        ({"parents": search["steps"]}, "are no tree"),
+        ({"best": len(search["tokens"])}, "best is node"),
+        ({"tokens": search["tokens"][1:]}, "parents has shape"),
+    ]:
+        write_json(
+            tmp_path / "x.json", "recording", content | {"examples": [example | {"beam_search": search | change}]}
+        )
+        with pytest.raises(DataError, match=message):
+            read_recording(tmp_path / "x.json")

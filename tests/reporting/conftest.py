@@ -6,8 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from structattn.analysis import Record, RecordedExample, Recording, write_recording
+from structattn.inference.records import BOTTOM
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import write_json
@@ -53,7 +56,7 @@ def _events(excess: float, epochs: int, per_epoch: int) -> list[dict[str, Any]]:
     return [*events, {"event": "end", "reason": "max_epochs"}]
 
 
-def _stack_record(tokens: list[str], mechanism: str) -> dict[str, Any]:
+def _stack_record(tokens: tuple[str, ...], mechanism: str) -> Record:
     """Return the record of a stack that pushes before the marker and pops after it, with some uncertainty."""
     time, middle = len(tokens), len(tokens) // 2
     actions = [[0.9, 0.07, 0.03] if t < middle else [0.02, 0.96, 0.02] if t == middle else [0.04, 0.06, 0.9]
@@ -62,30 +65,57 @@ def _stack_record(tokens: list[str], mechanism: str) -> dict[str, Any]:
     for t in range(time):
         top = t if t < middle else max(0, 2 * middle - t)
         weights.append([0.85 if s == top + 1 else 0.15 if s == top else 0.0 for s in range(time + 1)])
-    names = ["push", "replace", "pop"] if mechanism == "nondeterministic" else ["push", "no-op", "pop"]
-    record = {"format_version": 1, "tokens": tokens, "layer": 2, "mechanism": mechanism, "weights": weights,
-              "sources": ["(bottom)", *tokens], "actions": actions, "action_names": names}  # fmt: skip
-    if mechanism == "nondeterministic":
-        record["best_run"] = [[max(range(3), key=row.__getitem__), 0, 1] for row in actions]
-    return record
+    best = np.array([[int(np.argmax(row)), 0, 1] for row in actions]) if mechanism == "nondeterministic" else None
+    bottom_first = (BOTTOM, *tokens)
+    return Record(
+        tokens,
+        2,
+        "attention",
+        None,
+        mechanism,
+        np.array(weights),
+        bottom_first,
+        actions=np.array(actions),
+        best_run=best,
+    )
 
 
-def _softmax_record(tokens: list[str], layer: int, head: int) -> dict[str, Any]:
+def _softmax_record(tokens: tuple[str, ...], layer: int, head: int) -> Record:
     weights = []
     for t in range(len(tokens)):
         raw = [math.exp(-abs(t - s - head) / (1 + layer)) if s <= t else 0.0 for s in range(len(tokens))]
         weights.append([value / sum(raw) for value in raw])
-    return {"format_version": 1, "tokens": tokens, "layer": layer, "head": head, "mechanism": "softmax",
-            "weights": weights, "sources": tokens}  # fmt: skip
+    return Record(tokens, layer, "attention", head, "softmax", np.array(weights), tokens)
+
+
+def _recorded(tokens, records, source=None, split="test", example=0):
+    none = tuple(None for _ in tokens)
+    surprisal = np.full(len(tokens), np.nan)
+    return RecordedExample(tuple(tokens), source, none, surprisal, tuple(records), split, example)
+
+
+@pytest.fixture(scope="session")
+def write_examples():
+    """write_examples(folder, *examples, name="test") writes a recording to the folder of a run.
+
+    An example is (tokens, records), or (tokens, records, source).
+    """
+
+    def write(folder, *examples, name="test"):
+        (folder / "records").mkdir(exist_ok=True)
+        recorded = tuple(_recorded(*each, example=number) for number, each in enumerate(examples))
+        write_recording(folder / "records" / f"{name}.json", Recording({"name": folder.name}, recorded))
+
+    return write
 
 
 def _write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"scores": "scores", "records": "record"}[path.parent.name], content)
+    write_json(path, path.parent.name, content)
 
 
 @pytest.fixture(scope="session")
-def write_run():
+def write_run(write_examples):
     """write_run(parent, name, ...) writes a run folder and returns its path."""
 
     def make(parent, name="nd", excess=0.0123, tokens=PALINDROME, mechanism="nondeterministic", epochs=4, per_epoch=100,
@@ -103,11 +133,9 @@ def write_run():
         (folder / "events.jsonl").write_text("".join(lines))
         for split, factor in (("valid", 1.0), ("test", 1.6)):
             _write_json(folder / "scores" / f"{split}.json", _score(split, excess * factor, **changes))
-        _write_json(folder / "records" / "test-0-layer-3.json", _stack_record(list(tokens), mechanism))
-        for layer in softmax_layers:
-            for head in range(4):
-                record = _softmax_record(list(tokens), layer, head)
-                _write_json(folder / "records" / f"test-0-layer-{layer + 1}-head-{head + 1}.json", record)
+        tokens = tuple(tokens)
+        heads = [_softmax_record(tokens, layer, head) for layer in softmax_layers for head in range(4)]
+        write_examples(folder, (tokens, [_stack_record(tokens, mechanism), *heads]))
         return folder
 
     return make

@@ -1,18 +1,20 @@
 """Heat maps: time on the horizontal axis, sources on the vertical axis, labelled by tokens."""
 
-import json
-
 import numpy as np
 import pytest
 
+from structattn.analysis import Record
+from structattn.inference.records import ACTION_NAMES
 from structattn.reporting.figures.figure import figure_element
 from structattn.reporting.figures.heatmaps import attention_plot, stack_plot
+from structattn.reporting.runs import read_run
 
 
 @pytest.fixture
 def record(make_run):
     def of(**arguments):
-        return json.loads((make_run(**arguments) / "records" / "test-0-layer-3.json").read_text())
+        (example,) = read_run(make_run(**arguments)).examples
+        return example.records[0]
 
     return of
 
@@ -20,15 +22,15 @@ def record(make_run):
 def test_cells_are_at_position_and_source(record):
     given = record(tokens=list("ab#ba"))
     above, below, _ = stack_plot(given, "x", "").figure.axes
-    np.testing.assert_allclose(below.images[0].get_array(), np.array(given["weights"]).T)
-    assert [tick.get_text() for tick in below.get_xticklabels()] == given["tokens"]
-    assert [tick.get_text() for tick in below.get_yticklabels()] == given["sources"]
+    np.testing.assert_allclose(below.images[0].get_array(), given.weights.T)
+    assert [tick.get_text() for tick in below.get_xticklabels()] == list(given.tokens)
+    assert [tick.get_text() for tick in below.get_yticklabels()] == list(given.sources)
     assert below.images[0].origin == above.images[0].origin == "upper"  # downwards
     rows = [np.array(image.get_array()) for image in above.images]
-    for row, name in enumerate(given["action_names"]):
+    for row, name in enumerate(ACTION_NAMES[given.mechanism]):
         assert above.get_yticklabels()[row].get_text() == name
-        np.testing.assert_allclose(rows[row][row], np.array(given["actions"])[:, row])
-        assert np.ma.masked_invalid(rows[row]).count() == len(given["tokens"])
+        np.testing.assert_allclose(rows[row][row], given.actions[:, row])
+        assert np.ma.masked_invalid(rows[row]).count() == len(given.tokens)
 
 
 def test_dots_mark_the_most_probable_run(record):
@@ -63,8 +65,8 @@ def test_a_single_token_can_be_drawn(record, tmp_path):
 
 
 def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_run):
-    folder = make_run(softmax_layers=(0, 3))
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob("records/*-head-*"))]
+    (example,) = read_run(make_run(softmax_layers=(0, 3))).examples
+    records = example.records[1:]
     axes = attention_plot(records, "x", "").figure.axes
     assert [ax.get_title(loc="left") for ax in axes[:5]] == [
         "layer 1, head 1",
@@ -73,12 +75,12 @@ def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_
         "head 4",
         "layer 4, head 1",
     ]
-    np.testing.assert_allclose(axes[5].images[0].get_array(), np.array(records[5]["weights"]).T)
+    np.testing.assert_allclose(axes[5].images[0].get_array(), records[5].weights.T)
 
 
 def test_labelled_maps_have_positions_below_and_sources_at_the_left():
     records = [
-        {"tokens": ["<bos>", "a", "b"], "sources": ["x", "y"], "layer": layer, "head": head, "weights": [[1, 0]] * 3}
+        Record(("<bos>", "a", "b"), layer, "cross", head, "softmax", np.array([[1.0, 0.0]] * 3), ("x", "y"))
         for layer, head in ((0, 0), (0, 1), (1, 0))
     ]
     grid = attention_plot(records, "x", "", labelled=True).figure.axes

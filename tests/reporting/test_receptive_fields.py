@@ -1,23 +1,24 @@
 """Receptive fields compared with known dependencies."""
 
+import numpy as np
 import pytest
 
+from structattn.analysis import Record
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.page import write_report
 from structattn.reporting.runs import read_runs
-from structattn.support.json_files import write_json
 
-TOKENS = ["<bos>", "0", "(", "1"]
+TOKENS = ("<bos>", "0", "(", "1")
 TRUTH = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
 
 
 @pytest.fixture
-def add_field():
-    def add(folder, tokens=TOKENS, **changes):
-        field = [[1.0 if j == i else 0.25 * (j < i) for j in range(4)] for i in range(4)]
-        record = {"format_version": 1, "tokens": tokens, "layer": 3, "sublayer": "receptive-field", "weights": field,
-                  "mechanism": "receptive_field", "sources": tokens, **changes}  # fmt: skip
-        write_json(folder / "records" / "test-0-layer-4-receptive-field.json", "record", record)
+def add_field(write_examples):
+    def add(folder, tokens=TOKENS, truth=None):
+        field = np.array([[1.0 if j == i else 0.25 * (j < i) for j in range(4)] for i in range(4)])
+        known = None if truth is None else np.array(truth, dtype=np.float32)
+        record = Record(tokens, 3, "receptive-field", None, "receptive_field", field, tokens, truth=known)
+        write_examples(folder, (tokens, [record]))
         return folder
 
     return add
@@ -25,7 +26,7 @@ def add_field():
 
 def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_field):
     runs = [add_field(make_run(name), truth=TRUTH) for name in ("hard", "soft")]
-    other = add_field(make_run("other"), tokens=["<bos>", "(", "(", "2"], truth=TRUTH)
+    other = add_field(make_run("other"), tokens=("<bos>", "(", "(", "2"), truth=TRUTH)
     plot = dependency_plot(read_runs([*runs, other]), "dependencies")
     assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
     truth, hard, _ = (axes.images[0].get_array() for axes in plot.figure.axes)

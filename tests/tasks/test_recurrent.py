@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from structattn.analysis.run_analysis import analyze
+from structattn.analysis import analyze, read_recording
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.description import describe_model
 from structattn.evaluation.run_evaluation import evaluate
+from structattn.inference.records import ACTION_NAMES
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 from structattn.training.run_training import train
@@ -49,11 +50,11 @@ def test_a_run_on_a_formal_language(language, tmp_path, name):
     )
     assert [score.length for score in evaluate(run, "test").by_length] == [3, 5, 7, 9, 11, 13]
     assert summary.best_cross_entropy > 0
-    records = [json.loads(path.read_text()) for path in analyze(run, "test")]
-    assert [record["mechanism"] for record in records] == ([name.split(": ")[1].split()[0]] if ": " in name else [])
-    for record in records:
-        assert len(record["actions"]) == len(record["tokens"])
-        assert len(record["action_names"]) == len(record["actions"][0])
+    (example,) = read_recording(analyze(run, "test")).examples
+    found = [record.mechanism for record in example.records]
+    assert found == ([name.split(": ")[1].split()[0]] if ": " in name else [])
+    for record in example.records:
+        assert record.actions.shape == (len(record.tokens), len(ACTION_NAMES[record.mechanism]))
 
 
 @pytest.mark.parametrize("task", ["masked_transduction", "autoregressive_transduction"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.analysis.run_analysis import analyze
+from structattn.analysis import analyze, read_recording
 from structattn.building.models import build_model
 from structattn.data.folders import open_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
@@ -196,8 +196,8 @@ def test_a_masked_model_without_bos_is_trained_evaluated_and_explained_without_i
     )
     run = load(tmp_path / "run")
     assert run.explain(["a b POP"])[0][0].tokens == ("a", "b", "POP", *["<empty>"] * 4)
-    path, *_ = sorted(analyze(tmp_path / "run", "test"))
-    assert "<bos>" not in json.loads(path.read_bytes())["tokens"]
+    (example,) = read_recording(analyze(tmp_path / "run", "test")).examples
+    assert "<bos>" not in example.tokens
 
 
 @pytest.mark.parametrize(
@@ -234,13 +234,13 @@ def test_a_run_from_settings_to_scores(folder, tmp_path, task, kind, positions):
     assert scores.accuracy == pytest.approx(last["accuracy"])
     assert (scores.accuracy_greedy is None) == (task == "masked_transduction")
     assert [score.length for score in evaluate(tmp_path / "run", "test").by_length] == [6, 7]
-    names = {path.name for path in analyze(tmp_path / "run", "test")}
-    assert names == {"test-0-layer-1-head-1.json", "test-0-layer-1-head-2.json", "test-0-layer-1-stack.json"}
-    record = json.loads((tmp_path / "run/records/test-0-layer-1-stack.json").read_text())
+    (example,) = read_recording(analyze(tmp_path / "run", "test")).examples
+    heads = [(record.layer, record.sublayer, record.head) for record in example.records]
+    assert heads == [(0, "attention", 0), (0, "attention", 1), (0, "stack", None)]
     prepared = open_prepared(folder)
     asked, answer = (text.split() for text in words(prepared.vocabulary, prepared.split("test")[0]).split(" <to> "))
     read = ["<empty>"] * len(answer) if task == "masked_transduction" else ["<to>", *answer[:-1]]
-    assert record["tokens"] == ["<bos>", *asked, *read]
+    assert example.tokens == ("<bos>", *asked, *read)
     assert evaluate(tmp_path / "run", "test", batch_tokens=20).accuracy == evaluate(tmp_path / "run", "test").accuracy
 
 

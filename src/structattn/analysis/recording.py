@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from structattn.analysis.run_analysis import batch_records, example_batch
+from structattn.analysis.examples import MAX_TOKENS, example_batch
+from structattn.analysis.receptive_fields import receptive_field_records
 from structattn.analysis.searched_text import RecordedBeamSearch, continued_text, searched_pair
 from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch
-from structattn.inference.explanations import text_batches
+from structattn.inference.explanations import example_records, text_batches
 from structattn.inference.records import Record
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
@@ -25,7 +27,6 @@ from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
 from structattn.tasks.translation.predictions import predictions
 
-MAX_TOKENS = 1024  # of an example, of either side
 DEPTHS = 10
 _ROWS = 64  # masked copies of a text in one pass
 
@@ -98,8 +99,8 @@ def record(
     Raises:
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: the split has no such example, an example or text has more than 1,024 tokens, or the task has no
-            targets, or not one for each text, or ``beam`` is less than 1 or given
-            for a run that does not continue texts.
+            targets, or not one for each text, or ``beam`` is less than 1, or given for a run that does not continue
+            texts.
 
     Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
     """
@@ -109,17 +110,22 @@ def record(
         raise UsageError("beam continues texts; it does not go with targets")
     with progress("Recording", len(examples) + len(texts), "examples") as advance:
         recorded = list[RecordedExample]()
-        for index in examples:
-            chosen = _Chosen(example_batch(run, split, index, MAX_TOKENS), split, index)
+        for chosen in chain(_chosen_examples(run, examples, split), _chosen_texts(run, texts, targets, beam)):
             recorded.append(_recorded(run, chosen, depths))
             advance()
-        for number, chosen in enumerate(_chosen_texts(run, texts, targets, beam), start=1):
-            _require_short(chosen.batch, number)
-            recorded.append(_recorded(run, chosen, depths))
-            advance()
+    return Recording(_about(run), tuple(recorded))
+
+
+def record_examples(run: TrainedRun, examples: Sequence[int], split: str, depths: int = DEPTHS) -> Recording:
+    """Record what a run does on examples of a split, as ``record`` does, without showing progress."""
+    return Recording(
+        _about(run), tuple(_recorded(run, each, depths) for each in _chosen_examples(run, examples, split))
+    )
+
+
+def _about(run: TrainedRun) -> dict[str, Any]:
     name, settings = run.run_dir.resolve().name, run.settings
-    about = {"name": name, "task": settings.task, "model": settings.model.kind, "update": run.update}
-    return Recording(about, tuple(recorded))
+    return {"name": name, "task": settings.task, "model": settings.model.kind, "update": run.update}
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,20 @@ class _Chosen:
     beam_search: RecordedBeamSearch | None = None
 
 
+def _chosen_examples(run: TrainedRun, examples: Sequence[int], split: str) -> Iterator[_Chosen]:
+    for index in examples:
+        yield _Chosen(example_batch(run, split, index, MAX_TOKENS), split, index)
+
+
 def _chosen_texts(
+    run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
+) -> Iterator[_Chosen]:
+    for number, chosen in enumerate(_completed_texts(run, texts, targets, beam), start=1):
+        _require_short(chosen.batch, number)
+        yield chosen
+
+
+def _completed_texts(
     run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
 ) -> Iterator[_Chosen]:
     if beam is not None:
@@ -164,11 +183,18 @@ def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
         source=source,
         predicted=tuple(None if token == PAD else symbols[token] for token in targets.tolist()),
         surprisal=_surprisal(run, batch, targets),
-        records=tuple(batch_records(run, batch, depths)),
+        records=tuple(_records(run, batch, depths)),
         split=chosen.split,
         example=chosen.example,
         beam_search=chosen.beam_search,
     )
+
+
+def _records(run: TrainedRun, batch: Batch | PairBatch, depths: int) -> list[Record]:
+    """Return the records of all layers and heads, and the receptive fields."""
+    records = example_records(run.model, run.prepared, batch, depths)
+    last = max((record.layer for record in records if record.side != "encoder"), default=0)
+    return [*records, *receptive_field_records(run, batch, last)]
 
 
 def _is_masked_text(run: TrainedRun) -> bool:

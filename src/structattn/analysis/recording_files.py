@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 import zlib
 from collections.abc import Mapping
 from os import PathLike
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from structattn.analysis.recording import RecordedExample, Recording
+from structattn.analysis.recording_shapes import RecordingShape
 from structattn.analysis.searched_text import RecordedBeamSearch
 from structattn.inference.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
-from structattn.support.json_files import json_with_digest, read_json
+from structattn.support.json_files import json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
+from structattn.support.shapes import check_shape
 
 FORMAT_VERSION = 2
 KIND = "recording"
@@ -34,7 +37,7 @@ def write_recording(path: str | PathLike[str], recording: Recording) -> None:
     """Write a recording to a file, atomically.
 
     Raises:
-        UsageError: the file would be larger than 256 MiB, which is the most that is read.
+        UsageError: the file or an array would be larger than 256 MiB, which is the most that is read.
         OSError: it cannot be written.
     """
     path = Path(path)
@@ -59,10 +62,10 @@ def read_recording(path: str | PathLike[str]) -> Recording:
     """Read a recording.
 
     Raises:
-        DataError: the file cannot be read, has changed since it was written, or is no recording.
+        DataError: the file cannot be read, has changed since it was written, or is no recording of this version.
     """
     path = Path(path)
-    return recording_from_json(read_json(path, KIND), path)
+    return recording_from_json(_content(path), path)
 
 
 def read_recording_json(path: str | PathLike[str]) -> Json:
@@ -72,19 +75,28 @@ def read_recording_json(path: str | PathLike[str]) -> Json:
         DataError: as for ``read_recording``.
     """
     path = Path(path)
-    content = read_json(path, KIND)
+    content = _content(path)
     recording_from_json(content, path)
     return content
+
+
+def _content(path: Path) -> Json:
+    content = load_json(path)
+    if isinstance(content, dict) and (version := content.get("format_version")) != FORMAT_VERSION:
+        raise DataError(
+            path,
+            f"has format_version {version!r:.20}; expected {FORMAT_VERSION}: delete the file, and write records anew "
+            "with `structattn evaluate` or `structattn record`",
+        )
+    return check_shape(RecordingShape, without_digest(content, path, KIND), path)
 
 
 def recording_from_json(content: Json, path: Path) -> Recording:
     """Return the recording in the content of a file.
 
     Raises:
-        DataError: it is none of this version.
+        DataError: it is no recording.
     """
-    if content.get("format_version") != FORMAT_VERSION:
-        raise DataError(path, f"has format_version {content.get('format_version')}; expected {FORMAT_VERSION}")
     try:
         examples = [_example_from_json(each, content["arrays"]) for each in content["examples"]]
         return Recording(content["run"], tuple(examples))
@@ -96,13 +108,17 @@ def _packed(array: Array, arrays: list[str]) -> Json:
     """Append the numbers of an array, compressed, and return what describes them."""
     name = "float32" if np.issubdtype(array.dtype, np.floating) else "int32"
     numbers = np.ascontiguousarray(array, dtype=_DTYPES[name]).tobytes()
+    if len(numbers) > MAX_BYTES:
+        raise UsageError(f"an array of shape {array.shape} has {len(numbers) >> 20} MiB; expected at most 256")
     arrays.append(base64.b64encode(zlib.compress(numbers, 1)).decode())
     return {"array": len(arrays) - 1, "dtype": name, "shape": list(array.shape)}
 
 
 def _unpacked(description: Mapping[str, Any], arrays: list[str]) -> Array:
     dtype, shape = _DTYPES[description["dtype"]], tuple(description["shape"])
-    size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    size = dtype.itemsize * math.prod(shape)
+    if size > MAX_BYTES:
+        raise ValueError(f"array {description['array']} has {size >> 20} MiB; expected at most 256")
     unpack = zlib.decompressobj()
     numbers = unpack.decompress(base64.b64decode(arrays[description["array"]], validate=True), size + 1)
     if len(numbers) != size:
@@ -126,12 +142,16 @@ def _example_to_json(example: RecordedExample, arrays: list[str]) -> Json:
 
 def _example_from_json(content: Json, arrays: list[str]) -> RecordedExample:
     source, search = content.get("source"), content.get("beam_search")
-    texts = {"tokens": tuple(content["tokens"]), "source": None if source is None else tuple(source)}
+    tokens = tuple(content["tokens"])
+    texts = {"tokens": tokens, "source": None if source is None else tuple(source)}
+    surprisal = _unpacked(content["surprisal"], arrays)
+    if surprisal.shape != (len(tokens),) or len(content["predicted"]) != len(tokens):
+        raise ValueError(f"expected predicted and surprisal for each of {len(tokens)} tokens")
     return RecordedExample(
-        tokens=tuple(content["tokens"]),
+        tokens=tokens,
         source=texts["source"],
         predicted=tuple(content["predicted"]),
-        surprisal=_unpacked(content["surprisal"], arrays),
+        surprisal=surprisal,
         records=tuple(_record_from_json(each, texts, arrays) for each in content["records"]),
         split=content.get("split"),
         example=content.get("example"),
@@ -147,7 +167,15 @@ def _search_to_json(search: RecordedBeamSearch, arrays: list[str]) -> Json:
 def _search_from_json(content: Json, arrays: list[str]) -> RecordedBeamSearch:
     found: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in _OF_NODES}
     found["finished"] = found["finished"].astype(bool)
-    return RecordedBeamSearch(tokens=tuple(content["tokens"]), best=content["best"], text=content["text"], **found)
+    tokens = tuple(content["tokens"])
+    for name, array in found.items():
+        _require_shape(name, array, (len(tokens),))
+    parents = found["parents"]
+    if parents[0] != -1 or (parents[1:] < 0).any() or (parents >= np.arange(len(tokens))).any():
+        raise ValueError("the nodes of a beam search are no tree: expected each after its parent, the root first")
+    if content["best"] >= len(tokens):
+        raise ValueError(f"best is node {content['best']} of {len(tokens)}")
+    return RecordedBeamSearch(tokens=tokens, best=content["best"], text=content["text"], **found)
 
 
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
@@ -176,19 +204,41 @@ def _record_from_json(content: Json, texts: Mapping[str, tuple[str, ...] | None]
     tokens, sources = texts[content["queries"]], texts[content["keys"]]
     if tokens is None or sources is None:
         raise ValueError("a record refers to a source that the example does not have")
-    found = {name: _unpacked(content[name], arrays) if name in content else None for name in _ARRAYS}
-    contents = None
-    if "contents" in content:
-        parts = {name: _unpacked(part, arrays) for name, part in content["contents"].items()}
-        contents = Contents(**parts)
+    sources = (BOTTOM, *sources) if content["bottom"] else sources
+    names = [name for name in _ARRAYS if name == "weights" or name in content]
+    found: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in names}
+    num_actions = len(ACTION_NAMES[content["mechanism"]]) if "actions" in found else 0
+    time, size = len(tokens), len(sources)
+    shapes = {"weights": (time, size), "actions": (time, num_actions), "best_run": (time, 3), "truth": (time, size)}
+    for name, array in found.items():
+        _require_shape(name, array, shapes[name])
+    contents = content.get("contents")
     return Record(
         tokens=tokens,
         layer=content["layer"],
         sublayer=content["sublayer"],
         head=content.get("head"),
         mechanism=content["mechanism"],
-        sources=(BOTTOM, *sources) if content["bottom"] else sources,
+        sources=sources,
         side=content.get("side"),
-        contents=contents,
-        **found,  # type: ignore[arg-type]  # weights are always there
+        contents=None if contents is None else _contents_from_json(contents, time, size, arrays),
+        **found,
     )
+
+
+def _contents_from_json(content: Json, time: int, size: int, arrays: list[str]) -> Contents:
+    found = Contents(**{name: _unpacked(part, arrays) for name, part in content.items()})
+    depths = found.at_least.shape[-1]
+    shapes = {"height": (time,), "at_least": (time, depths), "positions": (time, depths, size)}
+    for name, shape in shapes.items():
+        _require_shape(name, getattr(found, name), shape)
+    if found.symbols is not None:
+        _require_shape("symbols", found.symbols, (time, depths, found.symbols.shape[-1]))
+    return found
+
+
+def _require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has a number that is NaN or infinite")

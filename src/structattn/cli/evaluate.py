@@ -19,13 +19,14 @@ def evaluate(
         list[str] | None, typer.Option(help="Split to score, repeatable.  \\[default: all but train]")
     ] = None,
     checkpoint: Checkpoint = None,
-    explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to explain.")] = 1,
+    explain: Annotated[int, typer.Option(min=0, help="Number of examples of the last split to record.")] = 1,
     json: Json = False,
     data: PreparedData = None,
 ) -> None:
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
+    from structattn.analysis.examples import default_examples
     from structattn.analysis.head_locality import write_locality
-    from structattn.analysis.run_analysis import analyze_run, default_examples
+    from structattn.analysis.run_analysis import analyze_run
     from structattn.cli.scores_table import print_scores
     from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.evaluation.scores import scores_to_json

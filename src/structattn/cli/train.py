@@ -37,11 +37,21 @@ def train(
     initial_run: Annotated[
         Path | None, typer.Option("--from", metavar="RUN", help="Start from the best weights of another run.")
     ] = None,
+    record: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            metavar="EXAMPLE",
+            help="Index of an example of the split valid to record before training and at each validation, in "
+            "records/updates/ of the run; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Train a model. An interrupted run continues with --resume and gives identical results.
 
     A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
     """
+    from structattn.analysis.training_recorder import TrainingRecorder
     from structattn.evaluation.cautions import ended_in_warmup
     from structattn.runs.folder import RunFolder
     from structattn.training.distributed import SINGLE, world_of
@@ -52,7 +62,12 @@ def train(
         raise UsageError("SETTINGS.yaml is missing; only --resume takes the settings from the run folder")
     chosen = _load(file, output, changes)
     limits = _limits(chosen, changes) if resume and chosen is not None else None
-    summary = run_training(chosen, output, resume=resume, limits=limits, initial_run=initial_run)
+    recorder = TrainingRecorder(tuple(record)) if record else None
+    if recorder is not None and chosen is not None:
+        recorder.check(chosen)
+    summary = run_training(
+        chosen, output, resume=resume, limits=limits, initial_run=initial_run, on_validation=recorder
+    )
     if (world_of(os.environ) or SINGLE).is_first:
         print_line(f"{output}: {_describe(summary)}")
         warning = ended_in_warmup(RunFolder(output).read_settings().training, summary.update)

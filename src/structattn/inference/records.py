@@ -1,9 +1,8 @@
-"""Explanation records: the weights of one layer or head for one example, as JSON that reports show without a model."""
+"""Explanation records: what one layer or head does on one example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,12 +10,9 @@ from torch import Tensor
 
 from structattn.attention.explanation import Explanation
 from structattn.settings.mechanisms import MECHANISMS
-from structattn.support.json_files import write_json
 
-FORMAT_VERSION = 1
 BOTTOM = "(bottom)"
 ACTION_NAMES = {name: entry.actions for name, entry in MECHANISMS.items() if entry.actions}
-_DECIMALS = 6  # of a weight
 
 Side = Literal["encoder", "decoder"]
 
@@ -75,31 +71,6 @@ class Record:
     side: Side | None = None
     contents: Contents | None = None
 
-    def to_json(self, split: str, example: int) -> dict[str, Any]:
-        """Return the record as an object that JSON can hold, together with the split and the index of the example."""
-        content = {
-            "format_version": FORMAT_VERSION,
-            "split": split,
-            "example": example,
-            "tokens": self.tokens,
-            "side": self.side,
-            "layer": self.layer,
-            "sublayer": self.sublayer,
-            "head": self.head,
-            "mechanism": self.mechanism,
-            "weights": _rounded(self.weights),
-            "sources": self.sources,
-            "actions": None if self.actions is None else _rounded(self.actions),
-            "action_names": ACTION_NAMES.get(self.mechanism),
-            "best_run": None if self.best_run is None else self.best_run.tolist(),
-            "truth": None if self.truth is None else _rounded(self.truth),
-        }
-        return {key: value for key, value in content.items() if value is not None}
-
-
-def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]]) -> object:
-    return np.round(values.astype(np.float64), _DECIMALS).tolist()
-
 
 def _array(tensor: Tensor | None, time: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
     return None if tensor is None else tensor[0, :time].detach().cpu().numpy()
@@ -152,17 +123,3 @@ def records_of(
         )
         for head, head_weights in enumerate(weights)
     ]
-
-
-def write_record(folder: Path, record: Record, split: str, example: int) -> Path:
-    """Write a record into a folder and return its path.
-
-    The file is named ``SPLIT-EXAMPLE[-SIDE]-layer-L[-SUBLAYER][-head-H].json``, where L and H count from 1, and
-    self-attention has no SUBLAYER.
-    """
-    side = "" if record.side is None else f"-{record.side}"
-    sublayer = "" if record.sublayer == "attention" else f"-{record.sublayer}"
-    head = "" if record.head is None else f"-head-{record.head + 1}"
-    path = folder / f"{split}-{example}{side}-layer-{record.layer + 1}{sublayer}{head}.json"
-    write_json(path, "record", record.to_json(split, example), indent=None)
-    return path

@@ -1,20 +1,19 @@
 """Read run folders for a report: settings, run card, events, scores, records and analyses."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structattn.analysis.recording import Recording
-from structattn.analysis.recording_files import FORMAT_VERSION as RECORDING_VERSION
+from structattn.analysis.recording import RecordedExample, Recording
 from structattn.analysis.recording_files import read_recording
-from structattn.reporting.shapes import RecordShape, ScoreShape, analysis_shape
+from structattn.reporting.shapes import ScoreShape, analysis_shape
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import mean_rate
 from structattn.support.errors import StructattnError
-from structattn.support.json_files import load_json, read_json
+from structattn.support.json_files import read_json
 from structattn.support.shapes import Shape, check_shape
 
 SPLITS = ("train", "valid", "test", "gen")
@@ -26,8 +25,8 @@ _logger = logging.getLogger("structattn")
 class Run:
     """The content of a run folder.
 
-    ``scores`` maps splits to scores; ``records`` and ``analyses`` map names to contents; ``tokens_per_second`` is the
-    mean rate of training, None if it is not in the timing log.
+    ``scores`` maps splits to scores; ``recordings`` and ``analyses`` map names of files to contents;
+    ``tokens_per_second`` is the mean rate of training, None if it is not in the timing log.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Run:
     card: Mapping[str, Any]
     events: Sequence[Mapping[str, Any]]
     scores: Mapping[str, Mapping[str, Any]]
-    records: Mapping[str, Mapping[str, Any]]
+    recordings: Mapping[str, Recording]
     analyses: Mapping[str, Mapping[str, Any]]
     tokens_per_second: float | None
 
@@ -59,6 +58,15 @@ class Run:
     def model(self) -> str:
         """A short description of the model; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
+
+    @property
+    def examples(self) -> list[RecordedExample]:
+        """The recorded examples and texts; an example of a split that several files hold counts once."""
+        found: dict[object, RecordedExample] = {}
+        for name, recording in self.recordings.items():
+            for number, each in enumerate(recording.examples):
+                found.setdefault((name, number) if each.example is None else (each.split, each.example), each)
+        return list(found.values())
 
     def analyses_of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """Return the analyses of one kind."""
@@ -83,26 +91,6 @@ def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type
     return {path.stem: check_shape(shape_of(content), content, path) for path, content in read}
 
 
-def _read_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read single records, and the records of recordings, whose names are numbered."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in _json_files(folder):
-        content = load_json(path)
-        if isinstance(content, dict) and content.get("format_version") == RECORDING_VERSION:
-            found |= {f"{path.stem}-{i}": each for i, each in enumerate(_flattened(read_recording(path)))}
-        else:
-            found[path.stem] = check_shape(RecordShape, read_json(path, "record"), path)
-    return found
-
-
-def _flattened(recording: Recording) -> Iterator[dict[str, Any]]:
-    """Yield the records of all examples, in the form of single ones."""
-    for number, example in enumerate(recording.examples, start=1):
-        index = number if example.example is None else example.example
-        for each in example.records:
-            yield each.to_json(example.split or "text", index)
-
-
 def read_run(folder: Path, name: str | None = None) -> Run:
     """Read a run folder. Scores, records and events may be missing, as in a run in progress.
 
@@ -121,7 +109,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         card=files.read_card(),
         events=verified_events(files),
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
-        records=_read_records(folder / "records"),
+        recordings={path.stem: read_recording(path) for path in _json_files(folder / "records")},
         analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
         tokens_per_second=mean_rate(files.timing),
     )

@@ -1,8 +1,8 @@
 """Fields of the files that a report shows, with bounds within which tables and figures can be drawn."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from structattn.support.shapes import Shape
 
@@ -10,8 +10,6 @@ Number = Annotated[float, Field(ge=-1e12, le=1e12)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Index = Annotated[int, Field(ge=0, le=10_000)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
-Matrix = list[list[Number]]
 
 
 class _LengthScore(Shape):
@@ -94,40 +92,6 @@ class ScoreShape(Shape):
     text: _TextScores | None = None
     parameters: Count | None = None
     data: _Data | None = None
-
-
-class RecordShape(Shape):
-    """Weights of one head, or of a layer, for one example."""
-
-    tokens: Texts
-    sources: Texts
-    weights: Matrix
-    layer: Index
-    head: Index = 0
-    mechanism: str
-    sublayer: str = "attention"
-    side: Literal["encoder", "decoder"] | None = None
-    actions: Matrix | None = None
-    action_names: Annotated[list[str], Field(min_length=3, max_length=3)] | None = None
-    best_run: list[Annotated[list[int], Field(min_length=1, max_length=3)]] | None = None
-    truth: Matrix | None = None
-
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
-        time, sources = len(self.tokens), len(self.sources)
-        if self.actions and self.action_names is None:
-            raise ValueError("there are actions without action_names")
-        expected = {"weights": (time, sources), "actions": (time, 3), "truth": (time, sources)}
-        for name, (rows, columns) in expected.items():
-            matrix: Matrix | None = getattr(self, name)
-            if matrix is not None and (len(matrix) != rows or any(len(row) != columns for row in matrix)):
-                raise ValueError(f"{name} is not a matrix of {rows} x {columns} numbers")
-        fields = ("receptive-field", "source-receptive-field")
-        if self.mechanism == "receptive_field" and self.side and self.sublayer not in fields:
-            raise ValueError(f"sublayer is {self.sublayer!r}; expected one of {fields}")
-        if self.best_run is not None and len(self.best_run) != time:
-            raise ValueError(f"best_run has {len(self.best_run)} steps; expected {time}")
-        return self
 
 
 class _Head(Shape):

@@ -64,7 +64,11 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     Raises:
         DataError: the file cannot be read, is not a JSON object, or does not have the digest that it states.
     """
-    content = load_json(path)
+    return without_digest(load_json(path), path, kind)
+
+
+def without_digest(content: Any, path: Path, kind: str) -> dict[str, Any]:
+    """Return the object in a file without its digest; errors as for ``read_json``."""
     if not isinstance(content, dict):
         raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
     stated, found = content.pop(DIGEST, None), content_digest(kind, path.name, content)

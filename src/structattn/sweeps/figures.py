@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from structattn.analysis.examples import default_examples
 from structattn.analysis.head_locality import write_locality
-from structattn.analysis.run_analysis import analyze_run, default_examples
+from structattn.analysis.run_analysis import analyze_run
 from structattn.evaluation.comparison import compare_runs_by_bin
 from structattn.evaluation.run_files import analysis_path, hypotheses_path
+from structattn.inference.records import Record
 from structattn.inference.runs import open_run
 from structattn.reporting.figures.comparison import differences_plot
 from structattn.reporting.figures.curves import Curve, Panel, Place, Value, curves_plot
@@ -77,8 +79,8 @@ def _label(row: TableRow) -> str:
 
 
 def _explained(folder: Path, split: str, label: str) -> Run:
-    """Read a run folder; without records on the split, the first default example is explained before."""
-    if not any((folder / "records").glob(f"{split}-*.json")):
+    """Read a run folder; without a recording of the split, the first default example is recorded before."""
+    if not (folder / "records" / f"{split}.json").exists():
         run = open_run(folder)
         analyze_run(run, split, default_examples(run, split, 1))
     return read_run(folder, label)
@@ -105,11 +107,12 @@ def _maps(runs: Sequence[Run], figure: StackMaps, name: str) -> list[Plot]:
     ]
 
 
-def _stack_records(run: Run, split: str) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    for record in run.records.values():
-        if record.get("split") == split and record.get("actions"):
-            found.setdefault(f"{record.get('side', '')} layer {int(record['layer']) + 1}".lstrip(), record)
+def _stack_records(run: Run, split: str) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for example in run.examples:
+        for record in example.records:
+            if example.split == split and record.actions is not None:
+                found.setdefault(f"{record.side or ''} layer {record.layer + 1}".lstrip(), record)
     return found
 
 

@@ -1,6 +1,7 @@
 """Training of any task, resumable at any moment with byte-identical results.
 
 - ``train``: train a run to its end, or resume it; returns a ``TrainingSummary``.
+- ``ValidatedModel``: what ``train`` passes to a function that observes the run at its validations.
 - ``Learner``, ``build_learner``: a model with its optimizer, device and precision.
 - ``Update``, ``training_step``: one update of the parameters.
 """
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from structattn.training.learner import Learner, build_learner
     from structattn.training.loop import Update, training_step
     from structattn.training.run_training import train
+    from structattn.training.validated import ValidatedModel
 
-__all__ = ["Learner", "TrainingSummary", "Update", "build_learner", "train", "training_step"]
+__all__ = ["Learner", "TrainingSummary", "Update", "ValidatedModel", "build_learner", "train", "training_step"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -23,6 +25,7 @@ __getattr__, __dir__ = lazy_exports(
         "Learner": "structattn.training.learner",
         "TrainingSummary": "structattn.runs.summary",
         "Update": "structattn.training.loop",
+        "ValidatedModel": "structattn.training.validated",
         "build_learner": "structattn.training.learner",
         "train": "structattn.training.run_training",
         "training_step": "structattn.training.loop",

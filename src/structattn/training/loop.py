@@ -127,11 +127,15 @@ def train_until_done(run: Run, pause_after: Budget | None = None) -> str:
         StopRequested: a signal arrived; the run is in the state after a completed update.
         NonFiniteError: an update or a validation is not finite.
     """
+    if run.progress.update == 0 and run.on_validation is not None:
+        run.on_validation(run)
     while True:
         run.stop.check()
         reason = reason_to_stop(run.progress, run.settings, run.minutes)
         if validation_is_due(run.progress, run.settings) or (reason and not_validated(run)):
             validate(run)
+            if run.on_validation is not None:
+                run.on_validation(run)
             save(run)
         elif reason:
             return reason

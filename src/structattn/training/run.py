@@ -44,6 +44,7 @@ class Run:
         advance: moves the progress bar by one update.
         progress: the current progress; replaced, never mutated.
         saved: the progress at the last checkpoint.
+        on_validation: called with the run before its first update and after each validation, before it is saved.
     """
 
     settings: TrainingSettings
@@ -57,6 +58,7 @@ class Run:
     advance: Callable[..., None]
     progress: Progress
     saved: Progress | None = None
+    on_validation: Callable[["Run"], object] | None = None
 
     @property
     def minutes(self) -> float:

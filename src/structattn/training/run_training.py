@@ -33,6 +33,7 @@ from structattn.support.errors import (
     ReportedError,
     SettingsError,
     StructattnError,
+    UsageError,
 )
 from structattn.support.files import create_folder, flush_to_disk
 from structattn.support.locks import exclusive_lock
@@ -45,6 +46,7 @@ from structattn.training.loop import save, train_until_done
 from structattn.training.run import Run
 from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
 from structattn.training.start import Resume, Start, can_resume, settings_of_start
+from structattn.training.validated import OnValidation, ValidatedModel, observe
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ def train(
     limits: Mapping[str, Any] | None = None,
     initial_run: str | PathLike[str] | None = None,
     pause_after: Budget | None = None,
+    on_validation: OnValidation | None = None,
 ) -> TrainingSummary:
     """Train a run to its end, resume it, or extend it.
 
@@ -83,6 +86,9 @@ def train(
             names and shapes agree. The run card lists which tensors were taken.
         pause_after: leave the run after so many epochs or updates, as an interruption would there; a resume continues
             it.
+        on_validation: called by the first process before the first update and at each validation, before the
+            checkpoint, for instance a ``TrainingRecorder``; training does not depend on it. Of several processes it
+            must be picklable.
 
     Returns:
         How the run ended, its number of updates and epochs, and its best validation score.
@@ -93,24 +99,23 @@ def train(
             a resume was requested but there is no run.
         DataError, SettingsError: data or settings are invalid, or a new limit is already reached.
         UsageError: there are limits, or no settings, but nothing is to be resumed; or there is an initial run, but a
-            run is to be resumed.
+            run is to be resumed; or ``on_validation`` is given, but the processes hold parts of the model (FSDP).
         CheckpointError: settings or data have changed, all checkpoints are missing or damaged, or the initial run has
             another tokenizer or no tensor that fits.
         NonFiniteError: a loss, gradient or validation score is not finite.
         LostProcessError: another process that trains the run has ended.
         ReportedError: another process has raised one of these errors.
     """
-    start = Start(resume, limits or {}, None if initial_run is None else Path(initial_run), pause_after)
+    start = Start(resume, limits or {}, None if initial_run is None else Path(initial_run), pause_after, on_validation)
     settings = settings_of_start(settings, RunFolder(Path(run_dir)), start)
     world = world_of(os.environ) if torchrun else None
     if world is None and (size := settings.training.devices * settings.training.nodes) > 1:
-        _require_batches(settings, World(size=size))
-        return run_processes(
-            partial(train, settings, run_dir, resume, limits=limits, initial_run=initial_run, pause_after=pause_after),
-            settings.training,
-        )
+        _require_fit(settings, World(size=size), start)
+        options: dict[str, Any] = {"limits": limits, "initial_run": initial_run, "pause_after": pause_after}
+        function = partial(train, settings, run_dir, resume, on_validation=on_validation, **options)
+        return run_processes(function, settings.training)
     world = world or SINGLE
-    _require_batches(settings, world)
+    _require_fit(settings, world, start)
     with joined(world):
         return _train_together(world, settings, RunFolder(Path(run_dir)), start)
 
@@ -127,10 +132,13 @@ def _train_together(world: World, settings: RunSettings, folder: RunFolder, star
         if resuming and not extending and (end := folder.end_event()):
             logger.info("%s: the run is already finished (%s)", folder.path, end.get("reason"))
             return summary_of_event(end)
-        return _train(plan or make_plan(folder, settings), resuming, stop, world, start.pause_after)
+        return _train(plan or make_plan(folder, settings), resuming, stop, world, start)
 
 
-def _require_batches(settings: RunSettings, world: World) -> None:
+def _require_fit(settings: RunSettings, world: World, start: Start) -> None:
+    """Check that the processes can train the run."""
+    if start.on_validation is not None and world.size > 1 and settings.training.strategy == "fsdp":
+        raise UsageError("on_validation needs the whole model; training.strategy is 'fsdp', expected 'ddp'")
     count = settings.training.gradient_accumulation_steps
     if count < world.size and not world.is_first:
         raise ReportedError(SettingsError.exit_code)
@@ -165,7 +173,7 @@ def _plan_new_run(run_dir: RunFolder, settings: RunSettings, start: Start) -> Pl
     return make_plan(run_dir, settings, start.initial_run)
 
 
-def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, pause_after: Budget | None) -> TrainingSummary:
+def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Start) -> TrainingSummary:
     settings, run_dir = plan.settings, plan.run_dir
     if settings.training.num_threads is not None:
         torch.set_num_threads(settings.training.num_threads)
@@ -175,7 +183,14 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, pause_after
     if world.is_first:
         _write_or_check_card(plan, learner, resuming)
     with open_run(plan, learner, stop) as run:
-        return _train_until_done(run, run_dir, run.progress.update if resuming else None, pause_after)
+        if start.on_validation is not None and world.is_first:
+            run.on_validation = partial(_observe, plan, start.on_validation)
+        return _train_until_done(run, run_dir, run.progress.update if resuming else None, start.pause_after)
+
+
+def _observe(plan: Plan, function: OnValidation, run: Run) -> None:
+    model, path = run.learner.model, plan.run_dir.path
+    observe(function, run.learner, ValidatedModel(path, plan.settings, plan.prepared, model, run.progress.update))
 
 
 def _write_or_check_card(plan: Plan, learner: Learner, resuming: bool) -> None:

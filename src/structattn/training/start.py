@@ -10,6 +10,7 @@ from structattn.settings.budget import Budget
 from structattn.settings.limits import with_limits
 from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
+from structattn.training.validated import OnValidation
 
 Resume = bool | Literal["auto"]
 
@@ -22,6 +23,7 @@ class Start:
     limits: Mapping[str, Any]
     initial_run: Path | None = None
     pause_after: Budget | None = None
+    on_validation: OnValidation | None = None
 
 
 def settings_of_start(settings: RunSettings | None, run_dir: RunFolder, start: Start) -> RunSettings:

@@ -1,6 +1,6 @@
 """Heat maps of records: stack actions at every position, and attention weights. Vertical axes run downwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from structattn.inference.records import ACTION_NAMES, Record
 from structattn.reporting.figures.figure import Plot, figure_style, new_figure
 from structattn.reporting.figures.palette import INK, KEEP, MUTED, POP, PUSH, SOURCE, alpha_colormap
 from structattn.reporting.labels import visible
@@ -54,10 +55,10 @@ def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
     )
 
 
-def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
+def _draw_actions(axes: Axes, record: Record) -> None:
     """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run."""
-    actions = np.asarray(record["actions"], dtype=np.float64)
-    names = list(record["action_names"])
+    actions, names = record.actions, list(ACTION_NAMES[record.mechanism])
+    assert actions is not None
     for row, color in enumerate(_ACTION_COLORS[: len(names)]):
         shown = np.full((len(names), len(actions)), np.nan)
         shown[row] = actions[:, row]
@@ -65,7 +66,7 @@ def _draw_actions(axes: Axes, record: Mapping[str, Any]) -> None:
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
     axes.tick_params(axis="both", length=0)
     axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
-    best = [(t, row[0]) for t, row in enumerate(record.get("best_run") or ()) if row[0] >= 0]
+    best = [] if record.best_run is None else [(t, row[0]) for t, row in enumerate(record.best_run) if row[0] >= 0]
     if best:
         axes.plot([t for t, _ in best], [choice for _, choice in best], ".", color=INK, markersize=2.5)
 
@@ -79,19 +80,18 @@ def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> 
     bar.outline.set_linewidth(0.6)
 
 
-def _draw_sources(figure: Figure, axes: Axes, record: Mapping[str, Any], cell: tuple[float, float]) -> None:
-    weights = np.asarray(record["weights"], dtype=np.float64)
-    image = _cells(axes, weights.T, SOURCE)
-    tick_labels(axes.xaxis, record["tokens"], 72 * cell[0], upright=True)
-    tick_labels(axes.yaxis, record["sources"], 72 * cell[1], upright=False)
+def _draw_sources(figure: Figure, axes: Axes, record: Record, cell: tuple[float, float]) -> None:
+    image = _cells(axes, record.weights.T, SOURCE)
+    tick_labels(axes.xaxis, record.tokens, 72 * cell[0], upright=True)
+    tick_labels(axes.yaxis, record.sources, 72 * cell[1], upright=False)
     axes.set_xlabel("position")
     axes.set_ylabel("source position")
     _add_color_bar(figure, image, axes, "weight")
 
 
-def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
+def stack_plot(record: Record, name: str, caption: str) -> Plot:
     """Plot the actions over time above the attention weights; both share the time axis."""
-    time, sources = len(record["tokens"]), len(record["sources"])
+    time, sources = len(record.tokens), len(record.sources)
     cell = cell_size(time, 9.6, 0.3), cell_size(sources, 4.0, 0.2)
     width, rows = cell[0] * time + _MARGIN, (0.85, cell[1] * sources)
     with figure_style(name):
@@ -103,7 +103,7 @@ def stack_plot(record: Mapping[str, Any], name: str, caption: str) -> Plot:
     return Plot(name, figure, caption)
 
 
-def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str, *, labelled: bool = False) -> Plot:
+def attention_plot(records: Sequence[Record], name: str, caption: str, *, labelled: bool = False) -> Plot:
     """Plot small maps of attention weights: a row for every layer, a column for every head.
 
     Args:
@@ -112,9 +112,9 @@ def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str
         caption: the caption.
         labelled: whether to label the axes with tokens, for maps between two different texts.
     """
-    layers = sorted({record["layer"] for record in records})
-    heads = sorted({record.get("head", 0) for record in records})
-    lowest = {record.get("head", 0): layers.index(record["layer"]) for record in _by_layer(records)}
+    layers = sorted({record.layer for record in records})
+    heads = sorted({(record.head or 0) for record in records})
+    lowest = {(record.head or 0): layers.index(record.layer) for record in _by_layer(records)}
     widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: width of a map, and space for labels
     with figure_style(name):
         side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # a row fits the page
@@ -123,27 +123,27 @@ def attention_plot(records: Sequence[Mapping[str, Any]], name: str, caption: str
         for axes in grid.flat:
             axes.set_axis_off()
         for record in records:
-            row, column = layers.index(record["layer"]), heads.index(record.get("head", 0))
+            row, column = layers.index(record.layer), heads.index(record.head or 0)
             _draw_small(grid[row, column], record, column == 0)
-            if labelled and row == lowest[record.get("head", 0)]:
-                tick_labels(grid[row, column].xaxis, record["tokens"], 66 * side / len(record["tokens"]), upright=True)
+            if labelled and row == lowest[record.head or 0]:
+                tick_labels(grid[row, column].xaxis, record.tokens, 66 * side / len(record.tokens), upright=True)
             if labelled and column == 0:
-                tick_labels(grid[row, 0].yaxis, record["sources"], 66 * side / len(record["sources"]), upright=False)
+                tick_labels(grid[row, 0].yaxis, record.sources, 66 * side / len(record.sources), upright=False)
         figure.supxlabel("query position", fontsize=8.5, color=MUTED)
         figure.supylabel("key position", fontsize=8.5, color=MUTED)
     return Plot(name, figure, caption)
 
 
-def _by_layer(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _by_layer(records: Sequence[Record]) -> list[Record]:
     """Sort records by layer."""
-    return sorted(records, key=lambda record: int(record["layer"]))
+    return sorted(records, key=lambda record: record.layer)
 
 
-def _draw_small(axes: Axes, record: Mapping[str, Any], first: bool) -> None:
+def _draw_small(axes: Axes, record: Record, first: bool) -> None:
     axes.set_axis_on()
-    _cells(axes, np.asarray(record["weights"], dtype=np.float64).T, PUSH)
+    _cells(axes, record.weights.T, PUSH)
     axes.set_box_aspect(1)
     axes.set_xticks([])
     axes.set_yticks([])
-    layer = f"layer {record['layer'] + 1}, " if first else ""
-    axes.set_title(f"{layer}head {record.get('head', 0) + 1}", fontsize=8, pad=3)
+    layer = f"layer {record.layer + 1}, " if first else ""
+    axes.set_title(f"{layer}head {(record.head or 0) + 1}", fontsize=8, pad=3)

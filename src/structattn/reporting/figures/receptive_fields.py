@@ -1,11 +1,12 @@
 """Plot receptive fields: the inputs that each prediction depends on (Discrete Transformer, figure 2)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from structattn.inference.records import Record
 from structattn.reporting.figures.figure import Plot, figure_style, new_figure
 from structattn.reporting.figures.heatmaps import tick_labels
 from structattn.reporting.figures.palette import SOURCE, alpha_colormap
@@ -17,7 +18,7 @@ _SMALLEST, _LARGEST = 2.9, 8.0  # inches of a matrix
 
 
 def receptive_field_plot(
-    matrices: Sequence[tuple[str, Sequence[Sequence[float]], Sequence[str]]],
+    matrices: Sequence[tuple[str, Float[np.ndarray, "prediction input"], Sequence[str]]],
     tokens: Sequence[str],
     name: str,
     caption: str,
@@ -37,7 +38,7 @@ def receptive_field_plot(
         figure = new_figure(side * len(matrices) + 0.4, side + 0.5)
         grid = figure.subplots(1, len(matrices), squeeze=False)
         for axes, (title, weights, sources) in zip(grid.flat, matrices, strict=True):
-            _draw(axes, np.asarray(weights, dtype=np.float64), tokens, sources, side)
+            _draw(axes, weights, tokens, sources, side)
             axes.set_title(title, fontsize=8.5, pad=4)
             axes.set_xlabel("input")
         grid[0, 0].set_ylabel("prediction after")
@@ -63,14 +64,16 @@ def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
     if not known:
         return None
     _, chosen = known[0]
-    tokens = chosen["tokens"]
-    same = [(run.name, record["weights"], tokens) for run, record in known if record["tokens"] == tokens]
+    tokens, truth = chosen.tokens, chosen.truth
+    assert truth is not None
+    same = [(run.name, record.weights, tokens) for run, record in known if record.tokens == tokens]
     caption = (
         "The inputs (columns) that each prediction (rows) depends on: the true dependencies, and the receptive field "
         "of each run through all layers. It is exact for hard attention, and a relaxation between 0 and 1 for weights."
     )
-    return receptive_field_plot([("true dependencies", chosen["truth"], tokens), *same], tokens, name, caption)
+    return receptive_field_plot([("true dependencies", truth, tokens), *same], tokens, name, caption)
 
 
-def _known(run: Run) -> list[Mapping[str, Any]]:
-    return [record for record in run.records.values() if record["mechanism"] == FIELD and record.get("truth")]
+def _known(run: Run) -> list[Record]:
+    records = (record for example in run.examples for record in example.records)
+    return [record for record in records if record.mechanism == FIELD and record.truth is not None]
