@@ -1,8 +1,8 @@
 // The page: what is selected, the views as tabs, and one panel for each run.
-import { useCallback, useRef, useState } from "preact/hooks";
+import { useCallback, useState } from "preact/hooks";
 import { ThemeSelect, Tabs } from "./controls.jsx";
 import { indexIn, useFragment } from "./fragment.js";
-import { RunPanel } from "./run-panel.jsx";
+import { Panel } from "./run-panel.jsx";
 import { short } from "./text.js";
 import { VIEWS } from "./views/index.js";
 
@@ -13,12 +13,11 @@ function exampleLabel(example, index) {
 }
 
 function availableViews(examples) {
-  return VIEWS.filter((view) =>
-    examples.some((example) => (view.available ? view.available(example) : example.records.some(view.accepts))),
-  );
+  const shows = (view) => (example) => (view.available ? view.available(example) : example.records.some(view.accepts));
+  return VIEWS.filter((view) => (view.joint ? examples.length > 1 : examples.some(shows(view))));
 }
 
-function Header({ recordings }) {
+function Header({ recordings, state, update }) {
   return (
     <header>
       <div>
@@ -27,7 +26,7 @@ function Header({ recordings }) {
           {recordings.map(({ run }) => `${run.task} · ${run.model} · update ${run.update}`.replaceAll("_", " ")).join("; ")}
         </p>
       </div>
-      <ThemeSelect />
+      <ThemeSelect theme={state.theme} update={update} />
     </header>
   );
 }
@@ -36,7 +35,6 @@ export function App({ recordings }) {
   const [state, update] = useFragment();
   const [message, setMessage] = useState("");
   const announce = useCallback((text) => setMessage(text), []);
-  const panel = useRef(null);
   const number = Math.min(...recordings.map(({ examples }) => examples.length));
   if (number === 0) return <main><p>There are no examples in this recording.</p></main>;
   const index = indexIn(state.example, number);
@@ -45,22 +43,18 @@ export function App({ recordings }) {
   const view = views.find(({ id }) => id === state.view) ?? views[0];
   return (
     <>
-      <Header recordings={recordings} />
+      <Header {...{ recordings, state, update }} />
       <main>
         <div class="row options">
           <label class="wide">
             Example{" "}
-            <select value={index + 1} onChange={(event) => update({ example: event.currentTarget.value, token: undefined, source: undefined, key: undefined })}>
+            <select value={index + 1} onChange={(event) => update({ example: event.currentTarget.value, token: undefined, source: undefined, key: undefined, word: undefined })}>
               {recordings[0].examples.slice(0, number).map((example, i) => <option value={i + 1}>{exampleLabel(example, i)}</option>)}
             </select>
           </label>
         </div>
         <Tabs views={views} selected={view} select={(id) => update({ view: id })} />
-        <div id="panel" role="tabpanel" aria-labelledby={`tab-${view.id}`} ref={panel} class={recordings.length > 1 ? "runs two" : "runs"}>
-          {recordings.map((recording, run) => (
-            <RunPanel key={run} {...{ recording, run, view, state, update, announce, panel }} example={examples[run]} several={recordings.length > 1} />
-          ))}
-        </div>
+        <Panel {...{ recordings, examples, view, index, state, update, announce }} />
       </main>
       <p class="hidden" role="status" aria-live="polite">{message}</p>
     </>

@@ -1,5 +1,5 @@
 // Tabs and the choice of colours.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 export function Tabs({ views, selected, select }) {
   const onKeyDown = (event) => {
@@ -31,16 +31,18 @@ export function Tabs({ views, selected, select }) {
   );
 }
 
-const THEMES = { auto: "as the system", light: "light", dark: "dark" };
+const THEMES = { auto: "system", light: "light", dark: "dark" };
 
-export function ThemeSelect() {
-  const [theme, setTheme] = useState("auto");
-  useEffect(() => {
-    document.documentElement.dataset.theme = theme;
-  }, [theme]);
+export function ThemeSelect({ theme, update }) {
+  const chosen = theme in THEMES ? theme : "auto";
+  useLayoutEffect(() => {
+    document.documentElement.dataset.theme = chosen;
+  }, [chosen]);
+  const change = (event) => update({ theme: event.currentTarget.value === "auto" ? undefined : event.currentTarget.value });
   return (
     <label class="theme">
-      Colours <select value={theme} onChange={(event) => setTheme(event.currentTarget.value)}>
+      Theme{" "}
+      <select value={chosen} onChange={change}>
         {Object.entries(THEMES).map(([value, text]) => <option value={value}>{text}</option>)}
       </select>
     </label>

@@ -1,28 +1,28 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-// Return the decoded arrays of an object of descriptions, {} of the same keys; null until they are there.
-// Descriptions that are missing stay undefined. An array that cannot be read gives {error}.
+// Return the decoded arrays of an object of descriptions, under the same names; null until all are there. Names without a
+// description are left out. An array that cannot be read gives {error}.
 export function useArrays(recording, descriptions) {
   const entries = Object.entries(descriptions).filter(([, description]) => description !== undefined);
-  const ready = entries.every(([, description]) => recording.arrays.peek(description) !== undefined);
-  const key = entries.map(([, description]) => description.array).join();
+  const key = entries.map(([name, description]) => `${name}=${description.array}`).join();
   const [, redraw] = useState(0);
-  const failure = useRef({ key: "", error: null });
+  const held = useRef({}); // here, too, because those of a view may be more than the cache holds
+  if (held.current.recording !== recording || held.current.key !== key) {
+    const found = entries.map(([name, description]) => [name, recording.arrays.peek(description)]);
+    const ready = found.every(([, numbers]) => numbers !== undefined);
+    held.current = { recording, key, arrays: ready ? Object.fromEntries(found) : null };
+  }
   useEffect(() => {
-    if (ready || failure.current.key === key) return undefined;
-    let wanted = true;
-    Promise.all(entries.map(([, description]) => recording.arrays.get(description)))
-      .catch((error) => {
-        failure.current = { key, error };
-      })
-      .then(() => wanted && redraw((number) => number + 1));
-    return () => {
-      wanted = false;
-    };
-  }, [recording, key, ready]);
-  if (failure.current.key === key && !ready) return { error: failure.current.error };
-  if (!ready) return null;
-  return Object.fromEntries(entries.map(([name, description]) => [name, recording.arrays.peek(description)]));
+    const target = held.current;
+    if (target.arrays !== null) return;
+    Promise.all(entries.map(async ([name, description]) => [name, await recording.arrays.get(description)]))
+      .then((found) => Object.fromEntries(found), (error) => ({ error }))
+      .then((arrays) => {
+        target.arrays = arrays;
+        if (held.current === target) redraw((number) => number + 1);
+      });
+  }, [recording, key]);
+  return held.current.arrays;
 }
 
 // Return a reference and the size of the element that it is given, {width, height} in CSS pixels.

@@ -20,6 +20,17 @@ export function short(text, length = 24) {
   return shown === "" && cut === "" ? "[empty]" : shown + cut;
 }
 
+// The direction of running text: that of most of its tokens. dir="auto" would not look into isolated tokens.
+export function direction(tokens) {
+  let balance = 0;
+  for (const token of tokens) {
+    const letters = token.slice(0, 64);
+    if (/^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(letters)) balance += 1;
+    else if (/\p{L}/u.test(letters) && !/^<.*>$/.test(letters)) balance -= 1;
+  }
+  return balance > 0 ? "rtl" : "ltr";
+}
+
 // Whether `short` shows all of it as it is.
 export function isWhole(text, length = 24) {
   return text.length <= 4 * length && short(text, length) === text;

@@ -78,7 +78,7 @@ def test_what_cannot_be_explored_is_refused(recorded, tmp_path):
     file, other = tmp_path / "record.json", tmp_path / "other.html"
     write_recording(file, recorded("language model"))
     other.write_text("mine")
-    assert "--text and --target are for run folders" in run(file, "--text", "a").output
+    assert "--beam are for run folders" in run(file, "--text", "a").output
     assert "3 runs or files; expected 1 or 2" in run(file, file, file).output
     assert "other.html: expected a new file, or an earlier page" in run(file, "-o", other).output
     assert other.read_text() == "mine"

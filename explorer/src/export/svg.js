@@ -27,9 +27,7 @@ export function svgText(text, x, y, { ink, size = 11, anchor, turned, weight, fa
 }
 
 export function svgImage(href, x, y, width, height) {
-  const element = svgElement("image", { href, x, y, width, height, preserveAspectRatio: "none" });
-  element.setAttribute("style", "image-rendering: pixelated");
-  return element;
+  return svgElement("image", { href, x, y, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
 }
 
 export function svgDocument(width, height, parts) {

@@ -14,6 +14,8 @@ const LARGEST_CELL = 40;
 const SIZES = [2, 4, 8, 16, 28];
 const SCALES = { linear: "linear", sqrt: "square root", row: "each row by its maximum" };
 const PAGE = 10; // rows
+const SIDE = 340; // pixels of the list of keys and the space before it
+const TOGETHER = 760; // pixels of a window in which both stand side by side
 
 export function largest(weights) {
   let found = 0;
@@ -184,12 +186,13 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
   const scale = SCALES[state.scale] ? state.scale : "linear";
   const theme = useThemeVersion();
   const [box, size] = useSize();
+  const room = (size.width || 600) - (size.width >= TOGETHER ? SIDE : 0);
   const canvas = useRef(null);
   const viewport = useRef(null);
   const [hover, setHover] = useState(null);
   const [scroll, setScroll] = useState({ x: 0, y: 0 });
   const labels = useMemo(() => ({ rows: queries.map((each) => short(each, 16)), columns: keys.map((each) => short(each, 16)) }), [queries, record]);
-  const geometry = useMemo(() => geometryOf(labels.rows, labels.columns, size.width || 600, SIZES.includes(Number(state.cell)) ? Number(state.cell) : 0), [labels, size.width, state.cell]);
+  const geometry = useMemo(() => geometryOf(labels.rows, labels.columns, room, SIZES.includes(Number(state.cell)) ? Number(state.cell) : 0), [labels, room, state.cell]);
   const image = useMemo(() => weightImage(weights, queries.length, keys.length, scale), [weights, scale, theme]);
   const maximum = useMemo(() => largest(weights), [weights]);
   const active = hover ?? { row, column };
@@ -224,8 +227,8 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
     announce(`${short(queries[to.row])} attends to ${short(keys[to.column])}: ${exact(weights[to.row * keys.length + to.column])}`);
   };
   return (
-    <div class="split">
-      <div class="grow" ref={box}>
+    <div class="split" ref={box}>
+      <div class="mapped" style={{ maxWidth: `${Math.max(440, geometry.width + 2)}px` }}>
         <Readout {...{ record, queries, keys, weights, truth }} {...active} />
         <div
           class="map"
@@ -240,7 +243,7 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
           <div style={{ width: `${geometry.width + 2}px`, height: `${geometry.height + 2}px` }}>
             <canvas
               ref={canvas}
-              style={{ width: `${Math.min(size.width, geometry.width + 2)}px`, height: `${Math.min(geometry.height + 2, Math.max(320, Math.round(innerHeight * 0.72)))}px` }}
+              style={{ width: `${Math.min(room, geometry.width + 2)}px`, height: `${Math.min(geometry.height + 2, Math.max(320, Math.round(innerHeight * 0.72)))}px` }}
               data-left={geometry.left}
               data-top={geometry.top}
               data-cell={geometry.cell}

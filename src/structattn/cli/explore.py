@@ -30,9 +30,13 @@ def explore(
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by greedy search]"),
+        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by search]"),
     ] = None,
     depths: Annotated[int, typer.Option(min=0, help="Number of depths of stacks to record, from the top.")] = 10,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, help="Continue the texts of a language model by beam search of this size, and show it."),
+    ] = None,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
@@ -47,10 +51,10 @@ def explore(
     if len(sources) > 2:
         raise UsageError(f"{len(sources)} runs or files; expected 1 or 2")
     runs = [path for path in sources if not path.is_file()]
-    if not runs and (example or text or target):
-        raise UsageError("--example, --text and --target are for run folders; a file holds its own examples")
+    if not runs and (example or text or target or beam):
+        raise UsageError("--example, --text, --target and --beam are for run folders; a file holds its own examples")
     arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
-    arguments["texts"] = _texts(text, example) if runs else []
+    arguments |= {"beam": beam, "texts": _texts(text, example) if runs else []}
     found = [
         recording_to_json(_recorded(path, arguments, checkpoint, data)) if path in runs else read_recording_json(path)
         for path in sources
