@@ -278,6 +278,17 @@ speed relative to the transformer without a stack. The paper's implementation ha
 """
 
 
+def contents_of_stacks(found: dict[str, Any]) -> str:
+    """Describe the time of the contents at each depth."""
+    sizes, long, compared = found["sizes"], found["long"], found["compared"]
+    stack = f"Q {sizes['states']}, S {sizes['symbols']}"
+    return f"""`{found["command"]}`: the exact contents at {sizes["depths"]} depths of a stack with {stack},
+after each of {long["tokens"]:,} tokens, take {long["seconds"]:.1f} s of processor time on one thread; the peak memory
+of the process is {long["peak_memory_mib"]:,} MiB. At {compared["tokens"]} tokens, the definition takes
+{compared["times_faster"]:.0f} times as long (median of rounds in turns).
+"""
+
+
 def preparation() -> str:
     """Return the section on preparing text; empty until it has been measured."""
     if not (HERE / "results" / "preparation.json").exists():
@@ -408,7 +419,10 @@ uninterrupted run.
 {sweeps(results_of("reliability_sweeps"))}
 {halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
-{language_models()}{preparation()}## Plain eager PyTorch
+{language_models()}{preparation()}## Contents of a nondeterministic stack
+
+{contents_of_stacks(results_of("stack_contents"))}
+## Plain eager PyTorch
 
 `python benchmarks/plain_eager.py`, one thread, ten strings of length 60: a training step of structattn takes
 {plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({

@@ -7,9 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from structattn.operators import nondeterministic_stack_best_run, nondeterministic_stack_weights
-from structattn.operators.nondeterministic_stack import StackAction
+from structattn.operators.nondeterministic_stack import StackAction, block_contents
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.nondeterministic_stack.top_items import top_items
 
 SIZES = [(6, 1, 1), (5, 1, 2), (4, 2, 1), (4, 2, 2), (3, 1, 3), (2, 2, 2), (1, 2, 2)]
 DEPTHS = 5
@@ -63,6 +62,31 @@ def test_the_fast_form_equals_the_definition(random_inputs, scale):
     definition = nondeterministic_stack_contents(*inputs.logits, definition=True)
     for got, want in zip(tensors(fast), tensors(definition), strict=True):
         assert_close(got, want, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("window", [None, 1, 6])
+@pytest.mark.parametrize(("time", "block"), [(1, 1), (2, 1), (7, 2), (22, 5), (24, 5), (25, 5)])
+def test_blocks_of_any_size_equal_the_definition(random_inputs, monkeypatch, time, block, window):
+    monkeypatch.setattr(block_contents, "_BLOCK", block)
+    for states, symbols, depths in ((1, 1, 1), (2, 3, 4), (3, 2, time + 2)):
+        logits = random_inputs(1, time, states, symbols).logits
+        fast = nondeterministic_stack_contents(*logits, depths, window=window)
+        definition = nondeterministic_stack_contents(*logits, depths, window=window, definition=True)
+        for got, want in zip(tensors(fast), tensors(definition), strict=True):
+            assert_close(got, want, rtol=0, atol=1e-13)
+
+
+def test_forbidden_actions_are_within_range_and_equal_the_definition(random_inputs):
+    logits = random_inputs(1, 70, 2, 2).logits
+    logits[0][:, ::3] = -torch.inf
+    logits[1][:, :, 0, :, 1] = -torch.inf
+    logits[2][:, 1::2, :, 0] = -torch.inf
+    logits[2][:, :2] += 500  # the bottom cannot be popped
+    assert block_contents.block_contents(*(x[0] for x in logits), None, 3) is not None
+    fast = nondeterministic_stack_contents(*logits, 3)
+    definition = nondeterministic_stack_contents(*logits, 3, definition=True)
+    for got, want in zip(tensors(fast), tensors(definition), strict=True):
+        assert_close(got, want, rtol=0, atol=1e-12)
 
 
 def test_sums_and_the_top_at_a_length_beyond_one_block(random_inputs):
@@ -119,7 +143,7 @@ def test_a_sequence_beyond_the_range_of_doubles_is_computed_by_the_definition(ra
     push, replace, pop = inputs.logits
     push[0, :3] -= 800
     pop[0, 3:] += 800
-    assert top_items(push[0], replace[0], pop[0], None) is None
+    assert block_contents.block_contents(push[0], replace[0], pop[0], None, DEPTHS) is None
     found = tensors(nondeterministic_stack_contents(push, replace, pop, DEPTHS))
     for got, want in zip(found, enumerated(all_runs(push[0], replace[0], pop[0]), 1), strict=True):
         assert_close(got, want, rtol=0, atol=1e-12)

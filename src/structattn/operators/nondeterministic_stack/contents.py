@@ -7,9 +7,10 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_range
 from structattn.operators.common.stack_contents import StackContents, checked_depths
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
-from structattn.operators.nondeterministic_stack.top_items import TopItems, defined_top_items, top_items
+from structattn.operators.nondeterministic_stack.block_contents import SequenceContents, block_contents
+from structattn.operators.nondeterministic_stack.top_items import TopItems, defined_top_items
 
-_ROWS = 128  # steps whose contents are computed together
+_ROWS = 128  # steps whose contents are computed together, by the definition
 
 
 @torch.no_grad()
@@ -46,9 +47,9 @@ def nondeterministic_stack_contents(
         ValueError: shapes, dtypes, lengths, window or depths do not fit; a logit is NaN or +inf.
 
     Cost:
-        n³/6 · Q³S² + D · n³/3 · Q²S² multiply-adds for each sequence, one after another, and n²·Q²S² numbers. A
+        n³/6 · Q²S · (QS + D) multiply-adds for each sequence, one after another, and n² · (Q²S + QS + D) numbers. A
         sequence whose weights may leave the range of doubles (DERIVATION.md, "Range") is computed by the published
-        recurrences, with an exponential for each multiply-add of the first term.
+        recurrences: n³/6 · Q³S² exponentials, D · n³/3 · Q²S² multiply-adds and n² · Q²S² numbers.
     """
     checked_depths(depths)
     arguments = checked_arguments(push, replace, pop, None, None, lengths, window)
@@ -66,12 +67,24 @@ def nondeterministic_stack_contents(
         of_sequence = logits[0][b, :count], logits[1][b, :count], logits[2][b, :count]
         if not all(bool((x < torch.inf).all()) for x in of_sequence):
             raise ValueError(f"sequence {b} has a logit that is NaN or +inf; expected numbers or -inf")
-        known = None if definition else top_items(*of_sequence, window)
-        _write(found, b, known or defined_top_items(*of_sequence, window))
+        known = None if definition else block_contents(*of_sequence, window, depths)
+        if known is None:
+            _write_defined(found, b, defined_top_items(*of_sequence, window))
+        else:
+            _write(found, b, known)
     return found
 
 
-def _write(found: StackContents, b: int, items: TopItems) -> None:
+def _write(found: StackContents, b: int, contents: SequenceContents) -> None:
+    assert found.symbols is not None
+    end = len(contents.height)
+    found.height[b, :end] = contents.height
+    found.positions[b, :end, :, : end + 1] = contents.positions
+    found.symbols[b, :end] = contents.symbols
+    found.at_least[b, :end] = contents.symbols.sum(2)
+
+
+def _write_defined(found: StackContents, b: int, items: TopItems) -> None:
     """Write the contents of one sequence: from depth d on lies the stack of an earlier time, and so on downwards."""
     end = items.num_steps
     heights = _heights(items)
