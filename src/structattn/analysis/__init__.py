@@ -7,6 +7,7 @@
   stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
   ``read_recording`` keep it in a file.
 - ``TrainingRecorder``: records examples at each validation of a run in training.
+- ``HeadOff``, ``ForcedAction``: interventions, with which ``record`` computes.
 - ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
 - ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
 """
@@ -18,6 +19,7 @@ from structattn.support.lazy import lazy_exports
 if TYPE_CHECKING:
     from structattn.analysis.examples import default_examples
     from structattn.analysis.head_locality import Locality, locality
+    from structattn.analysis.interventions import ForcedAction, HeadOff
     from structattn.analysis.recording import RecordedExample, Recording, record
     from structattn.analysis.recording_files import read_recording, write_recording
     from structattn.analysis.run_analysis import analyze, analyze_run
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from structattn.inference.records import Record
 
 __all__ = [
+    "ForcedAction",
+    "HeadOff",
     "Locality",
     "Record",
     "RecordedBeamSearch",
@@ -47,6 +51,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ForcedAction": "structattn.analysis.interventions",
+        "HeadOff": "structattn.analysis.interventions",
         "Locality": "structattn.analysis.head_locality",
         "Record": "structattn.inference.records",
         "RecordedBeamSearch": "structattn.analysis.searched_text",

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 
 from structattn.analysis.examples import MAX_TOKENS, example_batch
+from structattn.analysis.interventions import Intervention, intervened
 from structattn.analysis.receptive_fields import receptive_field_records
 from structattn.analysis.searched_text import RecordedBeamSearch, continued_text, searched_pair
 from structattn.data.batching.pairs import PairBatch
@@ -79,6 +80,7 @@ def record(
     split: str = "test",
     depths: int = DEPTHS,
     beam: int | None = None,
+    interventions: Sequence[Intervention] = (),
 ) -> Recording:
     """Record what a run does on examples of a split and on texts.
 
@@ -95,12 +97,13 @@ def record(
         depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
         beam: continue each text of a language model by a beam search of this size, as ``TrainedRun.generate`` does, and
             record the whole with the hypotheses of the search; None: record the texts as they are.
+        interventions: heads that are switched off and actions that are forced, in all examples.
 
     Raises:
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: the split has no such example, an example or text has more than 1,024 tokens, or the task has no
             targets, or not one for each text, or ``beam`` is less than 1, or given for a run that does not continue
-            texts.
+            texts, or an intervention does not fit the model, or there are interventions and a search.
 
     Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
     """
@@ -108,7 +111,10 @@ def record(
         raise UsageError(f"depths is {depths}; expected at least 0")
     if beam is not None and targets is not None:
         raise UsageError("beam continues texts; it does not go with targets")
-    with progress("Recording", len(examples) + len(texts), "examples") as advance:
+    searches = beam is not None or (bool(texts) and targets is None and isinstance(run.model, EncoderDecoder))
+    if interventions and searches:
+        raise UsageError("interventions change whole sequences; give each text its target, in place of a search")
+    with intervened(run.model, interventions), progress("Recording", len(examples) + len(texts), "examples") as advance:
         recorded = list[RecordedExample]()
         for chosen in chain(_chosen_examples(run, examples, split), _chosen_texts(run, texts, targets, beam)):
             recorded.append(_recorded(run, chosen, depths))

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
@@ -107,6 +107,12 @@ class NondeterministicStackAttention(nn.Module):
             details=details,
             contents=partial(nondeterministic_stack_contents, *transitions, lengths=lengths, window=self.window),
         )
+
+    def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
+        """Return which outputs of ``projection`` are log-weights of an action (a ``StackAction``)."""
+        configurations = self.num_states * self.stack_alphabet_size
+        kinds = torch.tensor([0] * configurations + [1] * configurations + [2] * self.num_states)
+        return torch.cat([(kinds == action).repeat(configurations), torch.zeros(self.sizes[1], dtype=torch.bool)])
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
@@ -90,6 +90,10 @@ class StackPointerAttention(nn.Module):
         return Explanation(
             "stack_pointer", weights, details=details, contents=lambda depths: contents(depths).without_bottom()
         )
+
+    def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
+        """Return which outputs of ``projection`` are the logit of an action (a ``SuperpositionAction``)."""
+        return torch.arange(3) == action
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_A."""

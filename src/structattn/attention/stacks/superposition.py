@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
@@ -82,6 +82,10 @@ class SuperpositionStackAttention(nn.Module):
             details={"actions": mask_padding(actions, lengths)},
             contents=lambda depths: superposition_stack_contents(actions, depths, lengths=lengths).without_bottom(),
         )
+
+    def action_logits(self, action: int) -> Bool[Tensor, " outputs"]:
+        """Return which outputs of ``projection`` are the logit of an action (a ``SuperpositionAction``)."""
+        return torch.arange(sum(self.sizes)) == action
 
     def xavier_matrices(self) -> list[Tensor]:
         """Return W_a, W_v and W_y."""
