@@ -37,6 +37,15 @@ def explore(
         int | None,
         typer.Option(min=1, help="Continue the texts of a language model by beam search of this size, and show it."),
     ] = None,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            help="Serve the page of one run on 127.0.0.1 in place of writing it: type texts, switch off heads, force "
+            "actions of stacks.",
+        ),
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --serve.  \\[default: 0, one that is free]")] = 0,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
@@ -53,8 +62,15 @@ def explore(
     runs = [path for path in sources if not path.is_file()]
     if not runs and (example or text or target or beam):
         raise UsageError("--example, --text, --target and --beam are for run folders; a file holds its own examples")
+    if serve and (len(sources) > 1 or not runs):
+        raise UsageError("--serve is for one run folder")
     arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
-    arguments |= {"beam": beam, "texts": _texts(text, example) if runs else []}
+    arguments["beam"] = beam
+    if serve:
+        chosen = {"examples": [0]} if not example and not text else {"texts": list(text or [])}
+        _serve(sources[0], arguments | chosen, checkpoint, data, port)
+        return
+    arguments["texts"] = _texts(text, example) if runs else []
     found = [
         recording_to_json(_recorded(path, arguments, checkpoint, data)) if path in runs else read_recording_json(path)
         for path in sources
@@ -72,3 +88,26 @@ def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data
     from structattn.inference.runs import open_run
 
     return record(open_run(run, checkpoint, data=data), **arguments)
+
+
+def _serve(path: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None, port: int) -> None:
+    from structattn.support.optional import require_modules
+
+    require_modules("serve", "starlette", "uvicorn")
+    import secrets
+
+    from structattn.analysis.recording import record
+    from structattn.inference.runs import open_run
+    from structattn.reporting.explorer.server import serve_explorer
+
+    def print_link(link: str) -> None:
+        print_line(link)
+        print_line("Press Ctrl-C to stop.", error=True)
+
+    run = open_run(path, checkpoint, data=data)
+    try:
+        serve_explorer(
+            run, record(run, **arguments), secrets.token_urlsafe(24), port, arguments["depths"], on_start=print_link
+        )
+    except OSError as error:
+        raise UsageError(f"--port {port}: {error.strerror}") from None

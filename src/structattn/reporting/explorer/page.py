@@ -31,7 +31,7 @@ def _source_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def content_security_policy(script: str, style: str, connect: str = "'none'") -> str:
+def content_security_policy(script: str, style: str, connect: str) -> str:
     """Return the policy of a page: nothing is loaded, nothing but this script runs, and no text becomes markup.
 
     Args:
@@ -56,8 +56,11 @@ def content_security_policy(script: str, style: str, connect: str = "'none'") ->
 def _json_element(recording: Json) -> str:
     """Return a recording without its arrays. No token can end the element: ``<`` is escaped."""
     content = {"run": recording["run"], "examples": recording["examples"]}
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False).translate(_ESCAPES)
-    return f'<script type="application/json" class="recording">{text}</script>\n'
+    return f'<script type="application/json" class="recording">{_escaped(content)}</script>\n'
+
+
+def _escaped(content: Json) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).translate(_ESCAPES)
 
 
 def _array_elements(recording: Json, number: int) -> Iterator[str]:
@@ -67,7 +70,8 @@ def _array_elements(recording: Json, number: int) -> Iterator[str]:
         yield f'<script type="text/plain" id="array-{number}-{index}">{text}</script>\n'
 
 
-def _parts(recordings: Sequence[Json], connect: str) -> Iterator[str]:
+def _parts(recordings: Sequence[Json], live: Json | None) -> Iterator[str]:
+    connect = "'none'" if live is None else "'self'"
     script, style = _bundle("explorer.js"), _bundle("explorer.css")
     title = " and ".join(str(recording["run"]["name"]) for recording in recordings)
     policy = content_security_policy(script, style, connect)
@@ -78,6 +82,8 @@ def _parts(recordings: Sequence[Json], connect: str) -> Iterator[str]:
     yield f"{tag('title', title)}\n<style>{style}</style>\n</head>\n<body>\n"
     yield '<div id="explorer"><noscript>This page needs JavaScript.</noscript></div>\n'
     yield from map(_json_element, recordings)
+    if live is not None:
+        yield f'<script type="application/json" id="live">{_escaped(live)}</script>\n'
     yield f"<script>{script}</script>\n"
     # The arrays follow the script, so that the first is shown while the parser is at the others.
     for number, recording in enumerate(recordings):
@@ -85,13 +91,14 @@ def _parts(recordings: Sequence[Json], connect: str) -> Iterator[str]:
     yield "</body>\n</html>\n"
 
 
-def explorer_page(recordings: Sequence[Json], connect: str = "'none'") -> bytes:
+def explorer_page(recordings: Sequence[Json], live: Json | None = None) -> bytes:
     """Return the page of recordings, in UTF-8.
 
     Args:
         recordings: one or two, as JSON objects; see ``recording_to_json`` and docs/records.md. Two are shown side by
             side, the examples of the same index together.
-        connect: what the page may request, as its content security policy names it; nothing by default.
+        live: what the page needs to request new recordings from the server that it came from; None: it requests
+            nothing.
 
     Raises:
         UsageError: there are none or more than two.
@@ -102,7 +109,7 @@ def explorer_page(recordings: Sequence[Json], connect: str = "'none'") -> bytes:
     if not 1 <= len(recordings) <= MAX_RECORDINGS:
         raise UsageError(f"{len(recordings)} recordings; expected 1 or {MAX_RECORDINGS}")
     # A lone surrogate becomes an escape of JSON.
-    return "".join(_parts(recordings, connect)).encode(errors="backslashreplace")
+    return "".join(_parts(recordings, live)).encode(errors="backslashreplace")
 
 
 def write_explorer(path: Path, recordings: Sequence[Json]) -> None:

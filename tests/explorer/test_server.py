@@ -1,0 +1,256 @@
+"""The explorer's server: recordings with interventions for its own page, and refusals for everything else."""
+
+import http.client
+import json
+import random
+import re
+import socket
+import subprocess
+import sys
+import zlib
+from base64 import b64decode
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import structattn
+from structattn.analysis import ForcedAction, HeadOff, record
+from structattn.analysis.recording_files import recording_to_json
+
+testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
+
+from structattn.reporting.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
+from structattn.reporting.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402
+
+TOKEN, PORT = "secret", 8765
+HOST = f"127.0.0.1:{PORT}"
+HEADERS = {"host": HOST, "x-structattn-token": TOKEN, "content-type": "application/json"}
+TEXT = {"formal language": "()()", "language model": "the dog ran"}
+
+
+@pytest.fixture
+def client(run_dir):
+    """client(kind) talks to the server of a run."""
+
+    def make(kind="formal language"):
+        run = structattn.load(run_dir(kind))
+        first = record(run, [TEXT[kind]], depths=4)
+        app = explorer_app(run, first, TOKEN, PORT, depths=4)
+        return testclient.TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
+
+    return make
+
+
+def asked(client, headers=(), **content):
+    return client.post("/record", json=content, headers=HEADERS | dict(headers))
+
+
+def as_json(recording):
+    return json.loads(json.dumps(recording_to_json(recording)))
+
+
+def array(recording, description):
+    packed = zlib.decompress(b64decode(recording["arrays"][description["array"]]))
+    return np.frombuffer(packed, dtype=description["dtype"]).reshape(description["shape"])
+
+
+def test_the_page_has_the_token_and_may_ask_its_own_server_only(client):
+    answer = client().get(f"/?token={TOKEN}")
+    assert answer.status_code == 200
+    assert "connect-src 'self'" in answer.text
+    live = json.loads(re.search(r'<script type="application/json" id="live">(.*?)</script>', answer.text)[1])
+    assert live == {"token": TOKEN, "translates": False}
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_text_is_recorded_as_python_records_it(client, run_dir):
+    answer = asked(client(), text="(())")
+    expected = record(structattn.load(run_dir("formal language")), ["(())"], depths=4)
+    assert answer.json() == as_json(expected)
+
+
+def test_interventions_are_those_of_python(client, run_dir):
+    wanted = [
+        {"kind": "head_off", "layer": 0, "head": 1},
+        {"kind": "forced_action", "layer": 1, "position": 2, "action": "pop"},
+    ]
+    found = asked(client(), text="(())", interventions=wanted).json()
+    run = structattn.load(run_dir("formal language"))
+    expected = record(run, ["(())"], depths=4, interventions=[HeadOff(0, 1), ForcedAction(1, 2, "pop")])
+    assert found == as_json(expected)
+    (stack,) = [each for each in found["examples"][0]["records"] if each["mechanism"] == "nondeterministic"]
+    assert stack["action_names"][2] == "pop"
+    np.testing.assert_allclose(array(found, stack["actions"])[2], [0, 0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"host": "evil.example"}, 421, "names another server"),
+        ({"host": "127.0.0.1:1"}, 421, "names another server"),
+        ({"host": f"evil.example:{PORT}"}, 421, "names another server"),
+        ({"origin": "http://evil.example"}, 403, "from another page"),
+        ({"origin": "null"}, 403, "from another page"),
+        ({"origin": f"https://{HOST}"}, 403, "from another page"),
+        ({"x-structattn-token": "wrong"}, 403, "the token is missing or wrong"),
+        ({"x-structattn-token": ""}, 403, "the token is missing or wrong"),
+        ({"content-type": "text/plain"}, 415, "expected application/json"),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415, "expected application/json"),
+    ],
+)
+def test_requests_of_others_are_refused(client, changes, status, message):
+    answer = asked(client(), changes, text="()")
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True)
+
+
+def test_the_page_is_for_those_who_have_its_link(client):
+    pages = client()
+    for query in ("", "?token=", "?token=wrong", f"?token={TOKEN}&token={TOKEN}"):
+        assert pages.get(f"/{query}").status_code == 403
+    assert pages.get(f"/?token={TOKEN}", headers={"host": "evil.example"}).status_code == 421
+    assert pages.get(f"/?token={TOKEN}", headers={"host": f"localhost:{PORT}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "text: Field required"),
+        ({"text": 3}, "text: Input should be a valid string"),
+        ({"text": "()", "depths": 1000}, "depths: Extra inputs are not permitted"),
+        ({"text": "(" * 30_000}, "text: String should have at most 20000 characters"),
+        ({"text": "(" * 2_000}, "expected at most 1024"),
+        ({"text": "(x"}, "x"),
+        ({"text": "()", "target": "()"}, "target"),
+        ({"text": "()", "interventions": [{"kind": "rm"}]}, "interventions.0"),
+        ({"text": "()", "interventions": [{"kind": "head_off", "layer": -1, "head": 0}]}, "interventions.0"),
+        ({"text": "()", "interventions": [{"kind": "head_off", "layer": 7, "head": 0}]}, "there is no layer 7"),
+        ({"text": "()", "interventions": [{"kind": "head_off", "layer": 0, "head": 9}]}, "there is no head 9"),
+        (
+            {"text": "()", "interventions": [{"kind": "head_off", "layer": 0, "head": 0}] * 65},
+            "interventions: List should have at most 64 items",
+        ),
+    ],
+)
+def test_bad_requests_are_refused_with_what_is_wrong(client, content, message):
+    answer = asked(client(), **content)
+    assert answer.status_code == 422
+    assert message in answer.json()["error"]
+
+
+def test_large_bodies_are_refused_with_and_without_a_length(client):
+    app = client()
+    body = json.dumps({"text": " " * MAX_BYTES}).encode()
+    assert app.post("/record", content=body, headers=HEADERS).status_code == 413
+
+    def pieces():
+        yield from (body[i : i + 1000] for i in range(0, len(body), 1000))
+
+    assert app.post("/record", content=pieces(), headers=HEADERS).status_code == 413
+
+
+def test_too_many_requests_are_refused(client, run_dir, monkeypatch):
+    recorder = Recorder(structattn.load(run_dir("formal language")), 4)
+    assert [recorder.too_busy() for _ in range(PER_MINUTE + 1)] == [False] * PER_MINUTE + [True]
+    recorder = Recorder(structattn.load(run_dir("formal language")), 4)
+    recorder._waiting = MAX_WAITING
+    assert recorder.too_busy()
+    monkeypatch.setattr(Recorder, "too_busy", lambda self: True)
+    assert asked(client(), text="()").status_code == 429
+
+
+def test_200_malformed_requests_get_a_refusal_each(client):
+    """Bodies and headers with random damage: never a success without a recording, never a failure of the server."""
+    app, generator, statuses = client(), random.Random(1), set()
+    whole = json.dumps(
+        {"text": "()", "interventions": [{"kind": "forced_action", "layer": 1, "position": 0, "action": "push"}]}
+    ).encode()
+    for _ in range(200):
+        body, headers = bytearray(whole), dict(HEADERS)
+        for _ in range(generator.randint(1, 4)):
+            damage = generator.randrange(4)
+            if damage == 0 and body:
+                body[generator.randrange(len(body))] = generator.randrange(256)
+            elif damage == 1:
+                del body[generator.randrange(len(body) + 1) :]
+            elif damage == 2:
+                place = generator.randrange(len(body) + 1)
+                body[place:place] = generator.choice(
+                    [b"[" * 5000, b"1e999", b"\x00", b'"a":', b"\xed\xa0\x80", b"{" * 99]
+                )
+            else:
+                name = generator.choice(["host", "x-structattn-token", "content-type", "content-length"])
+                headers[name] = generator.choice(["", "x", "-1", "9" * 40, "\x7f", "application/json; a=b", "0x10"])
+        answer = app.post("/record", content=bytes(body), headers=headers)
+        statuses.add(answer.status_code)
+        if answer.status_code == 200:
+            assert answer.json()["examples"][0]["records"]
+        else:
+            assert 400 <= answer.status_code < 500, (answer.status_code, bytes(body), headers)
+            assert answer.json()["error"]
+    assert len(statuses) >= 4
+
+
+def test_a_fault_of_the_server_is_told_without_details(client, monkeypatch):
+    def fails(*arguments, **keywords):
+        raise ZeroDivisionError("a secret")
+
+    app = client()
+    monkeypatch.setattr("structattn.reporting.explorer.server.record", fails)
+    answer = asked(app, text="()")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+
+
+def test_other_paths_and_methods(client):
+    app = client()
+    assert app.get(f"/record?token={TOKEN}").status_code == 405
+    assert app.get(f"/../etc/passwd?token={TOKEN}").status_code == 404
+    assert app.put("/record", json={}, headers=HEADERS).status_code == 405
+    assert app.options("/record", headers={"host": HOST}).status_code == 403
+
+
+@pytest.fixture
+def served(run_dir):
+    """The link and process of `structattn explore --serve`."""
+    program = "from structattn.cli.main import main; main()"
+    words = [sys.executable, "-c", program, "explore", run_dir("formal language"), "--text", "()", "--serve"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    link = process.stdout.readline().strip()
+    yield link, process
+    process.kill()
+    process.communicate()
+
+
+def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
+    link, process = served
+    host, port, token = re.fullmatch(r"http://(127\.0\.0\.1):(\d+)/\?token=([\w-]{32})", link).groups()
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    with closing(connection):
+        connection.request("GET", f"/?token={token}")
+        assert connection.getresponse().read().startswith(b"<!doctype html>")
+    listening = Path("/proc/net/tcp")
+    if listening.exists():
+        addresses = [line.split()[1] for line in listening.read_text().splitlines()[1:] if line.split()[3] == "0A"]
+        assert f"0100007F:{int(port):04X}" in addresses
+        assert f"00000000:{int(port):04X}" not in addresses
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000)
+        assert raw.recv(100).startswith(b"HTTP/1.1 4")
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+
+
+def test_two_runs_are_not_served(run_dir):
+    from typer.testing import CliRunner
+
+    from structattn.cli.app import app
+
+    runs = [str(run_dir("formal language"))] * 2
+    found = CliRunner().invoke(app, ["explore", *runs, "--serve"])
+    assert (found.exit_code, "--serve is for one run folder" in found.stderr) == (2, True)
