@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from structattn.analysis import record
 from structattn.analysis.pairs import explain_all_pairs
 from structattn.cli.app import app
 from structattn.data.batching.unknown_words import character_table
@@ -25,6 +26,7 @@ from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError, UsageError
+from structattn.support.special_tokens import UNK
 from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
@@ -204,6 +206,29 @@ def test_the_command_keeps_copies_or_spells_unknown_words(names, run):
     names_copied = {word for line in outputs["copy"] for word in line.split() if word.startswith("x")}
     assert names_copied <= {word for line in lines for word in line.split()}
     assert all(word[0] == "X" or word in {"one", "two", "three"} for line in outputs["spell"] for word in line.split())
+
+
+@pytest.mark.parametrize("unknown", ["keep", "copy", "spell"])
+def test_the_search_tree_of_a_line_has_its_translation(names, run, unknown):
+    lines, replaced = [source for source, _ in names.pairs(12, 9)], 0
+    translator = make_translator([run], EvaluationSettings(unknown_words=unknown))
+    for line, (best, *_) in zip(lines, translator(lines), strict=True):
+        found = translator.search_tree(line)
+        assert found.translation.text == best.text
+        assert found.translation.log_probability == pytest.approx(best.log_probability, rel=1e-5)
+        path = found.tree.path(found.best)
+        assert path[: len(found.ids)] == found.ids
+        assert len(found.replacements) == (0 if unknown == "keep" else path.count(UNK))
+        replaced += len(found.replacements)
+    assert (replaced > 0) == (unknown != "keep")
+
+
+def test_recorded_surprisals_include_the_spellings_that_were_found(names, run):
+    lines = [source for source, _ in names.pairs(6, 9)]
+    for example, (best, *_) in zip(record(run, lines).examples, make_translator([run])(lines), strict=True):
+        assert example.beam_search.text == best.text
+        # The search leaves out the spelling <unk>, which is improbable.
+        assert -example.surprisal.sum() == pytest.approx(best.log_probability, abs=0.01)
 
 
 def test_several_models_spell_as_an_ensemble(names, run):

@@ -73,7 +73,7 @@ def searched_pair(run: TrainedRun, text: str, number: int) -> tuple[PairBatch, R
         return decoded_pair_batch(encoder, pair, ()), None
     vocabulary = run.prepared.sides.target.vocabulary
     recorded = _recorded(found.tree, found.best, found.translation.text, vocabulary)
-    return decoded_pair_batch(encoder, pair, found.ids), recorded
+    return decoded_pair_batch(encoder, pair, found.ids, found.replacements), recorded
 
 
 def continued_text(run: TrainedRun, text: str, beam: int, number: int) -> tuple[Batch, RecordedBeamSearch]:

@@ -1,6 +1,6 @@
 """Explanations of texts: the attention weights of all layers of a trained model, as records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError, UsageError
-from structattn.support.special_tokens import BOS, EOS, PAD
+from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.predictions import spelled_source
 
@@ -161,11 +161,23 @@ def _pair_batch(model: EncoderDecoder, sides: ParallelSides, source: str, target
     return encoder.batch([pair])
 
 
-def decoded_pair_batch(encoder: PairEncoder, pair: EncodedPair, translation: tuple[int, ...]) -> PairBatch:
-    """Return a source with the ids of a translation that was decoded, without <eos>, as a batch of size 1."""
-    symbols = encoder.sides.target.vocabulary.symbols
-    words = None if pair.words is None else (pair.words[0], tuple(symbols[token] for token in translation))
-    return encoder.batch([EncodedPair(pair.source, translation, words)])
+def decoded_pair_batch(
+    encoder: PairEncoder, pair: EncodedPair, translation: tuple[int, ...], replacements: Iterable[str] = ()
+) -> PairBatch:
+    """Return a source with the ids of a translation that was decoded, without <eos>, as a batch of size 1.
+
+    Args:
+        encoder: of the model.
+        pair: the source, with any target.
+        translation: the ids.
+        replacements: the words of the <unk> among them, whose spellings a model may predict; <unk> itself where
+            missing.
+    """
+    symbols, rest = encoder.sides.target.vocabulary.symbols, iter(replacements)
+    words = tuple(next(rest, symbols[UNK]) if token == UNK else symbols[token] for token in translation)
+    return encoder.batch(
+        [EncodedPair(pair.source, translation, None if pair.words is None else (pair.words[0], words))]
+    )
 
 
 def _text_batch(tokenizer: Tokenizer, settings: RunSettings, text: str, number: int) -> Batch:

@@ -81,12 +81,14 @@ class SearchedLine:
     Args:
         translation: the best one, as text.
         ids: of its tokens, without <eos>.
+        replacements: of its <unk>, one after another; none where they are kept.
         tree: the hypotheses that the search kept.
         best: the index of the node of the translation.
     """
 
     translation: Translation
     ids: tuple[int, ...]
+    replacements: tuple[str, ...]
     tree: BeamTree
     best: int
 
@@ -240,7 +242,7 @@ class Translator:
         limits = self._limits([encoded], sources)
         found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
         ((best, words), *_), *_ = self._completed(sources, [found])
-        return SearchedLine(self._translation(best, words), best.text, tree, tree.index(best.tokens))
+        return SearchedLine(self._translation(best, words), best.text, tuple(words), tree, tree.index(best.tokens))
 
     @cached_property
     def _encoder(self) -> PairEncoder:
