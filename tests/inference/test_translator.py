@@ -22,6 +22,7 @@ from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compare_systems, corpus_scores
+from structattn.operators.linear.int8 import int8_refusal
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
 from structattn.settings.evaluation import EvaluationSettings
@@ -108,6 +109,21 @@ def test_translations_do_not_depend_on_the_batch(workspace, run, batch_tokens):
     found = translator([lines[index] for index in order])
     assert [found[order.index(index)][0].text for index in range(len(lines))] == [best[0].text for best in whole]
     assert whole[len(lines) - 3][0].text == "", "an empty line stays one"
+
+
+@pytest.mark.skipif(int8_refusal() is not None, reason=str(int8_refusal()))
+def test_int8_changes_few_translations(workspace, run):
+    lines = lines_of(workspace, "test.de")
+    whole, quantized = (make_translator([run], precision=precision)(lines) for precision in ("float32", "int8"))
+    same = sum(a[0].text == b[0].text for a, b in zip(whole, quantized, strict=True))
+    assert same >= 0.9 * len(lines)
+    assert [a[0].score for a in whole] != [b[0].score for b in quantized], "int8 was used"
+
+
+def test_int8_without_the_instructions(run, monkeypatch):
+    monkeypatch.setattr("structattn.inference.translation.int8_refusal", lambda: "no instructions")
+    with pytest.raises(UsageError, match="precision 'int8' is not available: no instructions"):
+        make_translator([run], precision="int8")
 
 
 def test_samples_depend_on_the_line_and_the_seed_only(workspace, run):

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.protocol import ScorePositions
+from structattn.operators.linear import linear
 
 
 def head_size(d_model: int, num_heads: int) -> int:
@@ -63,7 +64,7 @@ class InputProjection(nn.Linear):
         """
         if x.shape[-1] != self.in_features:
             raise wrong_width(x, self.in_features)
-        packed = super().forward(x).view(*x.shape[:2], self.parts, self.num_heads, self.size)
+        packed = linear(x, self.weight, self.bias).view(*x.shape[:2], self.parts, self.num_heads, self.size)
         return packed.permute(2, 0, 3, 1, 4).unbind(0)
 
 
@@ -80,7 +81,7 @@ class OutputProjection(nn.Linear):
 
     def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
         """Return the layer's output."""
-        return super().forward(outputs.transpose(1, 2).flatten(2))
+        return linear(outputs.transpose(1, 2).flatten(2), self.weight, self.bias)
 
 
 class ConcatenatedHeads(nn.Module):

@@ -21,6 +21,13 @@ class Unknown(StrEnum):
     spell = "spell"
 
 
+class Precision(StrEnum):
+    """The precision of the products of linear layers."""
+
+    float32 = "float32"
+    int8 = "int8"
+
+
 LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
 
 
@@ -91,6 +98,12 @@ def translate(
         typer.Option(min=0, max=1, help="Sample from the smallest set of tokens with this total probability."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of sampling; lines are sampled independently.")] = 1,
+    precision: Annotated[
+        Precision,
+        typer.Option(
+            help="Precision of the products of linear layers; int8 is faster, and needs a CPU with VNNI or AMX."
+        ),
+    ] = Precision.float32,
     json: JsonLines = False,
     data: PreparedData = None,
 ) -> None:
@@ -118,7 +131,7 @@ def translate(
         "unknown_words": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
-    translator = make_translator(opened, how)
+    translator = make_translator(opened, how, precision.value)
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         if any(given is not None for given in (search, beam, length_penalty)):

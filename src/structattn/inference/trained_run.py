@@ -22,6 +22,7 @@ from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import Translation, seeded_sampling
 from structattn.inference.word_vectors import embed_words
 from structattn.models import EncoderDecoder
+from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
@@ -149,6 +150,7 @@ class TrainedRun:
         top_p: float | None = None,
         seed: int = 1,
         batch_size: int = 64,
+        precision: LinearPrecision = "float32",
         **evaluation: Any,
     ) -> list[list[Translation]] | Iterator[list[Translation]]:
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
@@ -162,6 +164,8 @@ class TrainedRun:
             top_p: sample from the fewest most probable tokens of this total probability.
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
+            precision: of the products of linear layers, "float32" or "int8"; int8 is faster, and needs a CPU with VNNI
+                or AMX.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
 
@@ -174,7 +178,7 @@ class TrainedRun:
         how = self.settings.evaluation.changed(least | evaluation)
         if n < 1 or (sampling is None and n > how.beam_size):
             raise UsageError(f"n is {n}; expected 1 to {how.beam_size}, the size of the beam")
-        translator = replace(make_translator([self], how), sampling=sampling, batch_size=batch_size)
+        translator = replace(make_translator([self], how, precision), sampling=sampling, batch_size=batch_size)
         return _listed(lines, in_chunks(lines, lambda chunk, first: translator(chunk, n, first=first)))
 
     @overload

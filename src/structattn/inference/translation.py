@@ -10,21 +10,29 @@ from structattn.inference.pair_scorer import PairScorer
 from structattn.inference.translator import SEARCHES, Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.models import EncoderDecoder
+from structattn.operators.linear import LinearPrecision
+from structattn.operators.linear.int8 import int8_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 
 
-def make_translator(runs: Sequence[LoadedRun], how: EvaluationSettings | None = None) -> Translator:
+def make_translator(
+    runs: Sequence[LoadedRun], how: EvaluationSettings | None = None, precision: LinearPrecision = "float32"
+) -> Translator:
     """Return a translator with the model of a run, or with an ensemble of the models of several runs.
 
     Args:
         runs: translation runs.
         how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
+        precision: of the products of linear layers; see ``linear_precision``.
 
     Raises:
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
-            do not support the treatment of unknown words.
+            do not support the treatment of unknown words; or int8 is not available for the processor or device.
     """
+    refusal = _int8_refusal(runs) if precision == "int8" else None
+    if refusal is not None:
+        raise UsageError(f"precision 'int8' is not available: {refusal}")
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
@@ -33,7 +41,7 @@ def make_translator(runs: Sequence[LoadedRun], how: EvaluationSettings | None = 
     unknown = _unknown_word_method(how.unknown_words, models, sides)
     exponent = () if how.length_penalty is None else (how.length_penalty,)
     search = SEARCHES[how.search](how.beam_size, *exponent)
-    return Translator(models, sides, search, limits, unknown=unknown)
+    return Translator(models, sides, search, limits, unknown=unknown, precision=precision)
 
 
 def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
@@ -43,6 +51,13 @@ def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
         UsageError: a run is not a translation run, or was trained with another tokenizer than the first.
     """
     return PairScorer(_models(runs), runs[0].prepared.sides)
+
+
+def _int8_refusal(runs: Sequence[LoadedRun]) -> str | None:
+    for parameter in (next(run.model.parameters()) for run in runs):
+        if parameter.device.type != "cpu":
+            return f"int8 is for CPUs; the model is on {parameter.device}"
+    return int8_refusal()
 
 
 def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:

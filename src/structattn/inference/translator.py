@@ -40,6 +40,7 @@ from structattn.decoding import (
 from structattn.inference.pairs import PairEncoder
 from structattn.inference.unknown_words import EncodedSources, Unknown, UnknownWords
 from structattn.models import EncoderDecoder
+from structattn.operators.linear import LinearPrecision, linear_precision
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import EOS, UNK
@@ -168,6 +169,7 @@ class Translator:
             spelled, and ranked by the log-probability of their words and characters (Luong & Manning 2016).
         sampling: draws hypotheses, in place of the beam search.
         batch_size: the maximum number of lines decoded at once; None: any.
+        precision: of the products of linear layers; see ``linear_precision``.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -178,6 +180,7 @@ class Translator:
     unknown: Unknown = "keep"
     sampling: SeededSampling | None = None
     batch_size: int | None = None
+    precision: LinearPrecision = "float32"
 
     def __call__(
         self,
@@ -262,7 +265,8 @@ class Translator:
         if indices:
             chosen = [lines[index] for index in indices]
             sources = self._sources(chosen)
-            found = self._decode(chosen, sources, n_best)
+            with linear_precision(self.precision):
+                found = self._decode(chosen, sources, n_best)
             for index, translations in zip(indices, self._translations(sources, found), strict=True):
                 results[index] = translations[:n_best]
         return results

@@ -20,6 +20,7 @@ from structattn.attention.explanation import Sublayer
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
+from structattn.operators.linear import apply_linear
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -116,9 +117,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Process each position independently."""
-        hidden = F.relu(self.hidden(x))
-        y: Tensor = self.output(dropout(hidden, self.dropout) if self.training else hidden)
-        return y
+        hidden = F.relu(apply_linear(self.hidden, x))
+        return apply_linear(self.output, dropout(hidden, self.dropout) if self.training else hidden)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@
 #include <vector>
 
 void register_gaussian_attention(nanobind::module_ &module);
+void register_linear(nanobind::module_ &module);
 void register_softmax_attention(nanobind::module_ &module);
 void register_stack_pointer(nanobind::module_ &module);
 void register_superposition_stack(nanobind::module_ &module);

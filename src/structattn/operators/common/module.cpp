@@ -5,6 +5,7 @@
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
     register_gaussian_attention(module);
+    register_linear(module);
     register_softmax_attention(module);
     register_stack_pointer(module);
     register_superposition_stack(module);

@@ -1,0 +1,111 @@
+"""Linear layers in int8: close to float32, exact where the numbers are integers, and only where they are asked for."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from structattn.operators.linear import apply_linear, linear, linear_precision
+from structattn.operators.linear import int8 as int8_module
+from structattn.operators.linear.int8 import int8_refusal, quantize_rows, quantize_rows_reference
+
+needs_int8 = pytest.mark.skipif(int8_refusal() is not None, reason=str(int8_refusal()))
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape) + seed))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 64), (5, 513)])
+def test_rows_are_quantized_as_defined(shape):
+    x = numbers(*shape)
+    found, expected = quantize_rows(x), quantize_rows_reference(x)
+    assert torch.equal(found[0], expected[0])
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-6, atol=0)
+    assert (x - found[0] * found[1][:, None]).abs().max() <= 0.5001 * found[1].max()
+
+
+def test_rows_without_a_scale_are_zeros():
+    x = torch.tensor([[0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [1e-44, 0.0]])
+    quantized, scales = quantize_rows(x)
+    assert not quantized.any()
+    assert scales[0] == 0
+    assert scales[1].isnan()
+    assert scales[2] == math.inf
+
+
+@needs_int8
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 7, 5), (64, 288, 507), (2, 63, 10_000)])
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_products_of_small_integers_are_exact(sizes, bias):
+    rows, inputs, outputs = sizes
+    generator = torch.Generator().manual_seed(rows)
+    x, weight = (torch.randint(-127, 128, shape, generator=generator) for shape in ((rows, inputs), (outputs, inputs)))
+    x[:, 0] = weight[:, 0] = 127  # so that all scales are 1
+    added = numbers(outputs) if bias else None
+    with linear_precision("int8"):
+        found = linear(x.float(), weight.float(), added)
+    expected = (x @ weight.T).float() + (0 if added is None else added)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-3)
+
+
+@needs_int8
+@torch.no_grad()
+def test_layers_are_close_to_float32():
+    layer, x = nn.Linear(288, 96), numbers(3, 5, 288)
+    with linear_precision("int8"):
+        found, functional = apply_linear(layer, x), linear(x, layer.weight, layer.bias)
+    assert torch.equal(found, functional)
+    error = (found - layer(x)).norm() / layer(x).norm()
+    assert 0 < error < 0.02
+
+
+@needs_int8
+@torch.no_grad()
+def test_changed_weights_are_quantized_again(monkeypatch):
+    calls = []
+    quantize = int8_module.quantize_weight
+    monkeypatch.setattr("structattn.operators.linear.quantize_weight", lambda w: calls.append(1) or quantize(w))
+    table, x = nn.Parameter(numbers(9, 16)), numbers(2, 16)
+    with linear_precision("int8"):
+        before = [linear(x, table[2:]) for _ in range(3)]
+        assert len(calls) == 1
+        table.mul_(2)
+        torch.testing.assert_close(linear(x, table[2:]), 2 * before[0])
+    assert len(calls) == 2
+
+
+@needs_int8
+def test_float32_elsewhere():
+    weight, x = nn.Parameter(numbers(4, 8)), numbers(2, 8)
+    expected = F.linear(x, weight)
+    with linear_precision("int8"):
+        with_gradient = linear(x, weight)
+        with torch.no_grad():
+            assert torch.equal(linear(x.double(), weight.double()), F.linear(x.double(), weight.double()))
+            with linear_precision("float32"):
+                assert torch.equal(linear(x, weight), expected)
+    assert torch.equal(with_gradient, expected)
+    assert with_gradient.requires_grad
+    with torch.no_grad():
+        assert torch.equal(linear(x, weight), expected)
+
+
+@needs_int8
+@torch.no_grad()
+def test_what_int8_refuses():
+    weight = numbers(4, 8)
+    weight[1, 1] = math.nan
+    with linear_precision("int8"), pytest.raises(ValueError, match="a weight is not finite"):
+        linear(numbers(2, 8), weight)
+    with pytest.raises(ValueError, match="precision='int4'; expected one of float32, int8"), linear_precision("int4"):
+        pass
+
+
+def test_processors_without_the_instructions(monkeypatch):
+    monkeypatch.setattr(int8_module, "processor_flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(RuntimeError, match="int8 needs a processor with one of amx_int8"), linear_precision("int8"):
+        pass
