@@ -28,28 +28,26 @@ class _Pool:
 
     Args:
         tensors: one for keys, one for values, ..., each (capacity, H, size).
-        end: the number of rows in use, as the only item of a list. The list is empty during a write: removing an item
+        end: the number of rows in use, as the only item of a list. The list is empty during a change: removing an item
             is atomic, so threads need no lock.
     """
 
     tensors: tuple[Tensor, ...]
     end: list[int]
 
-    def try_append(self, end: int, rows: Sequence[Tensor]) -> bool:
-        """Write rows from row ``end`` on and return True, or False where that row is taken, too far or too narrow."""
+    def try_reserve(self, end: int, count: int, dtypes: Sequence[torch.dtype]) -> bool:
+        """Reserve rows from row ``end`` on and return True, or False where that row is taken, too far or too narrow."""
         frozen = self.tensors[0].is_inference() and not torch.is_inference_mode_enabled()
-        if frozen or end + len(rows[0]) > len(self.tensors[0]):
+        if frozen or end + count > len(self.tensors[0]):
             return False
-        pairs = list(zip(self.tensors, rows, strict=True))
-        if any(torch.promote_types(tensor.dtype, new.dtype) != tensor.dtype for tensor, new in pairs):
+        pairs = zip(self.tensors, dtypes, strict=True)
+        if any(torch.promote_types(tensor.dtype, dtype) != tensor.dtype for tensor, dtype in pairs):
             return False
         try:
             self.end.remove(end)
         except ValueError:
             return False
-        for tensor, new in pairs:
-            tensor[end : end + len(new)] = new
-        self.end.append(end + len(rows[0]))
+        self.end.append(end + count)
         return True
 
 
@@ -82,6 +80,18 @@ class KeyValueCache:
         tensors = tuple(weight.new_zeros(0, count, projection.size) for count in heads)
         indices = torch.zeros(batch_size, 0, dtype=torch.int64, device=weight.device)
         return KeyValueCache(_Pool(tensors, [0]), 0, indices)
+
+    @staticmethod
+    def of_size(batch_size: int, sizes: Sequence[tuple[int, int]], like: Tensor) -> "KeyValueCache":
+        """Return a cache without positions, with one tensor per entry of ``sizes``.
+
+        Args:
+            batch_size: the number of members.
+            sizes: the number of heads and the size of a head of each tensor.
+            like: a tensor of the same dtype and device.
+        """
+        indices = torch.zeros(batch_size, 0, dtype=torch.int64, device=like.device)
+        return KeyValueCache(_Pool(tuple(like.new_zeros(0, *size) for size in sizes), [0]), 0, indices)
 
     @staticmethod
     def from_tensors(tensors: Sequence[Float[Tensor, "batch heads time size"]]) -> "KeyValueCache":
@@ -123,30 +133,39 @@ class KeyValueCache:
         if needs_grad or torch.compiler.is_compiling():  # in-place writes are not allowed
             pairs = zip(self.tensors, tensors, strict=True)
             return KeyValueCache.from_tensors([_concatenated(past, new) for past, new in pairs])
-        new = [tensor[:, :, 0] for tensor in tensors]
-        pool, end, indices, count = self.pool, self.end, self.row_indices, len(new[0])
+        extended = self.extend([tensor.dtype for tensor in tensors])
+        for rows, new in zip(extended.rows, tensors, strict=True):
+            rows[extended.end - len(new) : extended.end] = new[:, :, 0]
+        return extended
+
+    def extend(self, dtypes: Sequence[torch.dtype] | None = None) -> "KeyValueCache":
+        """Return a cache with one more position, whose rows are not written yet: the last column of ``row_indices``.
+
+        They are consecutive. ``dtypes`` are those of the new rows; None: those of the cache.
+        """
+        dtypes = [tensor.dtype for tensor in self.rows] if dtypes is None else dtypes
+        pool, end, indices, count = self.pool, self.end, self.row_indices, len(self.row_indices)
         max_if_moved = 2 * indices.numel() + (_MIN_SPARE_STEPS + 1) * count
         mostly_unused = len(self.rows[0]) > 2 * max_if_moved
-        if mostly_unused or not pool.try_append(end, new):
-            pool, end, indices = self._moved(new)
+        if mostly_unused or not pool.try_reserve(end, count, dtypes):
+            pool, end, indices = self._moved(count, dtypes)
         new_indices = torch.arange(end, end + count, device=indices.device)
         return KeyValueCache(pool, end + count, torch.cat([indices, new_indices[:, None]], dim=1))
 
-    def _moved(self, new: list[Tensor]) -> tuple[_Pool, int, Tensor]:
-        """A pool of the rows in use and the new ones; the first new row; the indices of the old ones.
+    def _moved(self, count: int, dtypes: Sequence[torch.dtype]) -> tuple[_Pool, int, Tensor]:
+        """A pool of the rows in use, with ``count`` more reserved; the first of these; the indices of the old ones.
 
         Its capacity is about twice its contents, so that moves cost no more in total than the writes.
         """
         used, indices = torch.unique(self.row_indices, return_inverse=True)
         end = len(used)
-        capacity, tensors = 2 * end + (_MIN_SPARE_STEPS + 1) * len(new[0]), []
-        for tensor, row in zip(self.rows, new, strict=True):
-            dtype = torch.promote_types(tensor.dtype, row.dtype)
+        capacity, tensors = 2 * end + (_MIN_SPARE_STEPS + 1) * count, []
+        for tensor, other in zip(self.rows, dtypes, strict=True):
+            dtype = torch.promote_types(tensor.dtype, other)
             rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)  # takes no memory yet
             torch.index_select(tensor.to(dtype), 0, used, out=rows[:end])
-            rows[end : end + len(row)] = row
             tensors.append(rows)
-        return _Pool(tuple(tensors), [end + len(new[0])]), end, indices
+        return _Pool(tuple(tensors), [end + count]), end, indices
 
 
 def gather_rows(

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from structattn.decoding.fused import fuse
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.operators.top_continuations.reference import with_log_normalizer
@@ -89,6 +90,7 @@ def decode_loop(
     forced = check_prefixes(prefixes, limits, device)
     longest = int(limits.max()) if batch_size else 0
     limits = limits.to(device)
+    model, start = fuse(model, start)
     texts = torch.zeros(batch_size, longest, dtype=torch.int64, device=device)
     totals = torch.zeros(batch_size, device=device)
     current = _OpenSentences(torch.arange(batch_size, device=device), start.tokens, start.state).keep(limits > 0)

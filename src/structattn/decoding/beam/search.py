@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
+from structattn.decoding.fused import fuse
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.operators.top_continuations import top_continuations
@@ -194,6 +195,7 @@ def beam_search(
     batch_size, device = len(start.tokens), start.tokens.device
     limits = check_max_lengths(max_lengths, batch_size)
     forced, limits = check_prefixes(prefixes, limits, device), limits.to(device)
+    model, start = fuse(model, start)
     results: list[list[Hypothesis]] = [[] for _ in range(batch_size)]
     finished = FinishedHypotheses.empty(batch_size, search.beam_size, device)
     sentences = torch.arange(batch_size, device=device)

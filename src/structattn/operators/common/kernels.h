@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+void register_decoder_layers(nanobind::module_ &module);
 void register_gaussian_attention(nanobind::module_ &module);
 void register_linear(nanobind::module_ &module);
 void register_softmax_attention(nanobind::module_ &module);

@@ -4,6 +4,7 @@
 #include "common/kernels.h"
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
+    register_decoder_layers(module);
     register_gaussian_attention(module);
     register_linear(module);
     register_softmax_attention(module);
