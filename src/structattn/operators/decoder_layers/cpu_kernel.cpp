@@ -62,7 +62,7 @@ inline void multiply_tile(const float *x, int64_t inputs, const float *weights, 
         const Wide first = load_wide(weights), second = load_wide(weights + wide);
 #pragma GCC unroll 12
         for (int i = 0; i < R; ++i) {
-            const Wide factor = Wide{} + x[i * inputs + k];
+            const float factor = x[i * inputs + k];
             sums[i][0] += factor * first, sums[i][1] += factor * second;
         }
     }
