@@ -13,7 +13,7 @@ from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
 
-__all__ = ["LayerWeights", "Linear", "Memory", "PackedLayers", "decoder_layers", "has_decoder_layers", "pack_layers"]
+__all__ = ["LayerWeights", "Memory", "PackedLayers", "decoder_layers", "has_decoder_layers", "pack_layers"]
 
 Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
 Norm = tuple[Float32[Tensor, " d_model"], Float32[Tensor, " d_model"]]  # scale and shift

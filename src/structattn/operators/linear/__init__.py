@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from structattn.operators.linear.int8 import Int8Weight, int8_linear, int8_refusal, quantize_weight
 
-__all__ = ["LinearPrecision", "apply_linear", "current_precision", "linear", "linear_precision"]
+__all__ = ["apply_linear", "current_precision", "linear", "linear_precision"]
 
 LinearPrecision = Literal["float32", "int8"]
 
