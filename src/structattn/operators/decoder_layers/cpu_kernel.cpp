@@ -209,8 +209,8 @@ void step(const std::vector<Layer> &layers, uintptr_t x, const std::array<int64_
     const Lengths lengths(ends, rows, sources, "memory_lengths");
     const int64_t parts = std::clamp<int64_t>(rows / tile, 1, threads), each = (rows + parts - 1) / parts;
     for_each_sequence(parts, threads, [&](int64_t part) {
-        const int64_t first = part * each, count = std::min(each, rows - first);
-        if (count > 0) Step{sizes, own, memory, lengths, first, count}.run(layers, numbers(x) + first * width);
+        const int64_t first = part * each, count = std::min(each, sizes.rows - first);
+        if (count > 0) Step{sizes, own, memory, lengths, first, count}.run(layers, numbers(x) + first * sizes.width);
     });
 }
 
