@@ -22,12 +22,13 @@ from structattn.analysis.recording_files import recording_to_json
 testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
 
 from structattn.reporting.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
+from structattn.reporting.explorer.requests import RecordRequest  # noqa: E402
 from structattn.reporting.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402
 
 TOKEN, PORT = "secret", 8765
 HOST = f"127.0.0.1:{PORT}"
 HEADERS = {"host": HOST, "x-structattn-token": TOKEN, "content-type": "application/json"}
-TEXT = {"formal language": "()()", "language model": "the dog ran"}
+TEXT = {"formal language": "()()", "language model": "the dog ran", "translation": "eins zwei"}
 
 
 @pytest.fixture
@@ -35,9 +36,8 @@ def client(run_dir):
     """client(kind) talks to the server of a run."""
 
     def make(kind="formal language"):
-        run = structattn.load(run_dir(kind))
-        first = record(run, [TEXT[kind]], depths=4)
-        app = explorer_app(run, first, TOKEN, PORT, depths=4)
+        first = RecordRequest(text=TEXT[kind])
+        app = explorer_app(structattn.load(run_dir(kind)), first, TOKEN, PORT, depths=4)
         return testclient.TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
 
     return make
@@ -61,7 +61,7 @@ def test_the_page_has_the_token_and_may_ask_its_own_server_only(client):
     assert answer.status_code == 200
     assert "connect-src 'self'" in answer.text
     live = json.loads(re.search(r'<script type="application/json" id="live">(.*?)</script>', answer.text)[1])
-    assert live == {"token": TOKEN, "translates": False}
+    assert live == {"token": TOKEN, "request": {"text": "()()"}}
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
@@ -87,6 +87,24 @@ def test_interventions_are_those_of_python(client, run_dir):
     (stack,) = [each for each in found["examples"][0]["records"] if each["mechanism"] == "nondeterministic"]
     assert stack["action_names"][2] == "pop"
     np.testing.assert_allclose(array(found, stack["actions"])[2], [0, 0, 1], atol=1e-6)
+
+
+def test_an_example_is_recorded_as_python_records_it(client, run_dir):
+    expected = record(structattn.load(run_dir("formal language")), examples=[1], depths=4)
+    assert asked(client(), example=1).json() == as_json(expected)
+
+
+def test_interventions_keep_the_original_translation(client):
+    app, off = (
+        client("translation"),
+        [{"kind": "head_off", "layer": 0, "head": 0, "sublayer": "cross", "side": "decoder"}],
+    )
+    original, changed = asked(app, text="eins zwei").json(), asked(app, text="eins zwei", interventions=off).json()
+    assert changed["examples"][0]["tokens"] == original["examples"][0]["tokens"]
+    assert "beam_search" in original["examples"][0]
+    assert not np.array_equal(
+        *(array(each, each["examples"][0]["surprisal"]) for each in (original, changed)), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +138,9 @@ def test_the_page_is_for_those_who_have_its_link(client):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "text: Field required"),
+        ({}, "expected either a text or an example"),
+        ({"text": "()", "example": 0}, "expected either a text or an example"),
+        ({"example": 10_000}, "10000"),
         ({"text": 3}, "text: Input should be a valid string"),
         ({"text": "()", "depths": 1000}, "depths: Extra inputs are not permitted"),
         ({"text": "(" * 30_000}, "text: String should have at most 20000 characters"),
@@ -254,3 +274,38 @@ def test_two_runs_are_not_served(run_dir):
     runs = [str(run_dir("formal language"))] * 2
     found = CliRunner().invoke(app, ["explore", *runs, "--serve"])
     assert (found.exit_code, "--serve is for one run folder" in found.stderr) == (2, True)
+
+
+def test_the_page_shows_texts_and_what_interventions_change(served, browser):
+    link, _ = served
+    faults, requests = [], []
+    context = browser.new_context(viewport={"width": 1200, "height": 1000})
+    with closing(context):
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(link)
+        page.get_by_role("textbox", name="Text").fill("(())[]")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_role("combobox", name="Example").locator("option", has_text="( ( ) ) [ ]").wait_for(
+            state="attached"
+        )
+        assert page.locator("section.run").count() == 1
+        page.get_by_label("Action").select_option(label="pop")
+        page.get_by_label("at token").select_option(index=2)
+        page.get_by_role("button", name="Force").click()
+        page.get_by_role("button", name="Remove layer 2: pop at 3 (").wait_for()
+        page.get_by_role("button", name="Switch off").click()
+        page.get_by_role("button", name="Remove layer 1 head 1 off").wait_for()
+        assert page.locator("section.run").count() == 2
+        page.get_by_role("button", name="Remove layer 2").click()
+        page.get_by_role("button", name="Remove layer 2").wait_for(state="detached")
+        assert page.get_by_role("list", name="Interventions in force").get_by_role("listitem").count() == 1
+        page.get_by_role("textbox", name="Text").fill("x")
+        page.get_by_role("button", name="Show").click()
+        assert "'x'" in page.get_by_role("alert").inner_text()
+    origin = link.split("?")[0]
+    assert set(requests) == {link, origin + "record"}
+    assert [fault for fault in faults if "422" not in fault] == []

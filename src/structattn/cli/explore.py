@@ -1,6 +1,6 @@
 """``structattn explore``: write the explorer, a page that shows what runs do on examples and texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
     from structattn.analysis.recording import Recording
+    from structattn.inference.trained_run import TrainedRun
 
 
 def explore(
@@ -55,6 +56,7 @@ def explore(
     is shown as it is. The page needs no server and no network. docs/explorer.md shows what is on it.
     """
     from structattn.analysis.recording_files import read_recording_json, recording_to_json
+    from structattn.inference.runs import open_run
     from structattn.reporting.explorer import write_explorer
 
     if len(sources) > 2:
@@ -67,8 +69,7 @@ def explore(
     arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
     arguments["beam"] = beam
     if serve:
-        chosen = {"examples": [0]} if not example and not text else {"texts": list(text or [])}
-        _serve(sources[0], arguments | chosen, checkpoint, data, port)
+        _serve(open_run(sources[0], checkpoint, data=data), _first(text, target, example, split), port, depths)
         return
     arguments["texts"] = _texts(text, example) if runs else []
     found = [
@@ -90,24 +91,31 @@ def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data
     return record(open_run(run, checkpoint, data=data), **arguments)
 
 
-def _serve(path: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None, port: int) -> None:
+def _first(
+    texts: Sequence[str] | None, targets: Sequence[str] | None, examples: Sequence[int] | None, split: str
+) -> dict[str, Any]:
+    """Return the request of what a served page shows at first; the first example of the split if nothing is given."""
+    if len(texts or []) + len(examples or []) > 1:
+        raise UsageError("--serve starts with one text or example; the page takes others")
+    if texts:
+        return {"text": texts[0], "target": targets[0] if targets else None}
+    return {"example": examples[0] if examples else 0, "split": split}
+
+
+def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) -> None:
     from structattn.support.optional import require_modules
 
     require_modules("serve", "starlette", "uvicorn")
     import secrets
 
-    from structattn.analysis.recording import record
-    from structattn.inference.runs import open_run
+    from structattn.reporting.explorer.requests import RecordRequest
     from structattn.reporting.explorer.server import serve_explorer
 
     def print_link(link: str) -> None:
         print_line(link)
         print_line("Press Ctrl-C to stop.", error=True)
 
-    run = open_run(path, checkpoint, data=data)
     try:
-        serve_explorer(
-            run, record(run, **arguments), secrets.token_urlsafe(24), port, arguments["depths"], on_start=print_link
-        )
+        serve_explorer(run, RecordRequest(**first), secrets.token_urlsafe(24), port, depths, on_start=print_link)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}") from None

@@ -1,9 +1,9 @@
-"""What the explorer's page may ask its server for: a recording of a text, with interventions."""
+"""What the explorer's page may ask its server for: a recording of a text or example, with interventions."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from structattn.analysis.interventions import ForcedAction, HeadOff, Intervention
 from structattn.support.errors import UsageError
@@ -43,14 +43,30 @@ class ForcedActionRequest(_Request):
 
 
 class RecordRequest(_Request):
-    """A text, the answer or translation that is given for it, if any, and interventions."""
+    """A text, or an example of a split; and interventions.
 
-    text: Annotated[str, Field(max_length=MAX_CHARACTERS)]
+    Args:
+        text: the text.
+        target: the answer or translation that is given for it; None: it is searched for.
+        example: the index of an example.
+        split: its split.
+        interventions: all apply.
+    """
+
+    text: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None
     target: Annotated[str, Field(max_length=MAX_CHARACTERS)] | None = None
+    example: Index | None = None
+    split: Literal["train", "valid", "test", "gen"] = "test"
     interventions: Annotated[
         list[Annotated[HeadOffRequest | ForcedActionRequest, Field(discriminator="kind")]],
         Field(max_length=MAX_INTERVENTIONS),
     ] = []
+
+    @model_validator(mode="after")
+    def _check_text(self) -> Self:
+        if (self.text is None) == (self.example is None):
+            raise ValueError("expected either a text or an example")
+        return self
 
 
 def parse_request(body: bytes) -> RecordRequest:

@@ -2,7 +2,7 @@
 
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from types import FrameType
 
@@ -14,14 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from structattn.analysis.interventions import Intervention
 from structattn.analysis.recording import Recording, record
 from structattn.analysis.recording_files import recording_to_json
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.reporting.explorer.guard import MAX_BYTES, BodyTooLargeError, Guard, refusal
 from structattn.reporting.explorer.page import explorer_page
-from structattn.reporting.explorer.requests import interventions_of, parse_request
+from structattn.reporting.explorer.requests import RecordRequest, interventions_of, parse_request
 from structattn.support.errors import StructattnError
 
 ADDRESS = "127.0.0.1"  # of this computer, which others cannot reach
@@ -54,18 +53,27 @@ class Recorder:
         self._times.append(now)
         return False
 
-    async def record(self, text: str, target: str | None, interventions: Sequence[Intervention]) -> Recording:
-        """Record a text; raises what ``record`` raises."""
-        targets = None if target is None else [target]
-
-        def compute() -> Recording:
-            return record(self._run, [text], targets, depths=self._depths, interventions=interventions)
-
+    async def record(self, request: RecordRequest) -> Recording:
+        """Record a text or an example; raises what ``record`` raises."""
         self._waiting += 1
         try:
-            return await anyio.to_thread.run_sync(compute, limiter=self._one)
+            return await anyio.to_thread.run_sync(self.record_now, request, limiter=self._one)
         finally:
             self._waiting -= 1
+
+    def record_now(self, request: RecordRequest) -> Recording:
+        """Record in this thread."""
+        interventions = interventions_of(request)
+        if request.text is None:
+            assert request.example is not None, "a checked request"
+            chosen = [request.example]
+            return record(
+                self._run, examples=chosen, split=request.split, depths=self._depths, interventions=interventions
+            )
+        targets = None if request.target is None else [request.target]
+        if targets is None and interventions and isinstance(self._run.model, EncoderDecoder):
+            targets = [self._run.translate([request.text])[0][0].text]  # so that both can be compared
+        return record(self._run, [request.text], targets, depths=self._depths, interventions=interventions)
 
 
 class _Server(uvicorn.Server):
@@ -76,7 +84,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def explorer_app(run: TrainedRun, first: Recording, token: str, port: int, depths: int) -> Guard:
+def explorer_app(run: TrainedRun, first: RecordRequest, token: str, port: int, depths: int) -> Guard:
     """Return the server as an ASGI application.
 
     ``GET /?token=…`` is the page. ``POST /record`` has a ``RecordRequest`` as JSON and is answered by a recording, or
@@ -84,14 +92,17 @@ def explorer_app(run: TrainedRun, first: Recording, token: str, port: int, depth
 
     Args:
         run: the run.
-        first: the recording that the page shows at first.
+        first: what the page shows at first.
         token: of the requests.
         port: of the server.
         depths: of stacks.
+
+    Raises:
+        StructattnError: the first text or example cannot be recorded.
     """
     recorder = Recorder(run, depths)
-    live = {"token": token, "translates": isinstance(run.model, EncoderDecoder)}
-    page = explorer_page([recording_to_json(first)], live)
+    live = {"token": token, "request": first.model_dump(exclude_defaults=True)}
+    page = explorer_page([recording_to_json(recorder.record_now(first))], live)
 
     async def send_page(request: Request) -> Response:
         return Response(page, media_type="text/html; charset=utf-8")
@@ -107,8 +118,7 @@ def explorer_app(run: TrainedRun, first: Recording, token: str, port: int, depth
         if recorder.too_busy():
             return refusal(429, "too many requests; try again in a minute")
         try:
-            wanted = parse_request(body)
-            found = await recorder.record(wanted.text, wanted.target, interventions_of(wanted))
+            found = await recorder.record(parse_request(body))
         except StructattnError as error:
             return refusal(422, str(error))
         return JSONResponse(recording_to_json(found))
@@ -121,19 +131,20 @@ def explorer_app(run: TrainedRun, first: Recording, token: str, port: int, depth
 
 
 def serve_explorer(
-    run: TrainedRun, first: Recording, token: str, port: int, depths: int, on_start: Callable[[str], None]
+    run: TrainedRun, first: RecordRequest, token: str, port: int, depths: int, on_start: Callable[[str], None]
 ) -> None:
     """Serve the explorer of a run on 127.0.0.1 until SIGINT or SIGTERM.
 
     Args:
         run: the run.
-        first: the recording that the page shows at first.
+        first: what the page shows at first.
         token: of the requests; a secret.
         port: 0: one that is free.
         depths: of stacks.
         on_start: called with the link when the server listens.
 
     Raises:
+        StructattnError: the first text or example cannot be recorded.
         OSError: the port is not free.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
