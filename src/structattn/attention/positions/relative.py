@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from structattn.attention.positions.sinusoidal import SinusoidalPositions
-from structattn.attention.projections import head_size
+from structattn.attention.sizes import head_size
 
 
 class RelativePositions(nn.Module):
