@@ -12,7 +12,15 @@ author = "The structattn developers"
 copyright = author  # noqa: A001 (Sphinx's name)
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "mathml", "repository_links"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "docstrings",
+    "explorer_pages",
+    "mathml",
+    "repository_links",
+]
 exclude_patterns = ["extensions"]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]

@@ -18,6 +18,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "explorer/README.md": "explorer_source.md",
     "recipes/README.md": "recipes.md",
 }
 LINK = re.compile(r"(\]\()(?!\w+:|#|/)([^)\s#]+)")

@@ -1,0 +1,87 @@
+"""A process that runs the commands of a page, so that each need not import torch again.
+
+    python commands.py SOCKET SOURCES
+
+``SOURCES`` is the folder of the package. The programs of ``PROGRAMS`` send their arguments and standard streams to the
+socket, and exit with the code that comes back.
+"""
+
+import json
+import os
+import socket
+import sys
+
+# Commands run as a reader's do, but for two things: trainings end after two updates, and sampled data are few.
+SMALL = {
+    "formal-language": ["--train", "50", "--valid", "9", "--test-per-length", "1"],
+    "transduction": ["--valid-per-length", "1", "--test-per-length", "1"],
+    "transformation": ["--train", "200", "--valid", "9", "--test", "9", "--gen", "9"],
+}
+PROGRAM = """#!/usr/bin/env python3
+import json, os, socket, sys
+
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    request = json.dumps([{name!r}, os.getcwd(), *sys.argv[1:]]).encode()
+    socket.send_fds(server, [request], [0, 1, 2])
+    sys.exit(int(server.recv(16)))
+"""
+
+
+def made_smaller(arguments):
+    """Return the arguments of a command at a size that takes a second."""
+    if arguments[0] == "train" and "--resume" not in arguments:
+        return [*arguments, "training.max_updates=2"]
+    if arguments[0] == "prepare" and arguments[1] in SMALL:
+        return [*arguments, *SMALL[arguments[1]]]
+    return arguments
+
+
+def run(name, folder, arguments):
+    """Run a command in this process; return its exit code."""
+    os.chdir(folder)
+    if name == "pytest":
+        import pytest
+
+        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *arguments]))
+    from structattn.cli.main import main
+
+    sys.argv = ["structattn", *made_smaller(arguments)]
+    try:
+        return main() or 0
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+
+
+def serve(address):
+    """Run one command after another, each in a fork."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                request, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+                name, folder, *arguments = json.loads(request)
+                if (child := os.fork()) == 0:
+                    for number, stream in enumerate(streams):
+                        os.dup2(stream, number)
+                    code = run(name, folder, arguments)
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    os._exit(code)
+                for stream in streams:
+                    os.close(stream)
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                connection.sendall(str(code).encode())
+
+
+if __name__ == "__main__":
+    # An editable installation finds its own sources first, whatever the path says.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+    sys.path.insert(0, sys.argv[2])
+    import torch  # noqa: F401 - for the forks
+
+    import structattn.cli.app  # noqa: F401
+
+    serve(sys.argv[1])

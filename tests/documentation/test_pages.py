@@ -1,0 +1,196 @@
+"""What the pages show runs: every command and all Python, in order, in one folder per page."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+from commands import PROGRAM
+from pages import PAGES, ROOT, blocks, changed, commands
+from typer.testing import CliRunner
+
+import structattn.operators.common as kernels
+from structattn.cli.app import app
+
+RUN = [page for page in PAGES if any(block.language in ("bash", "python", "diff") for block in blocks(page))]
+# Smaller than on the page: what is replaced there, and by what.
+SMALLER = {
+    "tutorial.md": {"max_updates: 1500": "max_updates: 2", "train: 10000": "train: 50", "restarts: 5": "restarts: 2"},
+    "python.md": {"training.max_updates=200": "training.max_updates=2"},
+}
+WORDS = [
+    "Everyone",
+    "has",
+    "the",
+    "right",
+    "to",
+    "freedom",
+    "of",
+    "thought",
+    "and",
+    "conscience",
+    "a",
+    "small",
+    "house",
+    "two",
+    "dogs",
+    "run",
+]
+TREE = "(S (NP (DT the) (NN dog)) (VP (VBZ runs)))\n"
+
+
+def text(lines, step=3):
+    words = cycle(WORDS)
+    return "".join(" ".join(islice(words, 5 + step * line % 7)) + "\n" for line in range(lines))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The reader's folder, with texts of their own and the recipes."""
+    for name, lines in (("train", 300), ("valid", 60), ("test", 6), ("sentences", 3)):
+        (tmp_path / f"{name}.txt").write_text(text(lines))
+    for side in ("de", "en"):
+        (tmp_path / f"all.{side}").write_text(
+            "".join(f"{line} {number}\n" for number, line in enumerate(text(200).splitlines()))
+        )
+        (tmp_path / f"new.{side}").write_text(text(2))
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.trees").write_text(20 * TREE)
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def checkout(folder):
+    """Copy the sources and tests that a page changes; kernels may have been built elsewhere."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for built in (each for place in kernels.__path__ for each in Path(place).glob("_kernels_*")):
+        shutil.copy(built, folder / "src/structattn/operators/common")
+    return folder / "src"
+
+
+@contextmanager
+def programs(folder, sources):
+    """Put the commands on the path; yield the environment."""
+    address = str(folder / "commands.socket")
+    (folder / "bin").mkdir()
+    for name in ("structattn", "pytest"):
+        (folder / "bin" / name).write_text(PROGRAM.format(address=address, name=name))
+        (folder / "bin" / name).chmod(0o755)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
+    script = Path(__file__).with_name("commands.py")
+    server = subprocess.Popen([sys.executable, script, address, sources], env=environment)
+    try:
+        while not Path(address).exists():
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield environment
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def smaller(page, source):
+    for old, new in SMALLER.get(page.name, {}).items():
+        source = source.replace(old, new)
+    return source
+
+
+def run_block(block, source, folder, environment, names):
+    """Write a file, change one, or run commands or Python."""
+    if block.caption:
+        path = folder / block.caption
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(changed(path.read_text(), source) if block.language == "diff" else source)
+    elif block.language == "bash":
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", source],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{source}\n{done.stdout}\n{done.stderr}"
+    elif block.language == "python":
+        exec(source, names)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", RUN, ids=[str(page.relative_to(ROOT)) for page in RUN])
+def test_a_page_runs_as_it_is_written(page, folder):
+    found = blocks(page)
+    sources = checkout(folder) if any(block.language == "diff" for block in found) else ROOT / "src"
+    names = {}
+    with programs(folder, sources) as environment:
+        for block in found:
+            if block.not_run is None and (block.caption or block.language in ("bash", "python")):
+                run_block(block, smaller(page, block.text), folder, environment, names)
+
+
+@pytest.mark.parametrize("page", SMALLER)
+def test_what_is_made_smaller_is_on_the_page(page):
+    (path,) = (path for path in PAGES if path.name == page)
+    assert all(old in path.read_text(encoding="utf-8") for old in SMALLER[page])
+
+
+NOT_RUN = [command for page in RUN for block in blocks(page) if block.not_run for command in commands(block)]
+
+
+@pytest.mark.parametrize("command", NOT_RUN)
+def test_commands_that_do_not_run_name_existing_options(command):
+    words = shlex.split(command)[1:]
+    names = [word for word in words if not word.startswith("-")]
+    result = CliRunner().invoke(app, [*names[: 2 if names[0] == "prepare" else 1], "--help"])
+    assert result.exit_code == 0, result.output
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+    assert all(option in shown for option in words if option.startswith("--"))
+
+
+def test_every_block_that_does_not_run_says_why():
+    unmarked = [
+        (page.name, block.text)
+        for page in PAGES
+        for block in blocks(page)
+        if block.language in ("", "bash", "sh", "console", "python")
+        and block.not_run is None
+        and "structattn" in block.text
+        and page not in RUN
+    ]
+    assert unmarked == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_files_that_a_page_names_exist(page):
+    source = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^( *)```.*?^\1```$|`[^`\n]*`", "", source, flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", prose)
+    missing = [link for link in links if not (page.parent / link).exists()]
+    recipes = [name for name in re.findall(r"\brecipes/[\w/]+\.yaml", source) if not (ROOT / name).exists()]
+    assert missing + recipes == []
+
+
+def settings_fields():
+    result = CliRunner().invoke(app, ["schema"])
+    return set(re.findall(r'"(\w+)": \{', result.output))
+
+
+def test_settings_that_pages_name_exist():
+    known = settings_fields()
+    unknown = [
+        f"{page.name}: {path}"
+        for page in PAGES
+        for path in re.findall(r"`((?:model|training|evaluation)\.[a-z][\w.]*)", page.read_text(encoding="utf-8"))
+        if page.name != "changelog.md" and not known.issuperset(path.rstrip(".").split("."))
+    ]
+    assert unknown == []
