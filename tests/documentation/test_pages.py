@@ -144,12 +144,16 @@ def test_what_is_made_smaller_is_on_the_page(page):
     assert all(old in path.read_text(encoding="utf-8") for old in SMALLER[page])
 
 
+# Pages of reference show commands one by one, in indented blocks: they name runs of other pages.
+INDENTED = [
+    line for page in PAGES for line in re.findall(r"^    (structattn .*)", page.read_text("utf-8"), re.MULTILINE)
+]
 NOT_RUN = [command for page in RUN for block in blocks(page) if block.not_run for command in commands(block)]
 
 
-@pytest.mark.parametrize("command", NOT_RUN)
+@pytest.mark.parametrize("command", [*NOT_RUN, *INDENTED])
 def test_commands_that_do_not_run_name_existing_options(command):
-    words = shlex.split(command)[1:]
+    words = shlex.split(command.rstrip("\\"), comments=True)[1:]
     names = [word for word in words if not word.startswith("-")]
     result = CliRunner().invoke(app, [*names[: 2 if names[0] == "prepare" else 1], "--help"])
     assert result.exit_code == 0, result.output
@@ -194,3 +198,10 @@ def test_settings_that_pages_name_exist():
         if page.name != "changelog.md" and not known.issuperset(path.rstrip(".").split("."))
     ]
     assert unknown == []
+
+
+def test_tests_that_a_reason_names_exist():
+    reasons = [block.not_run or "" for page in PAGES for block in blocks(page)]
+    named = {name.rstrip(".") for reason in reasons for name in re.findall(r"tests/[\w/.]+", reason)}
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
