@@ -24,6 +24,42 @@ train a run with dropout together, one was killed at {found["kills"]} random mom
 others ended within {slowest:.1f} seconds, and the resumed runs ended with {digests} of undisturbed ones."""
 
 
+def explorer(found: dict[str, Any]) -> str:
+    """Describe the explorer's size and speed."""
+    first, other, hover = (
+        found[f"milliseconds {name}"] for name in ("to the first head", "to another head", "of hovering")
+    )
+    return f"""## The explorer
+
+`{found["command"]}`: a recording of {found["tokens"]:,} tokens, sixteen heads and a stack, in {
+        found["browser"]
+    } without a
+GPU, while other work kept {found["load average at the start"]:.0f} processes waiting for {
+        found["processors"]
+    } processors.
+The page has {found["bytes beside the data"] / 1e3:.0f} kB beside {found["bytes of the page"] / 1e6:.0f} MB of data.
+
+{
+        table(
+            ("until", "median", "other"),
+            [
+                (
+                    "the first head is shown",
+                    f"{first['median']:,.0f} ms",
+                    f"{first['median of processor time']:,.0f} ms of processor time in the page",
+                ),
+                ("another head is shown", f"{other['median']:,.0f} ms", f"largest {other['largest']:,.0f} ms"),
+                (
+                    "the value under the pointer is shown",
+                    f"{hover['median']:,.0f} ms",
+                    f"95 %: {hover['95 %']:,.0f} ms",
+                ),
+            ],
+        )
+    }
+"""
+
+
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [header, ("---",) * len(header), *rows]
@@ -449,7 +485,7 @@ uninterrupted run.
 {sweeps(results_of("reliability_sweeps"))}
 {halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
-{language_models()}{preparation()}## Contents of a nondeterministic stack
+{language_models()}{preparation()}{explorer(results_of("explorer"))}## Contents of a nondeterministic stack
 
 {contents_of_stacks(results_of("stack_contents"))}
 ## Plain eager PyTorch

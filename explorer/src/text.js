@@ -10,8 +10,11 @@ function graphemes(text) {
   return segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
 }
 
+const PLAIN = /^[!-~]+$/; // printable ASCII
+
 // A text of any length, cut to so many characters without looking at the rest; what would be invisible is named.
 export function short(text, length = 24) {
+  if (text.length <= length && PLAIN.test(text)) return text;
   const start = text.slice(0, 4 * length);
   const parts = graphemes(start).slice(0, length);
   const kept = parts.join("").slice(0, 2 * length);

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-from playwright.sync_api import expect
+import pytest
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install playwright").expect
 
 
 def test_both_runs_follow_one_selection(opened, recorded, heat_map):

@@ -11,6 +11,7 @@ VIEWS = ["map", "tokens", "arcs", "stack", "field", "surprisal"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.mark.quick("map", "stack", "field")
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_saved_as_svg_and_png(opened, recorded, downloaded, view):
     page = opened([recorded("formal language")], f"view={view}&layer=2-attention")

@@ -6,6 +6,7 @@ import pytest
 KINDS = ["formal language", "language model", "translation", "discrete transformer"]
 
 
+@pytest.mark.quick("language model", "discrete transformer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_under_the_pointer_are_those_of_the_record(opened, recorded, heat_map, kind):
     found = recorded(kind)

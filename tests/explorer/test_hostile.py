@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
 
 from structattn.analysis.recording_files import recording_to_json
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install playwright").expect
 
 HOSTILE = [
     "<script>window.ran = 1</script>",

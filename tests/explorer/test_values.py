@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install playwright").expect
 
 
 def number(locator):

@@ -4,7 +4,10 @@ Layout is compared by boxes and computed colours: the pixels of text depend on t
 """
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+
+axe_playwright = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe is not installed; pip install axe-playwright-python"
+)
 
 VIEWS = {
     "formal language": ["Heat map", "Tokens", "Arcs", "Stack", "Receptive field", "Surprisal"],
@@ -23,7 +26,7 @@ OUTSIDE = """() => [...document.querySelectorAll("#panel *, header *, [role=tabl
 
 @pytest.fixture(scope="module")
 def axe():
-    return Axe()
+    return axe_playwright.Axe()
 
 
 def violations(axe, page):
@@ -38,6 +41,7 @@ def open_view(page, name):
     page.wait_for_selector("#panel .toolbar")  # it is there once the arrays are decoded
 
 
+@pytest.mark.quick("formal language", "translation")
 @pytest.mark.parametrize("kind", VIEWS)
 def test_every_view_opens_without_a_fault_and_is_accessible(opened, recorded, axe, kind):
     page = opened([recorded(kind)])
@@ -54,6 +58,7 @@ def test_two_runs_in_the_dark_are_accessible(opened, recorded, axe):
         assert violations(axe, page) == [], name
 
 
+@pytest.mark.quick("formal language-light", "translation-dark")
 @pytest.mark.parametrize("scheme", PAPER)
 @pytest.mark.parametrize("kind", ["formal language", "translation"])
 def test_no_view_is_wider_than_the_window(opened, recorded, kind, scheme):
@@ -73,10 +78,10 @@ def test_the_theme_can_be_chosen_and_the_map_follows(opened, recorded):
         return [...canvas.getContext("2d").getImageData(0, 0, 1, 1).data]; }"""
     assert page.evaluate(corner) == [255, 255, 255, 255]
     page.get_by_role("combobox", name="Theme").select_option("dark")
-    page.wait_for_function(f"({corner})()[0] === 20")
+    page.wait_for_function(f"() => ({corner})()[0] === 20")
     assert "theme=dark" in page.url
     page.get_by_role("combobox", name="Theme").select_option("system")
-    page.wait_for_function(f"({corner})()[0] === 255")
+    page.wait_for_function(f"() => ({corner})()[0] === 255")
 
 
 def test_printing_hides_the_controls_and_is_light(opened, recorded):
@@ -127,6 +132,6 @@ def test_a_link_shows_the_same(opened, recorded):
 def test_full_screen(opened, recorded):
     page = opened([recorded("formal language")])
     page.get_by_role("button", name="Full screen").click()
-    page.wait_for_function("document.fullscreenElement?.id === 'panel'")
+    page.wait_for_function("() => document.fullscreenElement?.id === 'panel'")
     page.get_by_role("button", name="Full screen").click()
-    page.wait_for_function("document.fullscreenElement === null")
+    page.wait_for_function("() => document.fullscreenElement === null")

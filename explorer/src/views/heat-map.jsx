@@ -14,40 +14,40 @@ const LARGEST_CELL = 40;
 const SIZES = [2, 4, 8, 16, 28];
 const SCALES = { linear: "linear", sqrt: "square root", row: "each row by its maximum" };
 const PAGE = 10; // rows
+const MEASURED = 32; // labels
 const SIDE = 340; // pixels of the list of keys and the space before it
 const TOGETHER = 760; // pixels of a window in which both stand side by side
 
-export function largest(weights) {
+export function largest(weights, start = 0, end = weights.length) {
   let found = 0;
-  for (const weight of weights) if (weight > found) found = weight;
+  for (let index = start; index < end; index++) if (weights[index] > found) found = weights[index];
   return found;
 }
 
 // Return a canvas with one pixel for each weight.
-export function weightImage(weights, rows, columns, scale) {
+export function weightImage(weights, rows, columns, scale, maximum = largest(weights)) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [columns, rows];
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const palette = sequentialScale();
-  const whole = largest(weights);
-  for (let row = 0; row < rows; row++) {
-    const values = weights.subarray(row * columns, (row + 1) * columns);
-    const top = (scale === "row" ? largest(values) : whole) || 1;
-    for (let column = 0; column < columns; column++) {
-      const part = Math.min(1, Math.max(0, values[column] / top));
-      pixels[row * columns + column] = palette[Math.round(255 * (scale === "sqrt" ? Math.sqrt(part) : part)) || 0];
+  for (let row = 0, index = 0; row < rows; row++) {
+    const top = (scale === "row" ? largest(weights, index, index + columns) : maximum) || 1;
+    for (const end = index + columns; index < end; index++) {
+      const part = weights[index] / top;
+      pixels[index] = palette[part > 0 ? Math.round(255 * Math.min(1, scale === "sqrt" ? Math.sqrt(part) : part)) : 0];
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
 
+// The width of the longest labels; to measure all of them would take longer than to draw the map.
 function labelWidth(tokens, limit) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = FONT;
-  let found = 0;
-  for (const token of tokens) found = Math.max(found, context.measureText(token).width);
+  const longest = [...tokens].sort((one, other) => other.length - one.length).slice(0, MEASURED);
+  const found = Math.max(...longest.map((token) => context.measureText(token).width));
   return Math.min(limit, Math.ceil(found)) + 14;
 }
 
@@ -68,81 +68,79 @@ function cut(context, text, room) {
   return `${characters.join("")}…`;
 }
 
-// Draw the labels of the visible rows, or of the columns, turned by 90 degrees; the active one is always drawn.
-function drawLabels(context, texts, { cell, offset, first, room, active, turned }, inks) {
+// Draw the labels of the visible rows, or of the columns, turned by 90 degrees.
+function drawLabels(context, texts, { cell, offset, first, room, extent, turned }, ink) {
   const step = Math.max(1, Math.ceil(LABEL / cell));
-  const start = Math.max(0, Math.floor(first / cell));
+  const last = Math.min(texts.length, Math.ceil((first + extent - offset) / cell));
   context.textBaseline = "middle";
-  for (let index = start; index < texts.length; index++) {
+  context.textAlign = turned ? "left" : "right";
+  context.fillStyle = ink;
+  context.font = FONT;
+  for (let index = Math.ceil(first / cell / step - 0.5 / step) * step; index < last; index += step) {
     const middle = offset + (index + 0.5) * cell - first;
-    if (middle < offset - cell || middle > (turned ? context.canvas.clientWidth : context.canvas.clientHeight)) {
-      if (middle > offset) break;
-      continue;
-    }
-    const isActive = index === active;
-    const nearActive = active !== null && Math.abs(index - active) * cell < LABEL;
-    if (!isActive && (index % step !== 0 || nearActive)) continue;
     context.save();
-    context.fillStyle = isActive ? inks.accent : inks.muted;
-    context.font = isActive ? `bold ${FONT}` : FONT;
-    context.textAlign = turned ? "left" : "right";
-    if (turned) {
-      context.translate(middle, offset === 0 ? 0 : room);
-      context.rotate(-Math.PI / 2);
-    } else context.translate(room, middle);
+    context.translate(turned ? middle : room, turned ? room : middle);
+    if (turned) context.rotate(-Math.PI / 2);
     context.fillText(cut(context, texts[index], room - 6), 0, 0);
     context.restore();
   }
 }
 
-function draw(canvas, { image, geometry, scroll, labels, active, truth }) {
+function draw(canvas, { image, geometry, scroll, labels, truth }) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  const inks = { muted: colour("--muted"), accent: colour("--accent"), line: colour("--line"), ink: colour("--ink") };
   const { left, top, cell } = geometry;
+  const [mapWidth, mapHeight] = [image.width * cell, image.height * cell];
   context.fillStyle = colour("--paper");
   context.fillRect(0, 0, width, height);
   context.save();
   context.beginPath();
-  context.rect(left, top, Math.min(width - left, image.width * cell), Math.min(height - top, image.height * cell));
+  context.rect(left, top, Math.min(width - left, mapWidth), Math.min(height - top, mapHeight));
   context.clip();
   context.imageSmoothingEnabled = cell < 1;
-  context.drawImage(image, left - scroll.x, top - scroll.y, image.width * cell, image.height * cell);
-  if (truth && cell >= 5) drawTruth(context, truth, image, geometry, scroll, inks);
-  if (active.row !== null) drawActive(context, active, image, geometry, scroll, inks);
+  context.drawImage(image, left - scroll.x, top - scroll.y, mapWidth, mapHeight);
+  if (truth && cell >= 5) drawTruth(context, truth, image, geometry, scroll, { width, height });
   context.restore();
-  context.strokeStyle = inks.line;
-  context.strokeRect(left - 0.5, top - 0.5, Math.min(width - left, image.width * cell + 1), Math.min(height - top, image.height * cell + 1));
-  drawLabels(context, labels.rows, { cell, offset: top, first: scroll.y, room: left - 6, active: active.row, turned: false }, inks);
-  drawLabels(context, labels.columns, { cell, offset: left, first: scroll.x, room: top - 6, active: active.column, turned: true }, inks);
+  context.strokeStyle = colour("--line");
+  context.strokeRect(left - 0.5, top - 0.5, Math.min(width - left, mapWidth + 1), Math.min(height - top, mapHeight + 1));
+  const ink = colour("--muted");
+  drawLabels(context, labels.rows, { cell, offset: top, first: scroll.y, room: left - 6, extent: height, turned: false }, ink);
+  drawLabels(context, labels.columns, { cell, offset: left, first: scroll.x, room: top - 6, extent: width, turned: true }, ink);
 }
 
 // Mark the true dependencies with a dot.
-function drawTruth(context, truth, image, { left, top, cell }, scroll, inks) {
-  const last = { row: Math.ceil((context.canvas.clientHeight - top + scroll.y) / cell), column: Math.ceil((context.canvas.clientWidth - left + scroll.x) / cell) };
-  context.fillStyle = inks.accent;
+function drawTruth(context, truth, image, { left, top, cell }, scroll, { width, height }) {
+  const last = { row: Math.ceil((height - top + scroll.y) / cell), column: Math.ceil((width - left + scroll.x) / cell) };
+  context.fillStyle = colour("--accent");
   for (let row = Math.floor(scroll.y / cell); row < Math.min(image.height, last.row); row++)
     for (let column = Math.floor(scroll.x / cell); column < Math.min(image.width, last.column); column++) {
       if (!(truth[row * image.width + column] > 0)) continue;
+      const [x, y] = [left + (column + 0.5) * cell - scroll.x, top + (row + 0.5) * cell - scroll.y];
       context.beginPath();
-      context.arc(left + (column + 0.5) * cell - scroll.x, top + (row + 0.5) * cell - scroll.y, Math.min(3.5, cell / 5), 0, 7);
+      context.arc(x, y, Math.min(3.5, cell / 5), 0, 7);
       context.fill();
     }
 }
 
-function drawActive(context, { row, column }, image, { left, top, cell }, scroll, inks) {
+const box = (left, top, width, height) => ({ left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
+
+// The active cell, its row and column, and their labels: elements over the canvas, so that hovering draws no map.
+function Active({ row, column, geometry: { left, top, cell }, scroll, labels }) {
   const [x, y] = [left + column * cell - scroll.x, top + row * cell - scroll.y];
-  context.lineWidth = 1;
-  context.strokeStyle = inks.accent;
-  context.globalAlpha = 0.55;
-  context.strokeRect(left - scroll.x - 2, y - 0.5, image.width * cell + 4, cell + 1);
-  context.strokeRect(x - 0.5, top - scroll.y - 2, cell + 1, image.height * cell + 4);
-  context.globalAlpha = 1;
-  context.lineWidth = 2;
-  context.strokeRect(x - 1, y - 1, cell + 2, cell + 2);
+  return (
+    <>
+      <div class="overlay" style={{ left: `${left}px`, top: `${top}px` }}>
+        <div class="band" style={box(-2, y - top - 1, 1e4, cell + 2)} />
+        <div class="band" style={box(x - left - 1, -2, cell + 2, 1e4)} />
+        <div class="active" style={box(x - left - 2, y - top - 2, cell + 4, cell + 4)} />
+      </div>
+      {y + cell / 2 >= top && <span class="active-label row-label" style={{ top: `${y + cell / 2}px`, width: `${left - 4}px` }}><bdi>{labels.rows[row]}</bdi></span>}
+      {x + cell / 2 >= left && <span class="active-label column-label" style={{ left: `${x + cell / 2}px`, height: `${top - 4}px` }}><bdi>{labels.columns[column]}</bdi></span>}
+    </>
+  );
 }
 
 function Legend({ maximum, scale }) {
@@ -191,14 +189,18 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
   const viewport = useRef(null);
   const [hover, setHover] = useState(null);
   const [scroll, setScroll] = useState({ x: 0, y: 0 });
-  const labels = useMemo(() => ({ rows: queries.map((each) => short(each, 16)), columns: keys.map((each) => short(each, 16)) }), [queries, record]);
+  const labels = useMemo(
+    () => ({ rows: queries.map((each) => short(each, 16)), columns: keys.map((each) => short(each, 16)) }),
+    [example, record.queries, record.keys, record.bottom],
+  );
   const geometry = useMemo(() => geometryOf(labels.rows, labels.columns, room, SIZES.includes(Number(state.cell)) ? Number(state.cell) : 0), [labels, room, state.cell]);
-  const image = useMemo(() => weightImage(weights, queries.length, keys.length, scale), [weights, scale, theme]);
   const maximum = useMemo(() => largest(weights), [weights]);
+  const image = useMemo(() => weightImage(weights, queries.length, keys.length, scale, maximum), [weights, scale, theme]);
   const active = hover ?? { row, column };
   useLayoutEffect(() => {
-    if (size.width) draw(canvas.current, { image, geometry, scroll, labels, active, truth });
-  });
+    if (size.width) draw(canvas.current, { image, geometry, scroll, labels, truth });
+  }, [image, geometry, scroll, labels, truth, size.width, size.height]);
+  const list = useMemo(() => <KeyList {...{ record, queries, keys, weights, row, place }} />, [record, weights, row, column]);
   useEffect(() => setHover(null), [record, example]);
 
   const cellAt = (event) => {
@@ -241,9 +243,10 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
           onKeyDown={onKeyDown}
         >
           <div style={{ width: `${geometry.width + 2}px`, height: `${geometry.height + 2}px` }}>
+            <div class="window" style={{ width: `${Math.min(room, geometry.width + 2)}px`, height: `${Math.min(geometry.height + 2, Math.max(320, Math.round(innerHeight * 0.72)))}px` }}
+            >
             <canvas
               ref={canvas}
-              style={{ width: `${Math.min(room, geometry.width + 2)}px`, height: `${Math.min(geometry.height + 2, Math.max(320, Math.round(innerHeight * 0.72)))}px` }}
               data-left={geometry.left}
               data-top={geometry.top}
               data-cell={geometry.cell}
@@ -252,6 +255,8 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
               onPointerLeave={(event) => event.pointerType === "mouse" && setHover(null)}
               onClick={(event) => cellAt(event) && place.select(cellAt(event))}
             />
+            <Active {...active} {...{ geometry, scroll, labels }} />
+            </div>
           </div>
         </div>
         <div class="row options">
@@ -270,7 +275,7 @@ function HeatMap({ example, record, arrays: { weights, truth }, place, state, up
           {truth && <span class="muted">Dots: true dependencies</span>}
         </div>
       </div>
-      <KeyList {...{ record, queries, keys, weights, row, place }} />
+      {list}
     </div>
   );
 }
