@@ -23,7 +23,17 @@ def test_every_view_is_saved_as_svg_and_png(opened, recorded, downloaded, view):
     picture = Image.open(BytesIO(downloaded(page, "PNG")))
     size = np.array([float(drawing.get("width")), float(drawing.get("height"))])
     np.testing.assert_allclose(picture.size, 2 * size, atol=2)
+    colours = {each.get(name, "") for each in drawing.iter() for name in ("fill", "stroke")}
+    assert not [each for each in colours if each.startswith(("color(", "rgba"))]
     assert len(picture.convert("RGB").getcolors(1 << 24)) > 10
+
+
+def test_the_drawing_has_the_colours_of_the_page(opened, recorded, downloaded):
+    page = opened([recorded("formal language")], "view=stack")
+    fills = {each.get("fill") for each in ElementTree.fromstring(downloaded(page, "SVG")).iter(f"{SVG}rect")}
+    shown = page.locator(".actions .swatch").evaluate_all("all => all.map((e) => getComputedStyle(e).backgroundColor)")
+    assert len(shown) == 3
+    assert set(shown) <= fills
 
 
 def test_json_holds_the_numbers(opened, recorded, searched, downloaded):

@@ -1,14 +1,33 @@
 // What is on the page as SVG: boxes, text, canvases and drawings of an element, with their computed colours. Text stays
 // text, so the file can be edited; nothing of it is HTML.
+import { colour } from "../colours.js";
 import { svgDocument, svgElement, svgImage, svgText } from "./svg.js";
 
 const DRAWN = ["fill", "stroke", "stroke-width", "stroke-opacity", "fill-opacity", "opacity", "font-size", "font-family", "font-weight", "text-anchor", "dominant-baseline"];
 const SKIPPED = "button:not([data-index]), select, input, textarea, details, .options, .hidden, .slider";
-const transparent = (value) => value === "transparent" || value.endsWith(", 0)") || value.endsWith("/ 0)");
+
+const numbersIn = (value) => (value.match(/-?[\d.]+(?:e-?\d+)?/g) ?? []).map(Number);
+
+// A computed colour as other programs read it, which know rgb() but not color(); "none" where nothing is seen.
+export function plainColour(value) {
+  const numbers = numbersIn(value);
+  if (value === "transparent" || (numbers.length === 4 && numbers[3] === 0)) return "none";
+  if (!value.startsWith("color(srgb")) return value;
+  return `rgb(${numbers.slice(0, 3).map((part) => Math.round(255 * part)).join(", ")})`;
+}
+
+// How much of the box of a cell is filled, where it shows a probability so.
+function filledPart(element, rect, origin) {
+  const part = parseFloat(element.style.getPropertyValue("--part"));
+  if (!element.matches(".cell") || !(part > 0)) return null;
+  const [x, y] = [rect.left - origin.left, rect.top - origin.top];
+  return svgElement("rect", { x, y, width: (rect.width * part) / 100, height: rect.height, fill: colour("--mark"), "fill-opacity": 0.17, rx: 6 });
+}
 
 function boxOf(style, rect, origin) {
-  const border = parseFloat(style.borderTopWidth) > 0 && style.borderTopStyle !== "none" ? style.borderTopColor : "none";
-  const fill = transparent(style.backgroundColor) ? "none" : style.backgroundColor;
+  const bordered = parseFloat(style.borderTopWidth) > 0 && style.borderTopStyle !== "none";
+  const border = bordered ? plainColour(style.borderTopColor) : "none";
+  const fill = plainColour(style.backgroundColor);
   if ((fill === "none" && border === "none") || rect.width === 0 || rect.height === 0) return null;
   const radius = parseFloat(style.borderTopLeftRadius) || undefined;
   return svgElement("rect", { x: rect.left - origin.left, y: rect.top - origin.top, width: rect.width, height: rect.height, fill, stroke: border, rx: radius });
@@ -33,7 +52,7 @@ function linesOf(node, style, origin) {
   return lines
     .filter(({ text }) => text.trim() !== "")
     .map(({ rect, text, left }) =>
-      svgText(text, left - origin.left, rect.bottom - origin.top - rect.height * 0.24, { ink: style.color, size: parseFloat(style.fontSize), weight: style.fontWeight, family: style.fontFamily }),
+      svgText(text, left - origin.left, rect.bottom - origin.top - rect.height * 0.24, { ink: plainColour(style.color), size: parseFloat(style.fontSize), weight: style.fontWeight, family: style.fontFamily }),
     );
 }
 
@@ -42,7 +61,11 @@ function drawing(element, rect, origin) {
   const originals = [element, ...element.querySelectorAll("*")];
   [copy, ...copy.querySelectorAll("*")].forEach((part, index) => {
     const style = getComputedStyle(originals[index]);
-    for (const name of DRAWN) part.setAttribute(name, style.getPropertyValue(name));
+    for (const name of DRAWN) part.setAttribute(name, plainColour(style.getPropertyValue(name)));
+    for (const name of ["fill", "stroke"]) {
+      const opacity = numbersIn(style.getPropertyValue(name))[3];
+      if (opacity !== undefined) part.setAttribute(`${name}-opacity`, opacity);
+    }
     for (const name of ["class", "tabindex", "role", "style"]) part.removeAttribute(name);
   });
   copy.setAttribute("x", rect.left - origin.left);
@@ -66,6 +89,8 @@ function collect(element, origin, parts) {
   }
   const box = boxOf(style, rect, origin);
   if (box) parts.push(box);
+  const filled = filledPart(element, rect, origin);
+  if (filled) parts.push(filled);
   for (const child of element.childNodes) {
     if (child.nodeType === Node.TEXT_NODE) parts.push(...linesOf(child, style, origin));
     else if (child.nodeType === Node.ELEMENT_NODE) collect(child, origin, parts);
