@@ -1,9 +1,9 @@
 """A process that runs the commands of a page, so that each need not import torch again.
 
-    python commands.py SOCKET SOURCES
+    python commands.py SOCKET [SOURCES]
 
-``SOURCES`` is the folder of the package. The programs of ``PROGRAMS`` send their arguments and standard streams to the
-socket, and exit with the code that comes back.
+``SOURCES`` is the folder of the package, if it is not the installed one. The programs of ``PROGRAMS`` send their
+arguments and standard streams to the socket, and exit with the code that comes back.
 """
 
 import json
@@ -77,9 +77,10 @@ def serve(address):
 
 
 if __name__ == "__main__":
-    # An editable installation finds its own sources first, whatever the path says.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
-    sys.path.insert(0, sys.argv[2])
+    if len(sys.argv) > 2:
+        # An editable installation finds its own sources first, whatever the path says.
+        sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+        sys.path.insert(0, sys.argv[2])
     import torch  # noqa: F401 - for the forks
 
     import structattn.cli.app  # noqa: F401

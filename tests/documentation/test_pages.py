@@ -16,8 +16,8 @@ from commands import PROGRAM
 from pages import PAGES, ROOT, blocks, changed, commands
 from typer.testing import CliRunner
 
-import structattn.operators.common as kernels
 from structattn.cli.app import app
+from structattn.operators.common.kernels import compiled_kernels
 
 RUN = [page for page in PAGES if any(block.language in ("bash", "python", "diff") for block in blocks(page))]
 # Smaller than on the page: what is replaced there, and by what.
@@ -69,12 +69,12 @@ def folder(tmp_path, monkeypatch):
 
 
 def checkout(folder):
-    """Copy the sources and tests that a page changes; kernels may have been built elsewhere."""
+    """Copy the sources and tests that a page changes, and the kernels, which an installation has elsewhere."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for built in (each for place in kernels.__path__ for each in Path(place).glob("_kernels_*")):
-        shutil.copy(built, folder / "src/structattn/operators/common")
+    if (kernels := compiled_kernels()) is not None:
+        shutil.copy(kernels[1].__file__, folder / "src/structattn/operators/common")
     return folder / "src"
 
 
@@ -89,7 +89,7 @@ def programs(folder, sources):
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
     script = Path(__file__).with_name("commands.py")
-    server = subprocess.Popen([sys.executable, script, address, sources], env=environment)
+    server = subprocess.Popen([sys.executable, script, address, *sources], env=environment)
     try:
         while not Path(address).exists():
             assert server.poll() is None
@@ -130,7 +130,7 @@ def run_block(block, source, folder, environment, names):
 @pytest.mark.parametrize("page", RUN, ids=[str(page.relative_to(ROOT)) for page in RUN])
 def test_a_page_runs_as_it_is_written(page, folder):
     found = blocks(page)
-    sources = checkout(folder) if any(block.language == "diff" for block in found) else ROOT / "src"
+    sources = [checkout(folder)] if any(block.language == "diff" for block in found) else []
     names = {}
     with programs(folder, sources) as environment:
         for block in found:
