@@ -60,6 +60,21 @@ The page has {found["bytes beside the data"] / 1e3:.0f} kB beside {found["bytes 
 """
 
 
+def interventions(found: dict[str, Any]) -> str:
+    """Return a table of the time from a request with an intervention to its recording."""
+    rows = [
+        (name, f"{times['median']:,.0f} ms", f"{times['95 %']:,.0f} ms")
+        for name, times in found["milliseconds"].items()
+    ]
+    return (
+        f"`{found['command']}`: `explore --serve`, from a request with an intervention to its recording, of "
+        f"{found['tokens']} tokens at the\nsizes of DuSell & Chiang (2024, section 6), at a load average of "
+        f"{found['load average']} on {found['processors']} processors.\n\n"
+        + table(("model", "median", "95 %"), rows)
+        + "\n"
+    )
+
+
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [header, ("---",) * len(header), *rows]
@@ -485,7 +500,9 @@ uninterrupted run.
 {sweeps(results_of("reliability_sweeps"))}
 {halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
-{language_models()}{preparation()}{explorer(results_of("explorer"))}## Contents of a nondeterministic stack
+{language_models()}{preparation()}{explorer(results_of("explorer"))}{
+        interventions(results_of("interventions"))
+    }## Contents of a nondeterministic stack
 
 {contents_of_stacks(results_of("stack_contents"))}
 ## Plain eager PyTorch
