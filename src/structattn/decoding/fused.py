@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -24,9 +23,6 @@ from structattn.operators.decoder_layers import (
     pack_layers,
 )
 from structattn.operators.linear import current_precision
-
-_Versions = tuple[tuple[int, int], ...]
-_packed: WeakKeyDictionary[nn.Module, tuple[_Versions, PackedLayers]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,8 @@ class FusedDecoder:
 def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
     """Return a faster model with its start, where the kernel has all layers of the decoder; the arguments elsewhere.
 
-    The kernel is for float32 models on a CPU in evaluation mode, without gradients. Weights are laid out once for each
-    of their versions, in addition to the model's own.
+    The kernel is for float32 models on a CPU in evaluation mode, without gradients. Weights are laid out once for
+    each search, in addition to the model's own.
     """
     state = start.state
     if not (type(model) is EncoderDecoder and isinstance(state, LayersState) and state.position == 0):
@@ -121,16 +117,11 @@ def _alike(model: EncoderDecoder) -> bool:
 
 
 def _packed_layers(model: EncoderDecoder) -> PackedLayers:
-    """Return the packed weights, kept until a weight of the decoder changes."""
-    versions = tuple((parameter.data_ptr(), parameter._version) for parameter in model.decoder.parameters())
-    kept = _packed.get(model)
-    if kept is None or kept[0] != versions:
-        first = model.decoder.blocks[0]
-        heads = first.attention.layer.projection.num_heads, first.cross.layer.query.num_heads
-        pre_norm, epsilon = first.attention.norm_placement == "pre", first.attention.norm.eps
-        layers = [_weights(block) for block in model.decoder.blocks]
-        kept = _packed[model] = (versions, pack_layers(layers, *heads, pre_norm, epsilon))
-    return kept[1]
+    """Return the packed weights. They are not kept: fused optimizers change weights without a new version of them."""
+    first = model.decoder.blocks[0]
+    heads = first.attention.layer.projection.num_heads, first.cross.layer.query.num_heads
+    pre_norm, epsilon = first.attention.norm_placement == "pre", first.attention.norm.eps
+    return pack_layers([_weights(block) for block in model.decoder.blocks], *heads, pre_norm, epsilon)
 
 
 def _weights(block: Any) -> LayerWeights:
