@@ -79,6 +79,23 @@ def test_changed_weights_are_quantized_again(monkeypatch):
 
 
 @needs_int8
+def test_weights_that_an_optimizer_has_changed_are_quantized_again():
+    """A fused optimizer changes weights without a new version of them."""
+    layer, x = nn.Linear(16, 9), numbers(2, 16)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.5, fused=True)
+    with torch.no_grad(), linear_precision("int8"):
+        before = apply_linear(layer, x)
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    with torch.no_grad(), linear_precision("int8"):
+        after = apply_linear(layer, x)
+        expected = layer(x)
+    assert not torch.allclose(before, after)
+    assert (after - expected).norm() / expected.norm() < 0.02
+
+
+@needs_int8
 def test_float32_elsewhere():
     weight, x = nn.Parameter(numbers(4, 8)), numbers(2, 8)
     expected = F.linear(x, weight)

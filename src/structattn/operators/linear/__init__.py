@@ -1,7 +1,7 @@
 """Linear layers whose products can be computed in int8, for decoding on a CPU.
 
-``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision("int8")``. Inside, weights are quantized once
-per version and kept, and inputs are quantized row by row.
+``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision("int8")``. Inside, weights are quantized
+once and kept until its end, and inputs are quantized row by row.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -23,7 +23,8 @@ LinearPrecision = Literal["float32", "int8"]
 
 _precision: ContextVar[LinearPrecision] = ContextVar("linear_precision", default="float32")
 _Quantized = dict[tuple[int, tuple[int, ...]], tuple[int, Int8Weight]]  # by address and shape; with the version
-_quantized: MutableMapping[Tensor, _Quantized] = WeakTensorKeyDictionary()
+# Not kept after ``linear_precision``: a fused optimizer changes weights without a new version of them.
+_quantized: ContextVar[MutableMapping[Tensor, _Quantized]] = ContextVar("quantized_weights")
 
 
 @contextmanager
@@ -42,11 +43,12 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
     refusal = int8_refusal() if precision == "int8" else None
     if refusal is not None:
         raise RuntimeError(refusal)
-    token = _precision.set(precision)
+    precision_token, quantized_token = _precision.set(precision), _quantized.set(WeakTensorKeyDictionary())
     try:
         yield
     finally:
-        _precision.reset(token)
+        _quantized.reset(quantized_token)
+        _precision.reset(precision_token)
 
 
 def current_precision() -> LinearPrecision:
@@ -76,9 +78,12 @@ def _fits_int8(x: Tensor, weight: Tensor) -> bool:
 
 
 def _quantized_weight(weight: Tensor) -> Int8Weight:
-    """Return the quantized weight, kept until the weight changes; that of a slice is kept with the whole tensor."""
+    """Return the quantized weight, kept until it changes or ``linear_precision`` ends.
+
+    That of a slice is kept with the whole tensor.
+    """
     owner = weight if weight._base is None else weight._base
-    kept = _quantized.setdefault(owner, {})
+    kept = _quantized.get().setdefault(owner, {})
     key, version = (weight.data_ptr(), tuple(weight.shape)), 0 if weight.is_inference() else weight._version
     found = kept.get(key)
     if found is None or found[0] != version:
