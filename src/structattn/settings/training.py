@@ -57,7 +57,7 @@ Batches = Annotated[_Batches, BeforeValidator(from_name, json_schema_input_type=
 
 
 class LabelSmoothing(Settings):
-    """Label smoothing of the training loss; the formulas are in `tasks/label_smoothing.py`."""
+    """Label smoothing of the training loss; the formulas are in `tasks/losses.py`."""
 
     epsilon: float = Field(default=0.1, ge=0, lt=1, description="weight of the smoothing distribution")
     formula: Literal["torch", "you", "annotated", "fairseq"] = Field(
