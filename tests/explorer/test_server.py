@@ -22,8 +22,8 @@ from structattn.analysis.recording_files import recording_to_json
 testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
 
 from structattn.reporting.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
-from structattn.reporting.explorer.requests import RecordRequest  # noqa: E402
-from structattn.reporting.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402
+from structattn.reporting.explorer.requests import RecordRequest  # noqa: E402  # after the skip, as below
+from structattn.reporting.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402  # imports starlette
 
 TOKEN, PORT = "secret", 8765
 HOST = f"127.0.0.1:{PORT}"

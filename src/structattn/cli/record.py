@@ -6,26 +6,18 @@ from typing import Annotated
 import typer
 
 from structattn.cli.lines import standard_input_lines
-from structattn.cli.options import Checkpoint, PreparedData
+from structattn.cli.options import Checkpoint, Depths, Examples, ExampleSplit, PreparedData, Targets, Texts
 from structattn.cli.output import print_line
 
 
 def record(
     run: Annotated[Path, typer.Argument(help="Run folder, of any kind.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file, JSON.")],
-    example: Annotated[
-        list[int] | None, typer.Option(min=0, help="Index of an example of the split, from 0; repeatable.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split of the examples.")] = "test",
-    text: Annotated[
-        list[str] | None,
-        typer.Option(help="Text, repeatable.  \\[default: without --example, the lines of standard input]"),
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(help="Answer or translation of each text, in the same order.  \\[default: by search]"),
-    ] = None,
-    depths: Annotated[int, typer.Option(min=0, help="Number of depths of stacks to record, from the top.")] = 10,
+    example: Examples = None,
+    split: ExampleSplit = "test",
+    text: Texts = None,
+    target: Targets = None,
+    depths: Depths = 10,
     beam: Annotated[
         int | None,
         typer.Option(min=1, help="Continue the texts of a language model by beam search of this size, and record it."),
