@@ -176,11 +176,11 @@ def test_large_bodies_are_refused_with_and_without_a_length(client):
 
 def test_too_many_requests_are_refused(client, run_dir, monkeypatch):
     recorder = Recorder(structattn.load(run_dir("formal language")), 4)
-    assert [recorder.too_busy() for _ in range(PER_MINUTE + 1)] == [False] * PER_MINUTE + [True]
+    assert [recorder.admit() for _ in range(PER_MINUTE + 1)] == [True] * PER_MINUTE + [False]
     recorder = Recorder(structattn.load(run_dir("formal language")), 4)
     recorder._waiting = MAX_WAITING
-    assert recorder.too_busy()
-    monkeypatch.setattr(Recorder, "too_busy", lambda self: True)
+    assert not recorder.admit()
+    monkeypatch.setattr(Recorder, "admit", lambda self: False)
     assert asked(client(), text="()").status_code == 429
 
 

@@ -43,15 +43,15 @@ class Recorder:
         self._waiting = 0
         self._times: deque[float] = deque()
 
-    def too_busy(self) -> bool:
-        """Return whether more would be asked for than is answered; otherwise count this request."""
+    def admit(self) -> bool:
+        """Count a request and return True, or return False if there are too many."""
         now = monotonic()
         while self._times and self._times[0] < now - 60:
             self._times.popleft()
         if self._waiting >= MAX_WAITING or len(self._times) >= PER_MINUTE:
-            return True
+            return False
         self._times.append(now)
-        return False
+        return True
 
     async def record(self, request: RecordRequest) -> Recording:
         """Record a text or an example; raises what ``record`` raises."""
@@ -115,7 +115,7 @@ def explorer_app(run: TrainedRun, first: RecordRequest, token: str, port: int, d
             return refusal(408, f"the body did not arrive within {BODY_SECONDS:.0f} s")
         except BodyTooLargeError:
             return refusal(413, f"the body has more than {MAX_BYTES} bytes")
-        if recorder.too_busy():
+        if not recorder.admit():
             return refusal(429, "too many requests; try again in a minute")
         try:
             found = await recorder.record(parse_request(body))
