@@ -34,9 +34,7 @@ def explorer(found: dict[str, Any]) -> str:
 `{found["command"]}`: a recording of {found["tokens"]:,} tokens, sixteen heads and a stack, in {
         found["browser"]
     } without a
-GPU, while other work kept {found["load average at the start"]:.0f} processes waiting for {
-        found["processors"]
-    } processors.
+GPU, at a load average of {found["load average at the start"]:.1f} on {found["processors"]} processors.
 The page has {found["bytes beside the data"] / 1e3:.0f} kB beside {found["bytes of the page"] / 1e6:.0f} MB of data.
 
 {
