@@ -16,6 +16,8 @@ VIEWS = {
     "discrete transformer": ["Heat map", "Tokens", "Arcs", "Receptive field", "Surprisal"],
 }
 PAPER = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
+CORNER = """() => { const canvas = document.querySelector(".map canvas");
+    return [...canvas.getContext("2d").getImageData(0, 0, 1, 1).data]; }"""
 # Elements that are wider than their box scroll inside it; none may widen the page.
 OUTSIDE = """() => [...document.querySelectorAll("#panel *, header *, [role=tablist]")].filter((element) => {
   if (element.closest(".map, .tree, .scroll, .wide-box, [role=tablist], .hidden")) return false;
@@ -74,20 +76,21 @@ def test_no_view_is_wider_than_the_window(opened, recorded, kind, scheme):
 
 def test_the_theme_can_be_chosen_and_the_map_follows(opened, recorded):
     page = opened([recorded("formal language")], ignored="willReadFrequently", color_scheme="light")
-    corner = """() => { const canvas = document.querySelector(".map canvas");
-        return [...canvas.getContext("2d").getImageData(0, 0, 1, 1).data]; }"""
-    assert page.evaluate(corner) == [255, 255, 255, 255]
+    assert page.evaluate(CORNER) == [255, 255, 255, 255]
     page.get_by_role("combobox", name="Theme").select_option("dark")
-    page.wait_for_function(f"() => ({corner})()[0] === 20")
+    page.wait_for_function(f"() => ({CORNER})()[0] === 20")
     assert "theme=dark" in page.url
     page.get_by_role("combobox", name="Theme").select_option("system")
-    page.wait_for_function(f"() => ({corner})()[0] === 255")
+    page.wait_for_function(f"() => ({CORNER})()[0] === 255")
 
 
-def test_printing_hides_the_controls_and_is_light(opened, recorded):
-    page = opened([recorded("formal language")], color_scheme="dark")
+@pytest.mark.parametrize("theme", ["auto", "dark"])
+def test_printing_hides_the_controls_and_is_light(opened, recorded, theme):
+    page = opened([recorded("formal language")], f"theme={theme}", ignored="willReadFrequently", color_scheme="dark")
+    assert page.evaluate(CORNER) == [20, 23, 28, 255]
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == PAPER["light"]
+    page.wait_for_function(f"() => ({CORNER})()[0] === 255")
     assert not page.get_by_role("button", name="PNG").is_visible()
     assert not page.get_by_role("tablist").is_visible()
 

@@ -1,4 +1,4 @@
-/*! structattn explorer, sources sha256:0a45cbb75d2a57d080bc5b226c695090c0efb1226e263a1ecd157375be4ff8cb
+/*! structattn explorer, sources sha256:70d373fe46765f2ed9bbd84376c86d469d34656cbdc466de7d0522ea11b77459
 
 d3-hierarchy 3.1.3
 
