@@ -23,6 +23,7 @@ TREE = {"task": "formal_language", "data": "prepared"}
         ("max_epochs", "training.max_epochs"),
         ("training.schedule.warmup_step", "training.schedule.warmup_steps"),
         ("model.xyzzy", None),
+        ("model.layers", "model.num_layers"),  # of a two-stream model
     ],
 )
 def test_similar_fields_are_found(path, meant):

@@ -45,7 +45,9 @@ def suggestion(settings: type[BaseModel], path: str) -> str | None:
     """
     pattern = re.sub(r"\.\d+(?=\.|$)", ".*", path)
     parent, dot, name = pattern.rpartition(".")
-    known = sorted(_known_paths(settings), key=lambda each: (each.count("."), each))
+    # The path itself may be a field of another kind, say of another model.
+    others = _known_paths(settings) - {pattern}
+    known = sorted(others, key=lambda each: (each.count("."), each))
     siblings = {each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent}
     if found := get_close_matches(name, siblings, n=1, cutoff=0.7):
         return path.rpartition(".")[0] + dot + found[0]
