@@ -7,10 +7,12 @@ from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, pad_sequences, start_translation
 from structattn.decoding.fused import FusedDecoder, fuse
-from structattn.operators.decoder_layers import has_decoder_layers
+from structattn.operators.decoder_layers import can_run_decoder_layers
+from structattn.operators.linear import linear_precision
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
-needs_kernel = pytest.mark.skipif(not has_decoder_layers(), reason="the kernels were not built")
+needs_kernel = pytest.mark.skipif(not can_run_decoder_layers("float32"), reason="the kernels were not built")
+needs_int8 = pytest.mark.skipif(not can_run_decoder_layers("int8"), reason="the kernels have no int8 products here")
 SOURCES = [(5, 4, 9, 2), (7, 2), (3, 8, 8, 8, 6, 2)]
 
 
@@ -33,6 +35,24 @@ def started(model, padded=True):
     return start_translation(model, ids, lengths)
 
 
+def steps_of_both(model, start, num_steps=12):
+    """Yield the logits of the fused decoder and of the model, for beams that are reordered and grow."""
+    fused, fused_start = fuse(model, start)
+    assert isinstance(fused, FusedDecoder)
+    state, fused_state, rows = start.state, fused_start.state, torch.arange(3)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(num_steps):
+        tokens = torch.randint(3, 50, (len(rows),), generator=generator)
+        before = fused_state
+        expected, state = model.step(tokens, state)
+        logits, fused_state = fused.step(tokens, fused_state)
+        yield logits, expected
+        again, _ = fused.step(tokens, before)
+        assert torch.equal(again, logits), "a state is a value"
+        rows = torch.randint(len(rows), (3 + 5 * (step % 12),), generator=generator)
+        state, fused_state = state.select(rows), fused_state.select(rows)
+
+
 @needs_kernel
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(
@@ -48,21 +68,63 @@ def started(model, padded=True):
 @torch.no_grad()
 def test_logits_are_those_of_the_model(changes, padded):
     model = built(**changes)
-    start = started(model, padded)
-    fused, fused_start = fuse(model, start)
-    assert isinstance(fused, FusedDecoder)
-    state, fused_state, rows = start.state, fused_start.state, torch.arange(3)
-    generator = torch.Generator().manual_seed(0)
-    for step in range(12):
-        tokens = torch.randint(3, 50, (len(rows),), generator=generator)
-        before = fused_state
-        expected, state = model.step(tokens, state)
-        logits, fused_state = fused.step(tokens, fused_state)
+    for logits, expected in steps_of_both(model, started(model, padded)):
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-        again, _ = fused.step(tokens, before)
-        assert torch.equal(again, logits), "a state is a value"
-        rows = torch.randint(len(rows), (3 + 5 * step,), generator=generator)
-        state, fused_state = state.select(rows), fused_state.select(rows)
+
+
+def gaussian(**changes):
+    return {"attention": "gaussian"} | changes
+
+
+HARD_CODED = {
+    "the paper's": {"layers": "2xgaussian"},
+    "offsets": {"layers": [gaussian(offsets=[-1, 0]), gaussian(offsets=[1, -3, 0.5, -8.25])]},
+    "sigma": {"layers": [gaussian(sigma=0.3), gaussian(sigma=4.0, offsets=[-2])]},
+    "window": {"layers": [gaussian(kernel="window", window=5), gaussian(kernel="index")]},
+    "softmax and hard-coded": {"layers": "1.gaussian"},
+    "no self-attention": {"layers": "2xnone"},
+    "one without self-attention": {"layers": "gaussian.none"},
+    "one cross-attention": {"layers": "3xgaussian", "cross_attention": "2xnone.softmax-1"},
+    "hard-coded cross-attention": {
+        "layers": "2xgaussian",
+        "cross_attention": [gaussian(length_ratio=0.963), gaussian(offsets=[2], sigma=2.0, floor=False)],
+    },
+    "all kinds": {"layers": "1.gaussian", "cross_attention": "gaussian.softmax-2"},
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"norm": "post", "bias": False, "d_model": 72, "d_ff": None}], ids=str)
+@pytest.mark.parametrize("name", HARD_CODED)
+@torch.no_grad()
+def test_logits_of_hard_coded_and_absent_attention_are_those_of_the_model(name, changes, padded):
+    model = built(decoder=HARD_CODED[name], **changes)
+    for logits, expected in steps_of_both(model, started(model, padded), num_steps=30):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@torch.no_grad()
+def test_hard_coded_heads_keep_only_the_positions_that_they_need():
+    model = built(decoder={"layers": [gaussian(sigma=0.3), gaussian(kernel="window", window=5)]})
+    fused, start = fuse(model, started(model))
+    state, needed = start.state, model.decoder.blocks[0].attention.layer.heads.gaussians.values_needed(torch.float32)
+    for _ in range(needed + 3):
+        _, state = fused.step(start.tokens, state)
+    assert state.cache.num_steps == needed
+
+
+@needs_int8
+@pytest.mark.parametrize("name", ["the paper's", "all kinds"])
+@torch.no_grad()
+def test_logits_in_int8_are_those_of_the_model_in_int8(name):
+    """Both quantize the same numbers; where rounding differs, a quantized number may, by one unit."""
+    model = built(decoder=HARD_CODED[name], d_model=96, d_ff=130)
+    with linear_precision("int8"):
+        for logits, expected in steps_of_both(model, started(model)):
+            assert (logits - expected).norm() <= 2e-3 * expected.norm()
+            assert not torch.equal(logits, torch.zeros_like(logits))
 
 
 @needs_kernel
@@ -101,7 +163,8 @@ def test_weights_that_an_optimizer_has_changed_are_laid_out_again():
         lambda model: model.double(),
         lambda model: model.train(),
         lambda model: model.decoder.blocks[0].attention.layer.output.register_forward_hook(lambda *_: None),
-        lambda model: setattr(model.decoder.blocks[1], "cross", None),
+        lambda model: setattr(model.decoder.blocks[1].cross, "norm", None),
+        lambda model: setattr(model.decoder.blocks[1].cross.norm, "eps", 0.1),
     ],
 )
 @torch.no_grad()
@@ -112,10 +175,13 @@ def test_other_models_keep_their_step(change):
     assert fuse(model, start) == (model, start)
 
 
-@pytest.mark.parametrize("decoder", ["2xhard", "2xgaussian", "2.superposition-8"])
+OTHERS = [{"layers": "2xhard"}, {"layers": "2.superposition-8"}, {"layers": [gaussian(num_learned_heads=1)] * 2}]
+
+
+@pytest.mark.parametrize("decoder", OTHERS, ids=str)
 @torch.no_grad()
 def test_other_mechanisms_keep_their_step(decoder):
-    model = built(decoder={"layers": decoder})
+    model = built(decoder=decoder)
     start = started(model)
     assert fuse(model, start) == (model, start)
 
@@ -127,9 +193,10 @@ def test_with_gradients_the_model_keeps_its_step():
 
 
 @needs_kernel
+@pytest.mark.parametrize("decoder", [None, {"layers": "2xgaussian", "cross_attention": "none.softmax-1"}], ids=str)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_translations_are_those_of_the_model(beam, monkeypatch):
-    model = built(d_model=32, num_heads=2)
+def test_translations_are_those_of_the_model(beam, decoder, monkeypatch):
+    model = built(decoder=decoder, d_model=32, num_heads=2)
     start, search = started(model), BeamSearch(beam)
     found = beam_search(model, start, 20, search, n_best=beam)
     monkeypatch.setattr("structattn.decoding.beam.search.fuse", lambda *arguments: arguments)

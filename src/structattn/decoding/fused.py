@@ -1,86 +1,157 @@
 """Translation models whose decoder runs in one kernel call for each step, where the kernel has all of its layers."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention
-from structattn.attention.cache import KeyValueCache
+from structattn.attention import CrossGaussianAttention, CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention
+from structattn.attention.cache import CrossAttentionCache, KeyValueCache
 from structattn.decoding.stepper import DecodingStart, Stepper
 from structattn.models import EncoderDecoder
-from structattn.models.block import Block, FeedForward
+from structattn.models.block import Block, FeedForward, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import LayersState
+from structattn.operators import gaussian_weights
 from structattn.operators.decoder_layers import (
-    LayerWeights,
+    CachedRows,
     Memory,
     PackedLayers,
+    Sublayer,
+    can_run_decoder_layers,
     decoder_layers,
-    has_decoder_layers,
-    pack_layers,
+    pack_sublayers,
 )
+from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.linear import current_precision
+from structattn.operators.linear.packed import Linear, PackedLinear, pack_linear, packed_linear
 
 
 @dataclass(frozen=True)
 class FusedState:
-    """The number of positions so far, their keys and values in all layers, and the memory: an immutable value."""
+    """The number of positions so far, their keys and values in all layers, and the memory: an immutable value.
+
+    Args:
+        position: the number of positions.
+        cache: one tensor for each layer with self-attention; None without any.
+        memory_rows: keys, if any, and values of each layer with cross-attention.
+        memory: which of their rows belong to each member of the batch.
+    """
 
     position: int
-    cache: KeyValueCache
+    cache: KeyValueCache | None
+    memory_rows: tuple[tuple[Tensor, ...], ...]
     memory: Memory
 
     def select(self, indices: Int[Tensor, " selected"]) -> "FusedState":
         """Return the states of some members of the batch, in a new order."""
-        lengths = self.memory.lengths
-        memory = Memory(
-            self.memory.keys,
-            self.memory.values,
-            self.memory.row_indices.index_select(0, indices),
-            None if lengths is None else lengths.index_select(0, indices),
-        )
-        return FusedState(self.position, self.cache.select(indices), memory)
+        lengths = None if self.memory.lengths is None else self.memory.lengths.index_select(0, indices)
+        memory = Memory(self.memory.first.index_select(0, indices), self.memory.size, lengths)
+        cache = None if self.cache is None else self.cache.select(indices)
+        return FusedState(self.position, cache, self.memory_rows, memory)
 
 
 @dataclass(frozen=True)
 class FusedDecoder:
-    """A ``Stepper`` that gives the same logits as the model's ``step``, up to rounding."""
+    """A ``Stepper`` that gives the same logits as the model's ``step``, up to rounding.
+
+    Args:
+        model: the model.
+        packed: the weights of its decoder.
+        output: its output layer.
+        hard_coded: the hard-coded heads of each sublayer; None where there are none.
+    """
 
     model: EncoderDecoder
     packed: PackedLayers
+    output: PackedLinear
+    hard_coded: tuple[Gaussians | None, ...]
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: FusedState
     ) -> tuple[Float[Tensor, "batch classes"], FusedState]:
         """Take one more token of each sentence; return the logits of the next one and the new state."""
         embedding: Any = self.model.target
-        cache = state.cache.extend()
+        cache = None if state.cache is None else self._needed(state.cache.extend())
+        state = FusedState(state.position, cache, state.memory_rows, state.memory)
+        indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
         x = embedding.embed_step(tokens, state.position)
-        x = decoder_layers(self.packed, x, cache.rows, cache.row_indices, state.memory)
-        return self.model.logits(self.model.decoder.final(x)), FusedState(state.position + 1, cache, state.memory)
+        x = decoder_layers(self.packed, x, list(self._cached_rows(state)), indices, state.memory)
+        logits = packed_linear(self.model.decoder.final(x), self.output)
+        return logits, FusedState(state.position + 1, cache, state.memory_rows, state.memory)
+
+    def _needed(self, cache: KeyValueCache) -> KeyValueCache:
+        """Return the positions to which a later one may attend: not all of them if all heads are hard-coded."""
+        count = 0
+        for sublayer, gaussians in zip(self.packed.sublayers, self.hard_coded, strict=True):
+            if sublayer.kind == "softmax":
+                return cache
+            if sublayer.kind == "gaussian" and gaussians is not None:
+                count = max(count, gaussians.values_needed(torch.float32))
+        return cache.last(count)
+
+    def _cached_rows(self, state: FusedState) -> Iterator[CachedRows | None]:
+        """Return what each sublayer attends to."""
+        own = iter(() if state.cache is None else state.cache.rows)
+        memories, weights = iter(state.memory_rows), _Weights(state)
+        for sublayer, gaussians in zip(self.packed.sublayers, self.hard_coded, strict=True):
+            across = sublayer.kind.startswith("cross")
+            if sublayer.kind == "feedforward":
+                yield None
+            elif gaussians is not None:
+                values = next(memories)[-1] if across else next(own)[:, 0]
+                yield CachedRows(None, values, weights.of(gaussians, across))
+            else:
+                keys, values = next(memories) if across else next(own).unbind(1)
+                yield CachedRows(keys, values)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weights of hard-coded heads for the last position, computed once for all layers that have the same."""
+
+    state: FusedState
+    known: dict[tuple[Gaussians, bool], Tensor] = field(default_factory=dict)
+
+    def of(self, gaussians: Gaussians, across: bool) -> Float[Tensor, "heads positions"]:
+        """Return the weights of the positions so far, or of those of a memory."""
+        if (gaussians, across) not in self.known:
+            past = 0 if self.state.cache is None else self.state.cache.num_steps
+            keys, first = (self.state.memory.size, self.state.position) if across else (past, past - 1)
+            weights = gaussian_weights(**vars(gaussians), queries=1, keys=keys, first=first)
+            self.known[gaussians, across] = weights[:, 0].contiguous()
+        return self.known[gaussians, across]
 
 
 def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
     """Return a faster model with its start, where the kernel has all layers of the decoder; the arguments elsewhere.
 
-    The kernel is for float32 models on a CPU in evaluation mode, without gradients. Weights are laid out once for
-    each search, in addition to the model's own.
+    The kernel is for float32 models on a CPU in evaluation mode, without gradients; its products are in the precision
+    that ``linear_precision`` sets. Weights are laid out once for each search, in addition to the model's own.
     """
     state = start.state
     if not (type(model) is EncoderDecoder and isinstance(state, LayersState) and state.position == 0):
         return model, start
-    if not (_can_run(model) and all(_has_layer(block) for block in model.decoder.blocks) and _alike(model)):
+    blocks = list(model.decoder.blocks)
+    if not (_can_run(model) and all(_has_layer(block) for block in blocks) and _alike(blocks)):
         return model, start
-    crosses = [block.cross for block in state.blocks]
-    keys, values = ([cross.rows[part].flatten(1) for cross in crosses] for part in (0, 1))
-    if len({rows.stride() for rows in (*keys, *values)}) > 1 or keys[0].stride(1) != 1:
-        keys, values = ([rows.contiguous() for rows in of_layers] for of_layers in (keys, values))
-    memory = Memory(keys, values, crosses[0].row_indices, crosses[0].lengths)
-    cache = KeyValueCache.of_size(len(start.tokens), [(2, keys[0].shape[1])] * len(keys), keys[0])
-    return FusedDecoder(model, _packed_layers(model)), DecodingStart(FusedState(0, cache, memory), start.tokens)
+    caches = [_cross_cache(block.cross) for block in state.blocks if block.cross is not None]
+    memory_rows = tuple(_memory_rows(cache) for cache in caches)
+    memory = _memory(caches[0]) if caches else Memory(torch.zeros_like(start.tokens), 0, None)
+    return _fused_decoder(model), DecodingStart(
+        FusedState(0, _empty_cache(model, len(start.tokens)), memory_rows, memory), start.tokens
+    )
+
+
+def _empty_cache(model: EncoderDecoder, batch_size: int) -> KeyValueCache | None:
+    """Return a cache with keys and values, or values alone, of each layer with self-attention."""
+    parts = [part for block in model.decoder.blocks for part in _parts(block)]
+    counts = {SoftmaxAttention: 2, GaussianAttention: 1}
+    sizes = [(counts[type(part.layer)], len(part.norm.weight)) for part in parts if type(part.layer) in counts]
+    return KeyValueCache.of_size(batch_size, sizes, parts[0].norm.weight) if sizes else None
 
 
 def _can_run(model: EncoderDecoder) -> bool:
@@ -90,54 +161,89 @@ def _can_run(model: EncoderDecoder) -> bool:
         parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not parameter.is_inference()
         for parameter in model.parameters()
     )
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.decoder.modules())
+    parts = [*model.decoder.modules(), *(() if model.output is None else model.output.modules())]
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in parts)
     fits = plain and not hooked and not model.training and type(model.target) is Embedding
-    return fits and current_precision() == "float32" and has_decoder_layers()
+    return fits and can_run_decoder_layers(current_precision())
 
 
 def _has_layer(block: Block) -> bool:
-    own, cross, feedforward = block.attention, block.cross, block.feedforward
-    if block.stack is not None or own is None or cross is None or feedforward is None:
+    if block.stack is not None:
         return False
-    if not (type(own.layer) is SoftmaxAttention and type(cross.layer) is CrossSoftmaxAttention):
-        return False
-    normed = all(type(part.norm) is nn.LayerNorm and part.norm.bias is not None for part in (own, cross, feedforward))
-    return normed and type(feedforward.layer) is FeedForward and own.layer.positions is None
-
-
-def _alike(model: EncoderDecoder) -> bool:
-    """Return whether all layers have the same sizes and placements of norms."""
-    kinds = set()
-    for block in model.decoder.blocks:
-        parts = (block.attention, block.cross, block.feedforward)
-        heads = block.attention.layer.projection.num_heads, block.cross.layer.query.num_heads
-        placements = tuple((part.norm_placement, part.norm.eps) for part in parts)
-        kinds.add((heads, placements, len(block.feedforward.layer.hidden.weight)))
-    return len(kinds) == 1 and len(set(next(iter(kinds))[1])) == 1
-
-
-def _packed_layers(model: EncoderDecoder) -> PackedLayers:
-    """Return the packed weights. They are not kept: fused optimizers change weights without a new version of them."""
-    first = model.decoder.blocks[0]
-    heads = first.attention.layer.projection.num_heads, first.cross.layer.query.num_heads
-    pre_norm, epsilon = first.attention.norm_placement == "pre", first.attention.norm.eps
-    return pack_layers([_weights(block) for block in model.decoder.blocks], *heads, pre_norm, epsilon)
-
-
-def _weights(block: Any) -> LayerWeights:
-    own, cross, feedforward = block.attention, block.cross, block.feedforward
-    return LayerWeights(
-        own_projection=_linear(own.layer.projection),
-        own_output=_linear(own.layer.output),
-        own_norm=(own.norm.weight, own.norm.bias),
-        cross_query=_linear(cross.layer.query),
-        cross_output=_linear(cross.layer.output),
-        cross_norm=(cross.norm.weight, cross.norm.bias),
-        hidden=_linear(feedforward.layer.hidden),
-        output=_linear(feedforward.layer.output),
-        feedforward_norm=(feedforward.norm.weight, feedforward.norm.bias),
+    kinds = (
+        (block.attention, (SoftmaxAttention, GaussianAttention)),
+        (block.cross, (CrossSoftmaxAttention, CrossGaussianAttention)),
+        (block.feedforward, (FeedForward,)),
     )
+    return all(part is None or (type(part.layer) in types and _is_plain(part)) for part, types in kinds)
 
 
-def _linear(module: nn.Linear) -> tuple[Tensor, Tensor | None]:
+def _is_plain(part: Residual) -> bool:
+    """Return whether a sublayer has a layer norm with bias, no positions, and no learned beside hard-coded heads."""
+    if type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
+        return False
+    if isinstance(part.layer, GaussianAttention | CrossGaussianAttention):
+        return part.layer.heads.learned is None
+    return getattr(part.layer, "positions", None) is None
+
+
+def _alike(blocks: list[Block]) -> bool:
+    """Return whether all norms have the same placement and epsilon, and there is at least one."""
+    norms = {(part.norm_placement, part.norm.eps) for block in blocks for part in _parts(block)}
+    return len(norms) == 1
+
+
+def _parts(block: Any) -> list[Any]:
+    return [part for part in (block.attention, block.cross, block.feedforward) if part is not None]
+
+
+def _cross_cache(state: Any) -> CrossAttentionCache:
+    cache: CrossAttentionCache = state if isinstance(state, CrossAttentionCache) else state.hard
+    return cache
+
+
+def _memory_rows(cache: CrossAttentionCache) -> tuple[Tensor, ...]:
+    """Return keys, if any, and values, at one stride."""
+    rows = tuple(part.flatten(1) for part in cache.rows)
+    one_stride = len({part.stride() for part in rows}) == 1 and rows[0].stride(1) == 1
+    return rows if one_stride else tuple(part.contiguous() for part in rows)
+
+
+def _memory(cache: CrossAttentionCache) -> Memory:
+    """Return the first row of each memory: its rows are consecutive."""
+    indices, size = cache.row_indices, cache.row_indices.shape[1]
+    return Memory(indices[:, 0] if size else indices.new_zeros(len(indices)), size, cache.lengths)
+
+
+def _fused_decoder(model: EncoderDecoder) -> FusedDecoder:
+    """Return the packed weights. They are not kept: fused optimizers change weights without a new version of them."""
+    blocks, precision = list(model.decoder.blocks), current_precision()
+    parts = [part for block in blocks for part in _parts(block)]
+    pre_norm, epsilon = parts[0].norm_placement == "pre", parts[0].norm.eps
+    packed = pack_sublayers([part for block in blocks for part in _sublayers(block)], pre_norm, epsilon, precision)
+    embedding: Any = model.target
+    output = (embedding.class_embeddings(), None) if model.output is None else _linear(model.output)
+    hard_coded = tuple(part.layer.heads.gaussians if hasattr(part.layer, "heads") else None for part in parts)
+    return FusedDecoder(model, packed, pack_linear(output, precision), hard_coded)
+
+
+def _sublayers(block: Any) -> Iterator[Sublayer]:
+    """Return the weights of the sublayers that are present."""
+    for part in _parts(block):
+        layer, norm = part.layer, (part.norm.weight, part.norm.bias)
+        if isinstance(layer, SoftmaxAttention):
+            first, count = layer.projection, layer.projection.num_heads
+            yield Sublayer("softmax", _linear(first), _linear(layer.output), norm, count)
+        elif isinstance(layer, GaussianAttention):
+            value = layer.heads.value
+            yield Sublayer("gaussian", _linear(value), _linear(layer.output), norm, value.num_heads)
+        elif isinstance(layer, CrossSoftmaxAttention):
+            yield Sublayer("cross_softmax", _linear(layer.query), _linear(layer.output), norm, layer.query.num_heads)
+        elif isinstance(layer, CrossGaussianAttention):
+            yield Sublayer("cross_gaussian", None, _linear(layer.output), norm, layer.heads.value.num_heads)
+        else:
+            yield Sublayer("feedforward", _linear(layer.hidden), _linear(layer.output), norm)
+
+
+def _linear(module: nn.Linear) -> Linear:
     return module.weight, module.bias

@@ -224,7 +224,8 @@ class Translator:
             return translations
 
         lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in encoded]
-        return map_in_batches(encoded, lengths, self.batch_tokens, translate, self.batch_size)
+        with linear_precision(self.precision):  # around all batches, because it keeps quantized weights
+            return map_in_batches(encoded, lengths, self.batch_tokens, translate, self.batch_size)
 
     def search_tree(self, line: str, number: int = 1, path: Path = SOURCE_LINES) -> SearchedLine | None:
         """Translate one line by beam search, and return the tree of its hypotheses, too; None for an empty line.
@@ -265,8 +266,7 @@ class Translator:
         if indices:
             chosen = [lines[index] for index in indices]
             sources = self._sources(chosen)
-            with linear_precision(self.precision):
-                found = self._decode(chosen, sources, n_best)
+            found = self._decode(chosen, sources, n_best)
             for index, translations in zip(indices, self._translations(sources, found), strict=True):
                 results[index] = translations[:n_best]
         return results

@@ -12,6 +12,8 @@ struct Rows {
     Number *first;
     int64_t stride;
     Number *row(int64_t index) const { return first + index * stride; }
+    void shift(int64_t components) { first += components; }
+    void skip(int64_t rows) { first += rows * stride; }
     explicit operator bool() const { return first != nullptr; }
 };
 
@@ -21,6 +23,8 @@ struct ChosenRows {
     Rows<Number> all;
     const int64_t *numbers;
     Number *row(int64_t index) const { return all.row(numbers[index]); }
+    void shift(int64_t components) { all.shift(components); }
+    void skip(int64_t rows) { numbers += rows; }
 };
 
 // Row indices at an address from Python. Throws if an index is out of range.

@@ -1,169 +1,203 @@
 """One step of all layers of a transformer decoder in one call of a kernel, with weights that are laid out once.
 
-The definition is ``Layers.step`` of blocks of softmax self-attention, softmax cross-attention and a feed-forward
-sublayer. Not differentiable; float32 on a CPU.
+The definition is ``Layers.step`` of blocks of self-attention and cross-attention, both softmax attention or hard-coded,
+and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32 or int8.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float32, Int
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
+from structattn.operators.linear.int8 import LinearPrecision
+from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, pack_linear
 
-__all__ = ["LayerWeights", "Memory", "PackedLayers", "decoder_layers", "has_decoder_layers", "pack_layers"]
+__all__ = [
+    "CachedRows",
+    "Memory",
+    "PackedLayers",
+    "Sublayer",
+    "can_run_decoder_layers",
+    "decoder_layers",
+    "pack_sublayers",
+]
 
-Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
 Norm = tuple[Float32[Tensor, " d_model"], Float32[Tensor, " d_model"]]  # scale and shift
+Kind = Literal["softmax", "gaussian", "cross_softmax", "cross_gaussian", "feedforward"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """The weights of a layer.
+class Sublayer:
+    """A sublayer with its residual connection and norm.
 
     Args:
-        own_projection: of self-attention, to queries, keys and values.
-        own_output: of self-attention.
-        own_norm: of self-attention; in the same way for the other two sublayers.
-        cross_query: of cross-attention, to queries.
-        cross_output: of cross-attention.
-        cross_norm: of cross-attention.
-        hidden: of the feed-forward sublayer, before its relu.
-        output: of the feed-forward sublayer.
-        feedforward_norm: of the feed-forward sublayer.
+        kind: softmax or hard-coded attention to the positions so far or to the memory, or a feed-forward sublayer.
+        first: to queries, keys and values ("softmax"), to values ("gaussian"), to queries ("cross_softmax"), or to
+            hidden units, before their relu ("feedforward"); None for "cross_gaussian".
+        last: from the heads' outputs, or the hidden units.
+        norm: scale and shift.
+        num_heads: 1 for "feedforward".
     """
 
-    own_projection: Linear
-    own_output: Linear
-    own_norm: Norm
-    cross_query: Linear
-    cross_output: Linear
-    cross_norm: Norm
-    hidden: Linear
-    output: Linear
-    feedforward_norm: Norm
+    kind: Kind
+    first: Linear | None
+    last: Linear
+    norm: Norm
+    num_heads: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _PackedSublayer:
+    kind: Kind
+    first: PackedLinear | None
+    last: PackedLinear
+    norm: Norm
+    num_heads: int
 
 
 @dataclass(frozen=True, eq=False)
 class PackedLayers:
-    """The weights of all layers in the memory layout of the kernel.
+    """The sublayers of all layers in the memory layout of the kernel.
 
     Args:
-        tensors: of each layer, in the order of the kernel: packed weights, scales and shifts.
-        d_ff: the number of hidden units.
-        own_heads: the number of heads of self-attention.
-        cross_heads: the number of heads of cross-attention.
+        sublayers: in their order.
         pre_norm: whether norms stand before the sublayers; otherwise after the sums.
         epsilon: of the norms.
+        precision: of the products.
     """
 
-    tensors: list[list[Tensor]]
-    d_ff: int
-    own_heads: int
-    cross_heads: int
+    sublayers: tuple[_PackedSublayer, ...]
     pre_norm: bool
     epsilon: float
+    precision: LinearPrecision
+
+
+@dataclass(frozen=True, eq=False)
+class CachedRows:
+    """What a sublayer with attention reads, and writes to in the case of self-attention.
+
+    Args:
+        keys: of softmax attention, else None.
+        values: at the same stride as the keys.
+        weights: of each hard-coded head, for the positions so far, or of the memory, from the first one on; else None.
+    """
+
+    keys: Float32[Tensor, "stored d_model"] | None
+    values: Float32[Tensor, "stored d_model"]
+    weights: Float32[Tensor, "heads positions"] | None = None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Keys and values of the memories, for each layer (N, d), and their rows for each hypothesis.
+    """Which rows of the keys and values of memories belong to each of M hypotheses.
 
     Args:
-        keys: of each layer, with rows at one stride.
-        values: of each layer, with the same stride.
-        row_indices: (M, S), from 0 to N - 1.
+        first: the first one; the others follow it.
+        size: S, the number of rows of each memory.
         lengths: the number of rows that count for each hypothesis; None: all.
     """
 
-    keys: Sequence[Float32[Tensor, "stored d_model"]]
-    values: Sequence[Float32[Tensor, "stored d_model"]]
-    row_indices: Int[Tensor, "rows source"]
+    first: Int[Tensor, " rows"]
+    size: int
     lengths: Int[Tensor, " rows"] | None
 
 
-def has_decoder_layers() -> bool:
-    """Return whether the kernel was built."""
-    return has_kernel("decoder_layers_float32")
+def can_run_decoder_layers(precision: LinearPrecision) -> bool:
+    """Return whether the kernel was built and has products in this precision on this processor."""
+    return has_kernel("decoder_layers_float32") and can_pack(precision)
 
 
-def pack_layers(
-    layers: Sequence[LayerWeights], own_heads: int, cross_heads: int, pre_norm: bool, epsilon: float
+def pack_sublayers(
+    sublayers: Sequence[Sublayer], pre_norm: bool, epsilon: float, precision: LinearPrecision = "float32"
 ) -> PackedLayers:
-    """Lay out the weights of layers of the same sizes; they are copied. See ``PackedLayers``."""
-    tensors = [
-        [
-            _packed(layer.own_projection),
-            _packed(layer.own_output),
-            *_copied(layer.own_norm),
-            _packed(layer.cross_query),
-            _packed(layer.cross_output),
-            *_copied(layer.cross_norm),
-            _packed(layer.hidden),
-            _packed(layer.output),
-            *_copied(layer.feedforward_norm),
-        ]
-        for layer in layers
+    """Lay out the weights of sublayers; they are copied. See ``PackedLayers``."""
+    packed = [
+        _PackedSublayer(
+            each.kind,
+            None if each.first is None else pack_linear(each.first, precision),
+            pack_linear(each.last, precision),
+            (each.norm[0].detach().clone(), each.norm[1].detach().clone()),
+            each.num_heads,
+        )
+        for each in sublayers
     ]
-    return PackedLayers(tensors, len(layers[0].hidden[0]), own_heads, cross_heads, pre_norm, epsilon)
-
-
-def _copied(norm: Norm) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in norm]
-
-
-def _packed(linear: Linear) -> Tensor:
-    weight, bias = (None if tensor is None else tensor.detach().contiguous() for tensor in linear)
-    assert weight is not None
-    module = kernel_module()
-    packed = torch.empty(module.packed_size_float32(*weight.shape), dtype=torch.float32)
-    module.pack_float32(weight.data_ptr(), 0 if bias is None else bias.data_ptr(), packed.data_ptr(), *weight.shape)
-    return packed
+    return PackedLayers(tuple(packed), pre_norm, epsilon, precision)
 
 
 def decoder_layers(
     packed: PackedLayers,
     x: Float32[Tensor, "rows d_model"],
-    cached: Sequence[Float32[Tensor, "capacity 2 d_model"]],
+    cached: Sequence[CachedRows | None],
     row_indices: Int[Tensor, "rows past"],
     memory: Memory,
 ) -> Float32[Tensor, "rows d_model"]:
     """Return the output of the last layer for one more position of each of M hypotheses, before a final norm.
 
-    Cost: O(M (t + S) d + M d (d + f)) for each layer in step t.
+    Cost: O(M (t + S) d + M d (d + f)) for each layer in step t. Hard-coded heads read only the positions from their
+    first to their last weight that is not zero.
 
     Args:
-        packed: the weights.
+        packed: the sublayers.
         x: the input of the first layer.
-        cached: for each layer a pool of keys and values. The rows of the new position are written.
+        cached: for each sublayer what it attends to; None for "feedforward". The rows of the new position are written.
         row_indices: the rows of the positions so far; the last column has the rows of the new one.
         memory: of cross-attention.
 
     Raises:
         IndexError: a row index is out of range.
-        ValueError: a length is not from 0 to S.
+        ValueError: a length is not from 0 to S, or weights have another number of heads or positions.
     """
-    x, row_indices, memory_indices = x.clone(), row_indices.contiguous(), memory.row_indices.contiguous()
+    x, row_indices, first = x.clone(), row_indices.contiguous(), memory.first.contiguous()
     lengths = None if memory.lengths is None else memory.lengths.contiguous()
-    layers = [
-        [tensor.data_ptr() for tensor in (*weights, pool, keys, values)]
-        for weights, pool, keys, values in zip(packed.tensors, cached, memory.keys, memory.values, strict=True)
+    past = row_indices.shape[1]
+    fields = [
+        _fields(sublayer, rows, memory.size if sublayer.kind.startswith("cross") else past)
+        for sublayer, rows in zip(packed.sublayers, cached, strict=True)
     ]
-    (rows, width), sources = x.shape, memory_indices.shape[1]
-    sizes = (rows, width, packed.d_ff, packed.own_heads, packed.cross_heads, row_indices.shape[1], sources)
     kernel_module().decoder_layers_float32(
-        layers,
+        fields,
         x.data_ptr(),
-        (*sizes, memory.keys[0].stride(0)),
+        (*x.shape, past, memory.size),
+        packed.precision == "int8",
         packed.pre_norm,
         packed.epsilon,
         row_indices.data_ptr(),
-        len(cached[0]),
-        memory_indices.data_ptr(),
-        len(memory.keys[0]),
+        _least_rows(packed, cached, cross=False),
+        first.data_ptr(),
+        _least_rows(packed, cached, cross=True),
         0 if lengths is None else lengths.data_ptr(),
         torch.get_num_threads(),
     )
     return x
+
+
+def _fields(sublayer: _PackedSublayer, rows: CachedRows | None, positions: int) -> tuple[int, ...]:
+    """Return the sizes and addresses of a sublayer, in the order of ``Field`` in cpu_kernel.cpp."""
+    first, last = sublayer.first, sublayer.last
+    keys, values, weights = (None, None, None) if rows is None else (rows.keys, rows.values, rows.weights)
+    if weights is not None and weights.shape != (sublayer.num_heads, positions):
+        raise ValueError(f"weights have shape {tuple(weights.shape)}; expected ({sublayer.num_heads}, {positions})")
+    return (
+        KINDS.index(sublayer.kind),
+        sublayer.num_heads,
+        last.inputs,
+        0 if first is None else first.data.data_ptr(),
+        last.data.data_ptr(),
+        sublayer.norm[0].data_ptr(),
+        sublayer.norm[1].data_ptr(),
+        0 if keys is None else keys.data_ptr(),
+        0 if values is None else values.data_ptr(),
+        0 if values is None else values.stride(0),
+        0 if weights is None else weights.data_ptr(),
+    )
+
+
+def _least_rows(packed: PackedLayers, cached: Sequence[CachedRows | None], cross: bool) -> int:
+    """Return the number of rows to which all sublayers with cross-attention or self-attention attend."""
+    pairs = zip(packed.sublayers, cached, strict=True)
+    return min((len(rows.values) for each, rows in pairs if rows and each.kind.startswith("cross") == cross), default=0)

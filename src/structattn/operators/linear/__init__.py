@@ -1,13 +1,13 @@
 """Linear layers whose products can be computed in int8, for decoding on a CPU.
 
 ``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision("int8")``. Inside, weights are quantized
-once and kept until its end, and inputs are quantized row by row.
+once and kept until its end, and inputs are quantized row by row. ``LinearPrecision`` is the type of its argument.
 """
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from structattn.operators.linear.int8 import Int8Weight, int8_linear, int8_refusal, quantize_weight
+from structattn.operators.linear.int8 import Int8Weight, LinearPrecision, int8_linear, int8_refusal, quantize_weight
 
-__all__ = ["apply_linear", "current_precision", "linear", "linear_precision"]
-
-LinearPrecision = Literal["float32", "int8"]
+__all__ = ["LinearPrecision", "apply_linear", "current_precision", "linear", "linear_precision"]
 
 _precision: ContextVar[LinearPrecision] = ContextVar("linear_precision", default="float32")
 _Quantized = dict[tuple[int, tuple[int, ...]], tuple[int, Int8Weight]]  # by address and shape; with the version

@@ -1,46 +1,24 @@
-// Quantization of rows to int8, and the scales of products of such rows.
+// Linear layers with packed weights; quantization of rows to int8, and the scales of products of such rows.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <vector>
 
 #include "common/kernels.h"
+#include "common/scratch.h"
+#include "linear/packed.h"
+#include "linear/quantization.h"
 
 namespace {
 
 int threads_for(int64_t numbers, int threads) { return numbers < 1000000 ? 1 : threads; }
-
-// max |x|; NaN if one is NaN. Numbers without sign are ordered as their bits are, with NaN above infinity.
-float greatest_magnitude(const float *row, int64_t size) {
-    int32_t most = 0;
-    for (int64_t c = 0; c < size; ++c) {
-        int32_t bits;
-        std::memcpy(&bits, row + c, sizeof bits);
-        most = std::max(most, bits & 0x7fffffff);
-    }
-    float magnitude;
-    std::memcpy(&magnitude, &most, sizeof magnitude);
-    return magnitude;
-}
 
 // scales[r] = max |x[r]| / 127; quantized[r] = round(x[r] / scales[r]), zeros where the scale is 0 or not finite.
 void quantize_rows(uintptr_t x, int64_t stride, uintptr_t quantized, uintptr_t scales, int64_t rows, int64_t size,
                    int threads) {
     for_each_sequence(rows, threads_for(rows * size, threads), [&](int64_t r) {
         const float *row = reinterpret_cast<const float *>(x) + r * stride;
-        int8_t *to = reinterpret_cast<int8_t *>(quantized) + r * size;
-        const float scale = greatest_magnitude(row, size) / 127;
-        reinterpret_cast<float *>(scales)[r] = scale;
-        const float inverse = 1 / scale;
-        if (!(inverse > 0) || inverse == __builtin_inff()) {  // of a scale that is infinite or NaN, or about 0
-            std::fill_n(to, size, int8_t(0));
-            return;
-        }
-        for (int64_t c = 0; c < size; ++c) {
-            const float shifted = row[c] * inverse + 0x1.8p23f;  // its low bits hold the rounded quotient
-            int32_t bits;
-            std::memcpy(&bits, &shifted, sizeof bits);
-            to[c] = int8_t(bits);
-        }
+        uint8_t *to = reinterpret_cast<uint8_t *>(quantized) + r * size;
+        reinterpret_cast<float *>(scales)[r] = quantize_row(row, size, 0, to);
     });
 }
 
@@ -57,10 +35,38 @@ void scale_rows(uintptr_t y, uintptr_t scales, uintptr_t bias, int64_t rows, int
     });
 }
 
+int64_t packed_size(int64_t outputs, int64_t inputs, bool int8) { return PackedLinear{nullptr, outputs, inputs, int8}.bytes(); }
+
+// ``bias`` is 0 where there is none.
+void pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {
+    std::vector<uint8_t> row(inputs);
+    PackedLinear{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8}.pack(
+        reinterpret_cast<const float *>(weight), reinterpret_cast<const float *>(bias), row.data());
+}
+
+// y = x W^T + b. Threads take different outputs: their number changes no sum.
+void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int64_t outputs, int64_t inputs, bool int8,
+                   int threads) {
+    const PackedLinear layer{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8};
+    Scratch memory(PackedLinear::prepared_size(rows, inputs, int8));
+    const int64_t panels = num_panels(outputs);
+    const int64_t parts = std::clamp<int64_t>(panels, 1, threads_for(rows * inputs * outputs, threads));
+    layer.prepare(reinterpret_cast<const float *>(x), rows, reinterpret_cast<float *>(y), false, memory.as<void>(),
+                  [&](const auto &multiply) {
+                      for_each_sequence(parts, threads, [&](int64_t part) {
+                          multiply(part * panels / parts, (part + 1) * panels / parts);
+                      });
+                  });
+}
+
 }  // namespace
 
 void register_linear(nanobind::module_ &module) {
     using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
+    module.attr("has_int8_panels") = has_int8_panels;
+    module.def("packed_size_float32", &packed_size);
+    module.def("pack_float32", &pack, Unlocked());
+    module.def("packed_linear_float32", &packed_linear, Unlocked());
     module.def("quantize_rows_float32", &quantize_rows, Unlocked());
     module.def("scale_rows_float32", &scale_rows, Unlocked());
 }

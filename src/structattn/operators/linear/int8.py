@@ -1,6 +1,6 @@
 """Linear layers in int8: y = scale_x scale_w (q_x q_w^T) + b, with one scale for each row of x and each output."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Float32, Int, Int8
@@ -8,6 +8,8 @@ from torch import Tensor
 
 from structattn.operators.common.kernels import contiguous_rows, has_kernel, kernel_for
 from structattn.support.processor import processor_flags
+
+LinearPrecision = Literal["float32", "int8"]
 
 GREATEST = 127  # of a quantized number; -128 is not used, so that the range is symmetric
 INSTRUCTIONS = {"avx512_vnni", "avx_vnni", "amx_int8"}
@@ -59,11 +61,16 @@ def quantize_weight(weight: Float32[Tensor, "outputs inputs"]) -> Int8Weight:
     Raises:
         ValueError: the weight is not finite.
     """
-    if not bool(weight.isfinite().all()):
-        raise ValueError("a weight is not finite; expected numbers, which int8 needs")
-    quantized, scales = quantize_rows_reference(weight.detach())
+    require_finite(weight)
+    quantized, scales = quantize_rows(weight.detach())
     packed = torch.ops.onednn.qlinear_prepack(quantized, None)
     return Int8Weight(packed, scales, torch.zeros(len(weight), dtype=torch.int32))
+
+
+def require_finite(weight: Tensor) -> None:
+    """Raise ValueError for a weight that has no scale."""
+    if not bool(weight.isfinite().all()):
+        raise ValueError("a weight is not finite; expected numbers, which int8 needs")
 
 
 def int8_linear(

@@ -1,0 +1,113 @@
+// Products in int8 with weights that were laid out once, for processors with AVX512-VNNI.
+//
+// Legend as in panels.h. Inputs are quantized row by row, to q_x + 128, because the instruction multiplies unsigned with
+// signed numbers; -128 sum_k q_w, the first value of each sum, makes up for that. A panel holds for its outputs the
+// scales, the biases, these first values, and then for each four inputs four weights of every output.
+#pragma once
+
+#if defined(__AVX512F__)
+#define STRUCTATTN_INT8_PANELS
+
+#include <immintrin.h>
+
+#include "linear/panels.h"
+#include "linear/quantization.h"
+
+constexpr int64_t together = 4;  // inputs whose products an instruction adds
+
+inline int64_t groups_of(int64_t inputs) { return (inputs + together - 1) / together; }
+
+// The number of bytes of a panel: three rows of numbers, and the weights.
+inline int64_t int8_panel_size(int64_t inputs) { return panel * (3 * sizeof(float) + groups_of(inputs) * together); }
+
+inline int64_t int8_panels_size(int64_t outputs, int64_t inputs) { return num_panels(outputs) * int8_panel_size(inputs); }
+
+// ``weight`` is (N, K); ``bias`` is null where there is none. ``row`` has room for K numbers.
+inline void pack_int8_panels(const float *weight, const float *bias, uint8_t *to, int64_t outputs, int64_t inputs,
+                             uint8_t *row) {
+    const int64_t size = int8_panel_size(inputs);
+    std::fill_n(to, int8_panels_size(outputs, inputs), uint8_t(0));
+    for (int64_t n = 0; n < outputs; ++n) {
+        uint8_t *here = to + n / panel * size, *weights = here + 3 * panel * sizeof(float) + n % panel * together;
+        float *scales = reinterpret_cast<float *>(here), *biases = scales + panel;
+        int32_t sum = 0;
+        scales[n % panel] = quantize_row(weight + n * inputs, inputs, 0, row);
+        biases[n % panel] = bias ? bias[n] : 0;
+        for (int64_t k = 0; k < inputs; ++k) {
+            weights[k / together * panel * together + k % together] = row[k];
+            sum += int8_t(row[k]);
+        }
+        reinterpret_cast<int32_t *>(biases + panel)[n % panel] = -128 * sum;
+    }
+}
+
+// The rows of an input, quantized: row r at ``numbers`` + r * ``stride``.
+struct QuantizedRows {
+    uint8_t *numbers;
+    float *scales;
+    int64_t stride;
+
+    static int64_t stride_of(int64_t inputs) { return groups_of(inputs) * together; }
+    static int64_t size(int64_t rows, int64_t inputs) { return rows * (stride_of(inputs) + int64_t(sizeof(float))); }
+
+    // ``memory`` has ``size`` bytes, aligned as floats are.
+    QuantizedRows(const float *x, int64_t rows, int64_t inputs, void *memory)
+        : numbers(reinterpret_cast<uint8_t *>(reinterpret_cast<float *>(memory) + rows)),
+          scales(reinterpret_cast<float *>(memory)),
+          stride(stride_of(inputs)) {
+        for (int64_t r = 0; r < rows; ++r) {
+            scales[r] = quantize_row(x + r * inputs, inputs, 128, numbers + r * stride);
+            std::fill(numbers + r * stride + inputs, numbers + (r + 1) * stride, uint8_t(0));  // their weights are 0
+        }
+    }
+};
+
+// y = scale_x scale_w (q_x q_w^T) + b for R rows from row r on and one panel, of which ``count`` outputs exist.
+template <int R>
+__attribute__((target("avx512vnni"))) inline void multiply_int8_tile(const QuantizedRows &x, int64_t r, int64_t inputs,
+                                                                     const uint8_t *packed, float *y, int64_t outputs,
+                                                                     int64_t count, bool relu) {
+    const float *scales = reinterpret_cast<const float *>(packed), *biases = scales + panel;
+    const uint8_t *numbers = x.numbers + r * x.stride;
+    __m512i sums[R][2];
+    for (int j = 0; j < 2; ++j) {
+        const __m512i first = _mm512_loadu_si512(biases + panel + j * wide);
+        for (int i = 0; i < R; ++i) sums[i][j] = first;
+    }
+    const uint8_t *weights = packed + 3 * panel * sizeof(float);
+    for (int64_t group = 0; group < groups_of(inputs); ++group, weights += panel * together) {
+        const __m512i first = _mm512_loadu_si512(weights), second = _mm512_loadu_si512(weights + wide * together);
+#pragma GCC unroll 12
+        for (int i = 0; i < R; ++i) {
+            int32_t four;
+            std::memcpy(&four, numbers + i * x.stride + group * together, sizeof four);
+            const __m512i factor = _mm512_set1_epi32(four);
+            sums[i][0] = _mm512_dpbusd_epi32(sums[i][0], factor, first);
+            sums[i][1] = _mm512_dpbusd_epi32(sums[i][1], factor, second);
+        }
+    }
+    for (int i = 0; i < R; ++i) {
+        Wide results[2];
+        for (int j = 0; j < 2; ++j) {
+            const __m512 sum = _mm512_cvtepi32_ps(sums[i][j]);
+            Wide products;
+            std::memcpy(&products, &sum, sizeof sum);
+            results[j] = products * load_wide(scales + j * wide) * x.scales[r + i] + load_wide(biases + j * wide);
+        }
+        store_results(results, count, relu, y + i * outputs);
+    }
+}
+
+// y = x W^T + b for M rows and the panels from ``begin`` to ``end``, as ``multiply_panels``.
+inline void multiply_int8_panels(const QuantizedRows &x, int64_t rows, int64_t inputs, const uint8_t *packed, float *y,
+                                 int64_t outputs, int64_t begin, int64_t end, bool relu = false) {
+    for (int64_t p = begin; p < end; ++p) {
+        const uint8_t *here = packed + p * int8_panel_size(inputs);
+        const int64_t n = p * panel, count = std::min(panel, outputs - n);
+        for_each_tile(rows, [&](auto size, int64_t r) {
+            multiply_int8_tile<size.value>(x, r, inputs, here, y + r * outputs + n, outputs, count, relu);
+        });
+    }
+}
+
+#endif

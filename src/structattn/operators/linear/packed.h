@@ -1,0 +1,67 @@
+// Linear layers whose weights were laid out once, in float32 or in int8.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "linear/int8_panels.h"
+#include "linear/panels.h"
+
+#if defined(STRUCTATTN_INT8_PANELS)
+constexpr bool has_int8_panels = true;
+#else
+constexpr bool has_int8_panels = false;
+#endif
+
+// A layer with K inputs and N outputs, in ``bytes`` of memory.
+struct PackedLinear {
+    uint8_t *packed;
+    int64_t outputs, inputs;
+    bool int8;
+
+    int64_t bytes() const {
+#if defined(STRUCTATTN_INT8_PANELS)
+        if (int8) return int8_panels_size(outputs, inputs);
+#endif
+        if (int8) throw std::invalid_argument("these kernels have no int8 products");
+        return panels_size(outputs, inputs) * sizeof(float);
+    }
+
+    // Lays the weights out; ``row`` has room for K bytes.
+    void pack(const float *weight, const float *bias, uint8_t *row) const {
+#if defined(STRUCTATTN_INT8_PANELS)
+        if (int8) return pack_int8_panels(weight, bias, packed, outputs, inputs, row);
+#endif
+        pack_panels(weight, bias, reinterpret_cast<float *>(packed), outputs, inputs);
+    }
+
+    // The bytes of memory that ``prepare`` needs.
+    static int64_t prepared_size(int64_t rows, int64_t inputs, bool int8) {
+#if defined(STRUCTATTN_INT8_PANELS)
+        if (int8) return QuantizedRows::size(rows, inputs);
+#endif
+        return 0;
+    }
+
+    // Calls use(multiply), where multiply(begin, end) computes y = x W^T + b for these panels, in any thread. ``memory`` has
+    // ``prepared_size`` bytes.
+    template <class Use>
+    void prepare(const float *x, int64_t rows, float *y, bool relu, void *memory, const Use &use) const {
+#if defined(STRUCTATTN_INT8_PANELS)
+        if (int8) {
+            const QuantizedRows quantized(x, rows, inputs, memory);
+            return use([&](int64_t begin, int64_t end) {
+                multiply_int8_panels(quantized, rows, inputs, packed, y, outputs, begin, end, relu);
+            });
+        }
+#endif
+        use([&](int64_t begin, int64_t end) {
+            multiply_panels(x, rows, inputs, reinterpret_cast<const float *>(packed), y, outputs, begin, end, relu);
+        });
+    }
+
+    // y = x W^T + b, negative ones replaced by 0 if ``relu``. ``memory`` has ``prepared_size`` bytes.
+    void multiply(const float *x, int64_t rows, float *y, void *memory, bool relu = false) const {
+        prepare(x, rows, y, relu, memory, [&](const auto &multiply) { multiply(0, num_panels(outputs)); });
+    }
+};

@@ -1,0 +1,71 @@
+"""Linear layers with weights that are laid out once for the compiled product, in float32 or in int8."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from structattn.operators.common.kernels import has_kernel, kernel_module
+from structattn.operators.linear.int8 import LinearPrecision, require_finite
+from structattn.support.processor import processor_flags
+
+Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLinear:
+    """A linear layer in the memory layout of the kernel.
+
+    Args:
+        data: weights and biases, and the scales of the weights in int8.
+        inputs: their number.
+        outputs: their number.
+        precision: of the products; in int8 rows of inputs and weights are quantized as in ``int8_linear``.
+    """
+
+    data: Tensor
+    inputs: int
+    outputs: int
+    precision: LinearPrecision
+
+
+def can_pack(precision: LinearPrecision) -> bool:
+    """Return whether the kernels for this processor have products with packed weights in this precision."""
+    if not has_kernel("packed_linear_float32"):
+        return False
+    return precision == "float32" or (kernel_module().has_int8_panels and "avx512_vnni" in processor_flags())
+
+
+def pack_linear(linear: Linear, precision: LinearPrecision = "float32") -> PackedLinear:
+    """Copy weight and bias, both float32 on a CPU, into the layout of the kernel. See ``can_pack``.
+
+    Raises:
+        ValueError: a weight is not finite, and the precision is int8.
+    """
+    weight, bias = (None if tensor is None else tensor.detach().contiguous() for tensor in linear)
+    assert weight is not None
+    int8 = precision == "int8"
+    if int8:
+        require_finite(weight)
+    (outputs, inputs), module = weight.shape, kernel_module()
+    data = torch.empty(module.packed_size_float32(outputs, inputs, int8), dtype=torch.uint8)
+    address = 0 if bias is None else bias.data_ptr()
+    module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8)
+    return PackedLinear(data, inputs, outputs, precision)
+
+
+def packed_linear(x: Float32[Tensor, "rows inputs"], packed: PackedLinear) -> Float32[Tensor, "rows outputs"]:
+    """Return x W^T + b, not differentiable. Cost: O(rows * inputs * outputs)."""
+    x, y = x.contiguous(), x.new_empty(len(x), packed.outputs)
+    kernel_module().packed_linear_float32(
+        x.data_ptr(),
+        packed.data.data_ptr(),
+        y.data_ptr(),
+        len(x),
+        packed.outputs,
+        packed.inputs,
+        packed.precision == "int8",
+        torch.get_num_threads(),
+    )
+    return y

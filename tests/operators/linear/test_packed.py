@@ -1,0 +1,84 @@
+"""Products with packed weights equal those of torch, for all numbers of rows, inputs and outputs."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from structattn.operators.linear import linear, linear_precision
+from structattn.operators.linear.packed import can_pack, pack_linear, packed_linear
+
+needs_kernel = pytest.mark.skipif(not can_pack("float32"), reason="the kernels were not built")
+needs_int8 = pytest.mark.skipif(not can_pack("int8"), reason="the kernels have no int8 products here")
+SIZES = [(0, 3, 2), (1, 1, 1), (2, 7, 5), (7, 63, 33), (13, 64, 32), (29, 288, 507), (3, 0, 4)]  # rows, inputs, outputs
+
+
+def numbers(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@needs_kernel
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_products_are_those_of_torch(sizes, bias, threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    rows, inputs, outputs = sizes
+    x, weight, added = numbers(rows, inputs), numbers(outputs, inputs), numbers(outputs) if bias else None
+    found = packed_linear(x, pack_linear((weight, added)))
+    torch.testing.assert_close(found, F.linear(x, weight, added), rtol=1e-5, atol=5e-5)  # sums of 288 products
+
+
+@needs_kernel
+def test_threads_change_no_sum(monkeypatch):
+    x, packed = numbers(40, 288), pack_linear((numbers(1000, 288), None))
+    alone = packed_linear(x, packed)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert torch.equal(packed_linear(x, packed), alone)
+
+
+@needs_kernel
+def test_slices_and_transposed_tensors_are_taken_as_they_are():
+    x, table = numbers(9, 4).T, numbers(20, 18)[:, ::2]
+    found = packed_linear(x, pack_linear((table[2:], None)))
+    torch.testing.assert_close(found, x @ table[2:].T, rtol=1e-5, atol=1e-5)
+
+
+@needs_int8
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sizes", [size for size in SIZES if size[1]])
+def test_int8_products_of_small_integers_are_exact(sizes, bias):
+    rows, inputs, outputs = sizes
+    generator = torch.Generator().manual_seed(rows)
+    x, weight = (torch.randint(-127, 128, shape, generator=generator) for shape in ((rows, inputs), (outputs, inputs)))
+    x[:, 0] = weight[:, 0] = 127  # so that all scales are 1
+    added = numbers(outputs) if bias else None
+    found = packed_linear(x.float(), pack_linear((weight.float(), added), "int8"))
+    expected = (x @ weight.T).float() + (0 if added is None else added)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-3)
+
+
+@needs_int8
+@torch.no_grad()
+def test_int8_products_are_those_of_onednn():
+    x, weight, bias = numbers(30, 288), numbers(507, 288), numbers(507)
+    with linear_precision("int8"):
+        expected = linear(x, weight, bias)
+    torch.testing.assert_close(packed_linear(x, pack_linear((weight, bias), "int8")), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_int8
+def test_rows_without_a_scale():
+    x = torch.tensor([[0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0]])
+    found = packed_linear(x, pack_linear((numbers(3, 2), torch.ones(3)), "int8"))
+    assert torch.equal(found[0], torch.ones(3))
+    assert found[1:].isnan().all()
+
+
+@needs_int8
+def test_weights_that_int8_refuses():
+    weight = numbers(4, 8)
+    weight[1, 1] = math.nan
+    with pytest.raises(ValueError, match="a weight is not finite"):
+        pack_linear((weight, None), "int8")
