@@ -83,8 +83,8 @@ def ours(model: EncoderDecoder, precision: LinearPrecision = "float32") -> Run:
 
     def run(sources: list[list[int]], beam: int) -> list[list[int]]:
         found = []
-        for first in range(0, len(sources), SENTENCES):
-            with linear_precision(precision):
+        with linear_precision(precision):
+            for first in range(0, len(sources), SENTENCES):
                 start = start_translation(model, torch.tensor(sources[first : first + SENTENCES]))
                 found += [list(best.tokens) for (best,) in beam_search(model, start, LENGTH, BeamSearch(beam))]
         return found

@@ -157,6 +157,22 @@ def test_weights_that_an_optimizer_has_changed_are_laid_out_again():
         torch.testing.assert_close(fused.step(tokens, fused_start.state)[0], expected, rtol=1e-5, atol=1e-5)
 
 
+@needs_kernel
+@torch.no_grad()
+def test_weights_are_kept_for_the_next_batch_until_they_change():
+    model = built()
+    with linear_precision("float32"):
+        first, _ = fuse(model, started(model))
+        second, _ = fuse(model, started(model))
+        assert second is first
+        model.decoder.blocks[1].feedforward.layer.output.weight.mul_(2)
+        third, start = fuse(model, started(model))
+        assert third is not first
+        expected, _ = model.step(start.tokens, started(model).state)
+        torch.testing.assert_close(third.step(start.tokens, start.state)[0], expected, rtol=1e-5, atol=1e-5)
+    assert fuse(model, started(model))[0] is not third
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -26,8 +26,8 @@ from structattn.operators.decoder_layers import (
     pack_sublayers,
 )
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.linear import current_precision
-from structattn.operators.linear.packed import Linear, PackedLinear, pack_linear, packed_linear
+from structattn.operators.linear import current_precision, keep_until_changed
+from structattn.operators.linear.packed import Linear, packed_linear
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,12 @@ class FusedDecoder:
 
     Args:
         model: the model.
-        packed: the weights of its decoder.
-        output: its output layer.
+        packed: the weights of its decoder and of its output layer.
         hard_coded: the hard-coded heads of each sublayer; None where there are none.
     """
 
     model: EncoderDecoder
     packed: PackedLayers
-    output: PackedLinear
     hard_coded: tuple[Gaussians | None, ...]
 
     def step(
@@ -80,7 +78,7 @@ class FusedDecoder:
         indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
         x = embedding.embed_step(tokens, state.position)
         x = decoder_layers(self.packed, x, list(self._cached_rows(state)), indices, state.memory)
-        logits = packed_linear(self.model.decoder.final(x), self.output)
+        logits = packed_linear(self.model.decoder.final(x), self.packed.output)
         return logits, FusedState(state.position + 1, cache, state.memory_rows, state.memory)
 
     def _needed(self, cache: KeyValueCache) -> KeyValueCache:
@@ -130,7 +128,8 @@ def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
     """Return a faster model with its start, where the kernel has all layers of the decoder; the arguments elsewhere.
 
     The kernel is for float32 models on a CPU in evaluation mode, without gradients; its products are in the precision
-    that ``linear_precision`` sets. Weights are laid out once for each search, in addition to the model's own.
+    that ``linear_precision`` sets. Weights are laid out once inside of it, and elsewhere once for each search, in
+    addition to the model's own.
     """
     state = start.state
     if not (type(model) is EncoderDecoder and isinstance(state, LayersState) and state.position == 0):
@@ -216,15 +215,27 @@ def _memory(cache: CrossAttentionCache) -> Memory:
 
 
 def _fused_decoder(model: EncoderDecoder) -> FusedDecoder:
-    """Return the packed weights. They are not kept: fused optimizers change weights without a new version of them."""
+    """Return the decoder with packed weights, which ``linear_precision`` keeps for the next batch.
+
+    Elsewhere they are not kept: fused optimizers change weights without a new version of them.
+    """
+    embedding: Any = model.target
+    parameters = [*embedding.parameters(), *model.decoder.parameters()]
+    parameters += [] if model.output is None else model.output.parameters()
+    versions = tuple((parameter.data_ptr(), parameter._version) for parameter in parameters)
+    return keep_until_changed(embedding.table.weight, "fused decoder", versions, lambda: _packed_decoder(model))
+
+
+def _packed_decoder(model: EncoderDecoder) -> FusedDecoder:
     blocks, precision = list(model.decoder.blocks), current_precision()
     parts = [part for block in blocks for part in _parts(block)]
     pre_norm, epsilon = parts[0].norm_placement == "pre", parts[0].norm.eps
-    packed = pack_sublayers([part for block in blocks for part in _sublayers(block)], pre_norm, epsilon, precision)
     embedding: Any = model.target
     output = (embedding.class_embeddings(), None) if model.output is None else _linear(model.output)
+    sublayers = [sublayer for block in blocks for sublayer in _sublayers(block)]
+    packed = pack_sublayers(sublayers, output, pre_norm, epsilon, precision)
     hard_coded = tuple(part.layer.heads.gaussians if hasattr(part.layer, "heads") else None for part in parts)
-    return FusedDecoder(model, packed, pack_linear(output, precision), hard_coded)
+    return FusedDecoder(model, packed, hard_coded)
 
 
 def _sublayers(block: Any) -> Iterator[Sublayer]:

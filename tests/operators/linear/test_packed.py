@@ -7,11 +7,15 @@ import torch
 from torch.nn import functional as F
 
 from structattn.operators.linear import linear, linear_precision
-from structattn.operators.linear.packed import can_pack, pack_linear, packed_linear
+from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
 
 needs_kernel = pytest.mark.skipif(not can_pack("float32"), reason="the kernels were not built")
 needs_int8 = pytest.mark.skipif(not can_pack("int8"), reason="the kernels have no int8 products here")
 SIZES = [(0, 3, 2), (1, 1, 1), (2, 7, 5), (7, 63, 33), (13, 64, 32), (29, 288, 507), (3, 0, 4)]  # rows, inputs, outputs
+
+
+def pack_linear(layer, precision="float32"):
+    return pack_linears([layer], precision)[0]
 
 
 def numbers(*shape):
@@ -43,6 +47,14 @@ def test_slices_and_transposed_tensors_are_taken_as_they_are():
     x, table = numbers(9, 4).T, numbers(20, 18)[:, ::2]
     found = packed_linear(x, pack_linear((table[2:], None)))
     torch.testing.assert_close(found, x @ table[2:].T, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+def test_layers_that_are_packed_together_do_not_overlap():
+    layers = [(numbers(outputs, 9), numbers(outputs)) for outputs in (1, 33, 64, 7)]
+    x = numbers(5, 9)
+    for packed, layer in zip(pack_linears(layers), layers, strict=True):
+        torch.testing.assert_close(packed_linear(x, packed), F.linear(x, *layer), rtol=1e-5, atol=1e-5)
 
 
 @needs_int8

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
 from structattn.operators.linear.int8 import LinearPrecision
-from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, pack_linear
+from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, pack_linears
 
 __all__ = [
     "CachedRows",
@@ -69,12 +69,14 @@ class PackedLayers:
         pre_norm: whether norms stand before the sublayers; otherwise after the sums.
         epsilon: of the norms.
         precision: of the products.
+        output: the layer that follows them, for ``packed_linear``.
     """
 
     sublayers: tuple[_PackedSublayer, ...]
     pre_norm: bool
     epsilon: float
     precision: LinearPrecision
+    output: PackedLinear
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,20 +115,27 @@ def can_run_decoder_layers(precision: LinearPrecision) -> bool:
 
 
 def pack_sublayers(
-    sublayers: Sequence[Sublayer], pre_norm: bool, epsilon: float, precision: LinearPrecision = "float32"
+    sublayers: Sequence[Sublayer],
+    output: Linear,
+    pre_norm: bool,
+    epsilon: float,
+    precision: LinearPrecision = "float32",
 ) -> PackedLayers:
-    """Lay out the weights of sublayers; they are copied. See ``PackedLayers``."""
-    packed = [
+    """Lay out the weights of sublayers and of the output layer; they are copied. See ``PackedLayers``."""
+    linears = [linear for each in sublayers for linear in (each.first, each.last) if linear is not None]
+    *of_sublayers, packed_output = pack_linears([*linears, output], precision)
+    packed = iter(of_sublayers)
+    in_order = tuple(
         _PackedSublayer(
             each.kind,
-            None if each.first is None else pack_linear(each.first, precision),
-            pack_linear(each.last, precision),
+            None if each.first is None else next(packed),
+            next(packed),
             (each.norm[0].detach().clone(), each.norm[1].detach().clone()),
             each.num_heads,
         )
         for each in sublayers
-    ]
-    return PackedLayers(tuple(packed), pre_norm, epsilon, precision)
+    )
+    return PackedLayers(in_order, pre_norm, epsilon, precision, packed_output)
 
 
 def decoder_layers(

@@ -14,12 +14,8 @@ inline int64_t attention_scratch(int64_t width, int64_t heads, int64_t longest) 
     return heads * (padded<float>(width / heads) + padded<float>(longest)) + padded<float>(width);
 }
 
-inline void prefetch_row(const float *row, int64_t size) {
-    for (int64_t c = 0; c < size; c += 16) __builtin_prefetch(row + c);
-}
-
 // y_h = sum_s softmax_s(q_h . k_s / sqrt(size)) v_s; a value is ``value_offset`` numbers after its key. The keys of all
-// heads are read together, in the order of memory, while the values are fetched.
+// heads are read together, in the order of memory.
 template <class RowsOf, class CountOf>
 void softmax_attend(const float *queries, int64_t stride, int64_t rows, int64_t heads, int64_t width, const RowsOf &rows_of,
                     int64_t value_offset, const CountOf &count_of, float *scratch, float *y) {
@@ -36,7 +32,6 @@ void softmax_attend(const float *queries, int64_t stride, int64_t rows, int64_t 
         values.shift(value_offset);
         for (int64_t s = 0; s < seen; s += together, keys.skip(together)) {
             const int64_t count = std::min(together, seen - s);
-            for (int64_t i = 0; i < count; ++i) prefetch_row(values.row(s + i), width);
             auto of_head = keys;
             for (int64_t h = 0; h < heads; ++h, of_head.shift(size))
                 times_each_row(query + h * padded_size, of_head, count, size, weights + h * padded_seen + s);

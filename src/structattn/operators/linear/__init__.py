@@ -4,10 +4,10 @@
 once and kept until its end, and inputs are quantized row by row. ``LinearPrecision`` is the type of its argument.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,12 +17,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from structattn.operators.linear.int8 import Int8Weight, LinearPrecision, int8_linear, int8_refusal, quantize_weight
 
-__all__ = ["LinearPrecision", "apply_linear", "current_precision", "linear", "linear_precision"]
+__all__ = ["LinearPrecision", "apply_linear", "current_precision", "keep_until_changed", "linear", "linear_precision"]
+
+Form = TypeVar("Form")
 
 _precision: ContextVar[LinearPrecision] = ContextVar("linear_precision", default="float32")
-_Quantized = dict[tuple[int, tuple[int, ...]], tuple[int, Int8Weight]]  # by address and shape; with the version
-# Not kept after ``linear_precision``: a fused optimizer changes weights without a new version of them.
-_quantized: ContextVar[MutableMapping[Tensor, _Quantized]] = ContextVar("quantized_weights")
+# Weights in other forms, kept for their owner by name, with the version of the weights that they were made of. They are
+# not kept after ``linear_precision``: a fused optimizer changes weights without a new version of them.
+_Forms = MutableMapping[Tensor, dict[Hashable, tuple[Hashable, Any]]]
+_kept: ContextVar[_Forms | None] = ContextVar("kept_weights", default=None)
 
 
 @contextmanager
@@ -30,7 +33,8 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
     """Compute the products of linear layers in this precision, in this thread.
 
     "float32" is that of the weights. "int8" holds for float32 layers on a CPU, without gradients; see ``int8_linear``.
-    The quantized weights take a quarter of the memory of the weights, in addition to them.
+    The quantized weights take a quarter of the memory of the weights, in addition to them. The weights that a fused
+    decoder lays out are kept, too, in either precision.
 
     Raises:
         ValueError: the precision is unknown.
@@ -41,11 +45,11 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
     refusal = int8_refusal() if precision == "int8" else None
     if refusal is not None:
         raise RuntimeError(refusal)
-    precision_token, quantized_token = _precision.set(precision), _quantized.set(WeakTensorKeyDictionary())
+    precision_token, kept_token = _precision.set(precision), _kept.set(WeakTensorKeyDictionary())
     try:
         yield
     finally:
-        _quantized.reset(quantized_token)
+        _kept.reset(kept_token)
         _precision.reset(precision_token)
 
 
@@ -81,9 +85,24 @@ def _quantized_weight(weight: Tensor) -> Int8Weight:
     That of a slice is kept with the whole tensor.
     """
     owner = weight if weight._base is None else weight._base
-    kept = _quantized.get().setdefault(owner, {})
     key, version = (weight.data_ptr(), tuple(weight.shape)), 0 if weight.is_inference() else weight._version
-    found = kept.get(key)
+    return keep_until_changed(owner, key, version, lambda: quantize_weight(weight))
+
+
+def keep_until_changed(owner: Tensor, name: Hashable, version: Hashable, make: Callable[[], Form]) -> Form:
+    """Return what ``make`` returned for this name and version before, or else what it returns now.
+
+    It is kept until another version is asked for, or ``linear_precision`` ends; outside of that it is not kept.
+
+    Args:
+        owner: a weight, with which it is dropped.
+        name: what it is.
+        version: of everything that it is made of.
+        make: called without arguments.
+    """
+    forms = _kept.get()
+    kept: dict[Hashable, tuple[Hashable, Form]] = {} if forms is None else forms.setdefault(owner, {})
+    found = kept.get(name)
     if found is None or found[0] != version:
-        found = kept[key] = (version, quantize_weight(weight))
+        found = kept[name] = (version, make())
     return found[1]

@@ -8,6 +8,10 @@
 #include "linear/packed.h"
 #include "linear/quantization.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace {
 
 int threads_for(int64_t numbers, int threads) { return numbers < 1000000 ? 1 : threads; }
@@ -37,6 +41,17 @@ void scale_rows(uintptr_t y, uintptr_t scales, uintptr_t bias, int64_t rows, int
 
 int64_t packed_size(int64_t outputs, int64_t inputs, bool int8) { return PackedLinear{nullptr, outputs, inputs, int8}.bytes(); }
 
+// Asks for huge pages, which save faults and translations of addresses. It is a hint; elsewhere nothing is done.
+void advise_huge_pages(uintptr_t address, int64_t bytes) {
+#if defined(__linux__)
+    constexpr uintptr_t huge = uintptr_t(1) << 21;
+    const uintptr_t begin = (address + huge - 1) / huge * huge, end = (address + bytes) / huge * huge;
+    if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
+#else
+    (void)address, (void)bytes;
+#endif
+}
+
 // ``bias`` is 0 where there is none.
 void pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {
     std::vector<uint8_t> row(inputs);
@@ -65,6 +80,7 @@ void register_linear(nanobind::module_ &module) {
     using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
     module.attr("has_int8_panels") = has_int8_panels;
     module.def("packed_size_float32", &packed_size);
+    module.def("advise_huge_pages", &advise_huge_pages);
     module.def("pack_float32", &pack, Unlocked());
     module.def("packed_linear_float32", &packed_linear, Unlocked());
     module.def("quantize_rows_float32", &quantize_rows, Unlocked());

@@ -1,6 +1,8 @@
 """Linear layers with weights that are laid out once for the compiled product, in float32 or in int8."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float32
@@ -37,22 +39,31 @@ def can_pack(precision: LinearPrecision) -> bool:
     return precision == "float32" or (kernel_module().has_int8_panels and "avx512_vnni" in processor_flags())
 
 
-def pack_linear(linear: Linear, precision: LinearPrecision = "float32") -> PackedLinear:
-    """Copy weight and bias, both float32 on a CPU, into the layout of the kernel. See ``can_pack``.
+def pack_linears(linears: Sequence[Linear], precision: LinearPrecision = "float32") -> tuple[PackedLinear, ...]:
+    """Copy weights and biases, float32 on a CPU, into the layout of the kernel. See ``can_pack``.
+
+    They follow each other in memory, in huge pages where the system has them: products fetch the weights of the next
+    layer in advance, if it is used next.
 
     Raises:
         ValueError: a weight is not finite, and the precision is int8.
     """
-    weight, bias = (None if tensor is None else tensor.detach().contiguous() for tensor in linear)
-    assert weight is not None
-    int8 = precision == "int8"
-    if int8:
-        require_finite(weight)
-    (outputs, inputs), module = weight.shape, kernel_module()
-    data = torch.empty(module.packed_size_float32(outputs, inputs, int8), dtype=torch.uint8)
-    address = 0 if bias is None else bias.data_ptr()
-    module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8)
-    return PackedLinear(data, inputs, outputs, precision)
+    int8, module = precision == "int8", kernel_module()
+    shapes = [weight.shape for weight, _ in linears]
+    ends = [0, *accumulate(module.packed_size_float32(*shape, int8) for shape in shapes)]
+    memory = torch.empty(ends[-1], dtype=torch.uint8)
+    module.advise_huge_pages(memory.data_ptr(), len(memory))
+    packed = []
+    for linear, start, end in zip(linears, ends[:-1], ends[1:], strict=True):
+        if int8:
+            require_finite(linear[0])
+        weight, bias = (None if tensor is None else tensor.detach().contiguous() for tensor in linear)
+        assert weight is not None
+        (outputs, inputs), data = weight.shape, memory[start:end]
+        address = 0 if bias is None else bias.data_ptr()
+        module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8)
+        packed.append(PackedLinear(data, inputs, outputs, precision))
+    return tuple(packed)
 
 
 def packed_linear(x: Float32[Tensor, "rows inputs"], packed: PackedLinear) -> Float32[Tensor, "rows outputs"]:
