@@ -7,12 +7,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transforms import Case, differentiable, gradients
 
 from structattn.operators.gaussian_attention.indexed import Gaussians, gaussian_attention_indexed
+from structattn.operators.residual_sublayers import SublayerWeights, residual_attention, residual_feedforward
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 from structattn.operators.top_continuations import top_continuations
 
 # Of what these return for the backward pass, parts are never written, so that two calls differ.
 UNWRITTEN = {"nondeterministic_stack", "nondeterministic_stack_backward", "stack_rnn", "stack_rnn_backward"}
+UNWRITTEN |= {"residual_attention", "residual_feedforward"}
 REQUIRES_GRAD = {"superposition_stack", "stratified_stack", "softmax_attention", "gaussian_attention", "gumbel_softmax"}
+REQUIRES_GRAD |= {"residual_attention", "residual_feedforward"}
 
 
 class Recorder(TorchDispatchMode):
@@ -42,7 +45,20 @@ def recorded_calls():
         gaussian_attention_indexed(rows, row_indices, Gaussians((0.0, 1.0)), first=2)
         softmax_attention_indexed(torch.randn(2, 2, 1, 3), rows, rows, row_indices)
         top_continuations(torch.randn(2, 3, 5), torch.zeros(2, 3), 4, torch.tensor([-1, 2]))
+        record_residual_sublayers()
     return recorder.calls
+
+
+def record_residual_sublayers():
+    x, lengths = torch.randn(2, 3, 4, requires_grad=True), torch.tensor([3, 1])
+    for outputs, inputs in ((12, 4), (5, 5)):
+        shapes = (4,), (4,), (outputs, 4), (outputs,), (4, inputs), (4,)
+        weights = SublayerWeights(*(torch.randn(shape, requires_grad=True) for shape in shapes))
+        if inputs == 4:
+            y = residual_attention(x, weights, 2, causal=True, lengths=lengths, weight_dropout=0.1, dropout=0.1)
+        else:
+            y = residual_feedforward(x, weights, hidden_dropout=0.1, dropout=0.1)
+        y.sum().backward()
 
 
 CALLS = recorded_calls()

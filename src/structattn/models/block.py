@@ -17,10 +17,12 @@ from structattn.attention import (
     TwoStreamAttention,
 )
 from structattn.attention.explanation import Sublayer
+from structattn.attention.fused import fusible_weights, is_hooked
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
 from structattn.operators.linear import apply_linear
+from structattn.operators.residual_sublayers import residual_feedforward
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -67,6 +69,11 @@ class Residual(nn.Module):
 
     def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
         """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
+        fused_residual = getattr(self.layer, "fused_residual", None)
+        if fused_residual is not None and self.norm_placement == "pre" and not is_hooked(self.layer):
+            y: Tensor | None = fused_residual(x, self.norm, self.dropout if self.training else 0.0, *arguments)
+            if y is not None:
+                return y
         normalized = self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
         return self._add_residual(x, self.layer(normalized, *arguments))
 
@@ -119,6 +126,16 @@ class FeedForward(nn.Module):
         """Process each position independently."""
         hidden = F.relu(apply_linear(self.hidden, x))
         return apply_linear(self.output, dropout(hidden, self.dropout) if self.training else hidden)
+
+    def fused_residual(
+        self, x: Float[Tensor, "*batch d_model"], norm: Any, dropout: float
+    ) -> Float[Tensor, "*batch d_model"] | None:
+        """Return x + Dropout(self(norm(x))) by one kernel; None where it cannot run or is slower."""
+        weights = fusible_weights(x, norm, self.hidden, self.output) if type(self) is FeedForward else None
+        if weights is None:
+            return None
+        rate = self.dropout if self.training else 0.0
+        return residual_feedforward(x, weights, hidden_dropout=rate, dropout=dropout, epsilon=norm.eps)
 
 
 @dataclass(frozen=True)

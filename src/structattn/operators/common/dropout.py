@@ -16,8 +16,20 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     """
     if rate == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate)
-    dropped = round(rate * _STEPS)
-    count = x.numel()
-    numbers = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    kept = numbers.view(torch.int16)[:count].view(x.shape) >= dropped - _STEPS // 2
+    return apply_mask(x, mask_numbers(x.numel()), dropped_steps(rate))
+
+
+def dropped_steps(rate: float) -> int:
+    """Return how many of the 2^16 numbers that ``mask_numbers`` may contain drop an element."""
+    return round(rate * _STEPS)
+
+
+def mask_numbers(count: int) -> Tensor:
+    """Return 64-bit numbers from torch's global generator, each of them four 16-bit numbers, for ``count`` elements."""
+    return torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+
+
+def apply_mask(x: Tensor, numbers: Tensor, dropped: int) -> Tensor:
+    """Drop the elements of ``x`` with one of the ``dropped`` least numbers, and divide the others by the share kept."""
+    kept = numbers.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _STEPS // 2
     return x * kept.to(x.dtype).mul_(_STEPS / (_STEPS - dropped))

@@ -15,6 +15,7 @@
 void register_decoder_layers(nanobind::module_ &module);
 void register_gaussian_attention(nanobind::module_ &module);
 void register_linear(nanobind::module_ &module);
+void register_residual_sublayers(nanobind::module_ &module);
 void register_softmax_attention(nanobind::module_ &module);
 void register_stack_pointer(nanobind::module_ &module);
 void register_superposition_stack(nanobind::module_ &module);

@@ -7,6 +7,7 @@ NB_MODULE(STRUCTATTN_MODULE, module) {
     register_decoder_layers(module);
     register_gaussian_attention(module);
     register_linear(module);
+    register_residual_sublayers(module);
     register_softmax_attention(module);
     register_stack_pointer(module);
     register_superposition_stack(module);

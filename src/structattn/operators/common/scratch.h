@@ -40,3 +40,22 @@ private:
 };
 
 using Scratch = ScratchFor<void>;
+
+// Consecutive pieces of one memory, each aligned to cache lines. Without memory, the pieces are only counted.
+template <class Number>
+class Pieces {
+public:
+    explicit Pieces(Number *memory) : memory_(memory) {}
+
+    Number *take(int64_t count) {
+        Number *piece = memory_ ? memory_ + numbers_ : nullptr;
+        numbers_ += (count + 15) / 16 * 16;
+        return piece;
+    }
+    int64_t numbers() const { return numbers_; }
+    int64_t bytes() const { return numbers_ * int64_t(sizeof(Number)); }
+
+private:
+    Number *memory_;
+    int64_t numbers_ = 0;
+};

@@ -1,0 +1,101 @@
+"""Sublayers of a transformer in one kernel call: layer norm, the sublayer, dropout and the residual sum.
+
+Between small matrix products, calls of separate operators take longer than the arithmetic. The kernel draws the same
+random numbers from torch's global generator as separate operators, so that both drop the same elements.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from structattn.operators.common.checks import integer_lengths
+from structattn.operators.common.differentiation import in_forward_mode, transforms_active
+from structattn.operators.common.dropout import dropped_steps, mask_numbers
+from structattn.operators.common.kernels import has_kernel
+from structattn.operators.linear import current_precision
+from structattn.operators.residual_sublayers.cpu import residual_attention_cpu, residual_feedforward_cpu
+from structattn.operators.residual_sublayers.reference import SublayerWeights
+
+__all__ = ["SublayerWeights", "can_fuse", "residual_attention", "residual_feedforward"]
+
+MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast
+
+
+def can_fuse(x: object, weights: SublayerWeights) -> bool:
+    """Whether the kernel can run, and is faster than separate operators.
+
+    It is for small float32 and float64 tensors (B, T, d) on a CPU in eager mode: not under a compiler, autocast, int8
+    precision, transforms of ``torch.func`` or forward-mode differentiation.
+    """
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.dim() != 3 or x.device.type != "cpu":
+        return False
+    size, units = x.shape[2], weights.second.shape[1]
+    if size > MOST_D_MODEL or units > MOST_D_FF or x.shape[1] > MOST_TIME or weights.scale.shape != (size,):
+        return False
+    if any(weight is not None and weight.dtype != x.dtype for weight in weights):
+        return False
+    eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
+    precise = x.dtype in (torch.float32, torch.float64) and current_precision() == "float32"
+    return eager and precise and has_kernel("residual_attention_forward_float32")
+
+
+def residual_attention(
+    x: Float[Tensor, "batch time d_model"],
+    weights: SublayerWeights,
+    num_heads: int,
+    *,
+    causal: bool,
+    lengths: Int[Tensor, " batch"] | None = None,
+    weight_dropout: float = 0.0,
+    dropout: float = 0.0,
+    epsilon: float = 1e-5,
+) -> Float[Tensor, "batch time d_model"]:
+    """Return x + Dropout(W_2 concat_h(softmax_attention(W_1 LayerNorm(x) + b_1)) + b_2), and x past each length.
+
+    Differentiable once. What x contains past a sequence's length affects nothing else. Cost: O(B T d (T + d)) time;
+    O(B T d) memory for the backward pass.
+
+    Args:
+        x: for which ``can_fuse`` is true.
+        weights: W_1 projects to queries, keys and values, (3 d, d); W_2 is (d, d).
+        num_heads: H, which divides d.
+        causal: position t attends to positions up to t only.
+        lengths: the number of positions of each sequence; None: T.
+        weight_dropout: rate at which weights of attention are dropped.
+        dropout: rate at which elements of the sublayer's output are dropped.
+        epsilon: of the layer norm.
+
+    Raises:
+        ValueError: lengths are not integers of shape (B,) from 0 to T.
+    """
+    lengths = integer_lengths(lengths, len(x), x.device)
+    seed = torch.randint(2**63 - 1, (1,)) if weight_dropout > 0 else None
+    numbers = mask_numbers(x.numel()) if dropout > 0 else None
+    options = [num_heads, float(causal), epsilon, weight_dropout, dropped_steps(dropout)]
+    return residual_attention_cpu(x, *weights, lengths, seed, numbers, options)[0]
+
+
+def residual_feedforward(
+    x: Float[Tensor, "batch time d_model"],
+    weights: SublayerWeights,
+    *,
+    hidden_dropout: float = 0.0,
+    dropout: float = 0.0,
+    epsilon: float = 1e-5,
+) -> Float[Tensor, "batch time d_model"]:
+    """Return x + Dropout(W_2 Dropout(relu(W_1 LayerNorm(x) + b_1)) + b_2).
+
+    Cost: O(B T d f) time for f hidden units; O(B T f) memory for the backward pass.
+
+    Args:
+        x: for which ``can_fuse`` is true.
+        weights: W_1 projects to hidden units, (f, d); W_2 is (d, f).
+        hidden_dropout: rate at which hidden units are dropped.
+        dropout: rate at which elements of the sublayer's output are dropped.
+        epsilon: of the layer norm.
+    """
+    rows = x.shape[0] * x.shape[1]
+    hidden_numbers = mask_numbers(rows * len(weights.first)) if hidden_dropout > 0 else None
+    numbers = mask_numbers(x.numel()) if dropout > 0 else None
+    options = [epsilon, dropped_steps(hidden_dropout), dropped_steps(dropout)]
+    return residual_feedforward_cpu(x, *weights, hidden_numbers, numbers, options)[0]

@@ -1,0 +1,59 @@
+// Dropout by given random numbers, as in common/dropout.py.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/small_matrix.h"
+
+// One number for each element of a tensor; elements whose number is below ``least`` are dropped, the others multiplied by
+// ``factor``. Without numbers nothing is dropped.
+template <class Number>
+struct Mask {
+    const int16_t *numbers;
+    int16_t least;
+    Number factor;
+
+    // The share of all numbers that are dropped is ``dropped`` / 2^16.
+    Mask(int64_t address, int64_t dropped)
+        : numbers(reinterpret_cast<const int16_t *>(address)), least(int16_t(dropped - 32768)),
+          factor(Number(65536.0 / double(65536 - dropped))) {}
+
+    // to[k] = start[k] + from[k] * mask for ``count`` elements, of which the first is the tensor's ``first``-th.
+    void add(const Number *start, const Number *from, int64_t first, int64_t count, Number *to) const {
+        if (!numbers) {
+            for (int64_t k = 0; k < count; ++k) to[k] = start[k] + from[k];
+            return;
+        }
+        const int16_t *here = numbers + first;
+        int64_t k = 0;
+        for (; k + wide<Number> <= count; k += wide<Number>)
+            store_wide<Number>(to + k, load_wide(start + k) + load_wide(from + k) * factors(here + k));
+        for (; k < count; ++k) to[k] = start[k] + from[k] * (here[k] < least ? Number(0) : factor);
+    }
+    // to[k] = from[k] * mask
+    void apply(const Number *from, int64_t first, int64_t count, Number *to) const {
+        if (!numbers) {
+            if (to != from) std::copy_n(from, count, to);
+            return;
+        }
+        const int16_t *here = numbers + first;
+        int64_t k = 0;
+        for (; k + wide<Number> <= count; k += wide<Number>)
+            store_wide<Number>(to + k, load_wide(from + k) * factors(here + k));
+        for (; k < count; ++k) to[k] = from[k] * (here[k] < least ? Number(0) : factor);
+    }
+
+private:
+    // Written with vectors, because the AVX-512 instructions that the kernels are built with have none for loops over int16.
+    Wide<Number> factors(const int16_t *here) const {
+        typedef int16_t Short __attribute__((vector_size(wide<Number> * 2)));
+        typedef std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> Integer;
+        typedef Integer Integers __attribute__((vector_size(vector_bytes)));
+        Short some;
+        std::memcpy(&some, here, sizeof some);
+        const Wide<Number> zero{};
+        return __builtin_convertvector(some, Integers) < Integer(least) ? zero : zero + factor;
+    }
+};

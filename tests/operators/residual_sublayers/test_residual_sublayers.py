@@ -1,0 +1,216 @@
+"""The residual sublayers by the kernel, compared with the definition: values and all gradients."""
+
+import pytest
+import torch
+
+from structattn.operators.common.dropout import dropped_steps, mask_numbers
+from structattn.operators.residual_sublayers import SublayerWeights, can_fuse, residual_attention, residual_feedforward
+from structattn.operators.residual_sublayers.reference import (
+    Dropout,
+    residual_attention_reference,
+    residual_feedforward_reference,
+)
+
+EPSILON = 1e-3
+# batch, time, d_model, heads, d_ff: whole vectors or not, one or none of something, more rows than fit into a block
+SIZES = [
+    (3, 7, 4, 2, 6),
+    (10, 61, 32, 4, 64),
+    (2, 63, 28, 4, 56),
+    (1, 1, 64, 8, 256),
+    (2, 13, 8, 8, 3),
+    (19, 2, 17, 1, 16),
+    (0, 4, 8, 2, 5),
+    (2, 0, 8, 2, 5),
+]
+TOLERANCES = {torch.float64: {"rtol": 1e-10, "atol": 1e-11}, torch.float32: {"rtol": 1e-3, "atol": 2e-4}}
+each_precision = pytest.mark.parametrize("dtype", TOLERANCES)
+each_size = pytest.mark.parametrize("sizes", SIZES, ids=str)
+each_rate = pytest.mark.parametrize("rate", [0.0, 0.3])
+
+
+def drawn(*shape, dtype, seed=0):
+    generator = torch.Generator().manual_seed(sum(shape) + seed)
+    return torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
+
+
+def weights_of(d, outputs, inputs, dtype, biases=True):
+    shift, first_bias, second_bias = (
+        drawn(size, dtype=dtype, seed=seed) if biases else None for seed, size in enumerate((d, outputs, d))
+    )
+    first, second = drawn(outputs, d, dtype=dtype, seed=3), drawn(d, inputs, dtype=dtype, seed=4)
+    with torch.no_grad():
+        first /= d**0.5
+        second /= inputs**0.5
+    return SublayerWeights(drawn(d, dtype=dtype, seed=5), shift, first, first_bias, second, second_bias)
+
+
+def masks(rate, *counts):
+    """The random numbers of a call, drawn as it draws them."""
+    return [Dropout(mask_numbers(count) if rate else None, dropped_steps(rate)) for count in counts]
+
+
+def assert_agree(fast, definition, tensors, dtype):
+    """Compare outputs, all gradients, and the state of the generator."""
+    present = [tensor for tensor in tensors if tensor is not None]
+    found = []
+    for call in (fast, definition):
+        torch.manual_seed(3)
+        y = call()
+        cotangent = drawn(*y.shape, dtype=dtype, seed=9).detach()
+        found.append((y, *torch.autograd.grad(y, present, cotangent), torch.get_rng_state()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **TOLERANCES[dtype])
+
+
+def attention_pair(sizes, dtype, causal, rate, lengths=None, biases=True):
+    batch, time, d, heads, _ = sizes
+    x, weights = drawn(batch, time, d, dtype=dtype), weights_of(d, 3 * d, d, dtype, biases)
+
+    def fast():
+        keywords = {"causal": causal, "lengths": lengths, "weight_dropout": rate, "dropout": rate, "epsilon": EPSILON}
+        return residual_attention(x, weights, heads, **keywords)
+
+    def definition():
+        seed = torch.randint(2**63 - 1, (1,)) if rate else None
+        (mask,) = masks(rate, x.numel())
+        return residual_attention_reference(x, weights, heads, causal, lengths, (rate, seed), mask, EPSILON)
+
+    return fast, definition, (x, *weights), dtype
+
+
+def feedforward_pair(sizes, dtype, rate, biases=True):
+    batch, time, d, _, units = sizes
+    x, weights = drawn(batch, time, d, dtype=dtype), weights_of(d, units, units, dtype, biases)
+
+    def fast():
+        return residual_feedforward(x, weights, hidden_dropout=rate, dropout=rate, epsilon=EPSILON)
+
+    def definition():
+        chosen = masks(rate, batch * time * units, x.numel())
+        return residual_feedforward_reference(x, weights, *chosen, EPSILON)
+
+    return fast, definition, (x, *weights), dtype
+
+
+@each_precision
+@each_size
+@pytest.mark.parametrize("causal", [True, False])
+@each_rate
+def test_attention_equals_the_definition(sizes, dtype, causal, rate):
+    assert_agree(*attention_pair(sizes, dtype, causal, rate))
+
+
+@each_precision
+@each_rate
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("biases", [True, False])
+def test_attention_with_lengths_equals_the_definition(dtype, rate, causal, biases):
+    assert_agree(*attention_pair((4, 9, 12, 3, 0), dtype, causal, rate, torch.tensor([9, 0, 1, 6]), biases))
+
+
+@each_precision
+@each_size
+@each_rate
+@pytest.mark.parametrize("biases", [True, False])
+def test_feedforward_equals_the_definition(sizes, dtype, rate, biases):
+    assert_agree(*feedforward_pair(sizes, dtype, rate, biases))
+
+
+@pytest.mark.parametrize("pair", [attention_pair, feedforward_pair])
+def test_gradcheck(pair):
+    arguments = ((2, 5, 6, 2, 7), torch.float64, *([True] if pair is attention_pair else []), 0.0)
+    fast, _, tensors, _ = pair(*arguments)
+    assert torch.autograd.gradcheck(lambda *_: fast(), tensors)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_padding_has_no_influence(causal):
+    """Not even NaN: it stays where it is."""
+    fast, _, (x, *weights), _ = attention_pair((3, 5, 8, 2, 0), torch.float32, causal, 0.2, torch.tensor([2, 5, 0]))
+    inside = torch.arange(5) < torch.tensor([2, 5, 0])[:, None]
+
+    def outcome():
+        torch.manual_seed(0)
+        y = fast()
+        return y.detach()[inside], *torch.autograd.grad(y[inside].square().sum(), [x, *weights])
+
+    clean = outcome()
+    with torch.no_grad():
+        x[~inside] = torch.nan
+    for one, other in zip(clean, outcome(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(threads):
+    pairs = attention_pair(SIZES[1], torch.float32, True, 0.1), feedforward_pair(SIZES[1], torch.float32, 0.1)
+    before = torch.get_num_threads()
+
+    def outcome(count):
+        torch.set_num_threads(count)
+        torch.manual_seed(0)
+        ys = [fast() for fast, *_ in pairs]
+        gradients = [torch.autograd.grad(y.sum(), pair[2]) for y, pair in zip(ys, pairs, strict=True)]
+        return [*ys, *gradients[0], *gradients[1]]
+
+    try:
+        for one, other in zip(outcome(1), outcome(threads), strict=True):
+            assert torch.equal(one, other)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_inputs_may_have_any_strides():
+    fast, _, (x, *weights), dtype = feedforward_pair((3, 4, 8, 2, 5), torch.float64, 0.0)
+    expected = fast()
+    strided = x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    turned = SublayerWeights(*(weight.detach().t().contiguous().t() for weight in weights))
+    assert not strided.is_contiguous()
+    y = residual_feedforward(strided, turned, epsilon=EPSILON)
+    torch.testing.assert_close(y, expected)
+    cotangent = torch.ones(()).expand(y.shape).to(dtype)
+    torch.testing.assert_close(torch.autograd.grad(y, strided, cotangent), torch.autograd.grad(expected, x, cotangent))
+
+
+def test_double_backward():
+    """Of the feed-forward sublayer, by the definition; of attention it is refused, as by softmax_attention."""
+    fast, _, tensors, _ = feedforward_pair((2, 3, 4, 1, 5), torch.float64, 0.0)
+    assert torch.autograd.gradgradcheck(lambda *_: fast(), tensors)
+    fast, _, (x, *_), _ = attention_pair((2, 3, 4, 1, 5), torch.float64, True, 0.0)
+    (gradient,) = torch.autograd.grad(fast().square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="double backward is not supported by the CPU kernel"):
+        gradient.sum().backward()
+
+
+def test_dropout_rate_and_seed():
+    fast, *_ = feedforward_pair((20, 50, 32, 1, 8), torch.float32, 0.4)
+    torch.manual_seed(0)
+    first, second = fast(), fast()
+    torch.manual_seed(0)
+    assert torch.equal(fast(), first)
+    assert not torch.equal(first, second)
+
+
+def test_wrong_lengths_are_refused():
+    with pytest.raises(ValueError, match="lengths range from 3 to 6; expected 0 to 5"):
+        attention_pair((2, 5, 8, 2, 0), torch.float32, True, 0.0, torch.tensor([6, 3]))[0]()
+
+
+class TestCanFuse:
+    x, weights = torch.zeros(2, 3, 8), weights_of(8, 24, 8, torch.float32)
+
+    def test_small_tensors_on_a_cpu(self):
+        assert can_fuse(self.x, self.weights)
+        assert not can_fuse(self.x.double(), self.weights)
+        assert not can_fuse(self.x[0], self.weights)
+        assert not can_fuse(self.x.to("meta"), self.weights)
+        assert not can_fuse(torch.zeros(2, 3, 7), self.weights)
+        assert not can_fuse(torch.zeros(2, 3, 128), weights_of(128, 384, 128, torch.float32))
+
+    def test_eager_mode_alone(self):
+        assert not torch.func.vmap(lambda x: torch.tensor(can_fuse(x, self.weights)))(self.x[None]).any()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not can_fuse(self.x, self.weights)
+        with torch.autograd.forward_ad.dual_level():
+            assert not can_fuse(self.x, self.weights)
