@@ -164,8 +164,14 @@ def test_what_cannot_be_recorded_is_refused(run_dir, arguments, error, message):
         record(load(run_dir("sentences")), split="valid", **arguments)
 
 
+def test_a_recording_may_be_renamed(recorded, tmp_path):
+    write_recording(tmp_path / "x.json", recorded("sentences")[1])
+    renamed = (tmp_path / "x.json").rename(tmp_path / "y.json")
+    assert read_recording(renamed).run == recorded("sentences")[1].run
+
+
 def test_a_file_that_is_no_recording_is_refused(recorded, tmp_path):
-    path = tmp_path / "x.json"
+    path = tmp_path / "recording.json"
     write_recording(path, recorded("sentences")[1])
     content = json.loads(path.read_text())
     content.pop("sha256")
@@ -210,8 +216,8 @@ def test_a_file_of_another_version_is_refused_with_what_to_do(run_dir, version):
 
 
 def test_beam_searches_that_are_no_trees_are_refused(run_dir, tmp_path):
-    write_recording(tmp_path / "x.json", record(load(run_dir("translation")), ["eins"]))
-    content = json.loads((tmp_path / "x.json").read_text())
+    write_recording(tmp_path / "recording.json", record(load(run_dir("translation")), ["eins"]))
+    content = json.loads((tmp_path / "recording.json").read_text())
     content.pop("sha256")
     (example,) = content["examples"]
     search = example["beam_search"]
@@ -221,7 +227,7 @@ def test_beam_searches_that_are_no_trees_are_refused(run_dir, tmp_path):
         ({"tokens": search["tokens"][1:]}, "parents has shape"),
     ]:
         write_json(
-            tmp_path / "x.json", "recording", content | {"examples": [example | {"beam_search": search | change}]}
+            tmp_path / "recording.json", "recording", content | {"examples": [example | {"beam_search": search | change}]}
         )
         with pytest.raises(DataError, match=message):
-            read_recording(tmp_path / "x.json")
+            read_recording(tmp_path / "recording.json")

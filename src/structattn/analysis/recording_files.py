@@ -23,6 +23,7 @@ from structattn.support.shapes import check_shape
 
 FORMAT_VERSION = 2
 KIND = "recording"
+ANY_NAME = "recording.json"  # in the digest: a file may be renamed
 _DTYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4")}
 _CONTENTS = ("height", "at_least", "positions", "symbols")
 _OF_NODES = ("parents", "steps", "log_probabilities", "scores", "finished")  # of a beam search
@@ -41,7 +42,7 @@ def write_recording(path: str | PathLike[str], recording: Recording) -> None:
         OSError: it cannot be written.
     """
     path = Path(path)
-    text = json_with_digest(KIND, path.name, recording_to_json(recording), indent=None)
+    text = json_with_digest(KIND, ANY_NAME, recording_to_json(recording), indent=None)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(f"{path}: would have {size >> 20} MiB; expected at most 256: record fewer or shorter examples")
     write_atomically(path, text)
@@ -88,7 +89,7 @@ def _content(path: Path) -> Json:
             f"has format_version {version!r:.20}; expected {FORMAT_VERSION}: delete the file, and write records anew "
             "with `structattn evaluate` or `structattn record`",
         )
-    return check_shape(RecordingShape, without_digest(content, path, KIND), path)
+    return check_shape(RecordingShape, without_digest(content, path, KIND, ANY_NAME), path)
 
 
 def recording_from_json(content: Json, path: Path) -> Recording:

@@ -64,14 +64,14 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     Raises:
         DataError: the file cannot be read, is not a JSON object, or does not have the digest that it states.
     """
-    return without_digest(load_json(path), path, kind)
+    return without_digest(load_json(path), path, kind, path.name)
 
 
-def without_digest(content: Any, path: Path, kind: str) -> dict[str, Any]:
-    """Return the object in a file without its digest; errors as for ``read_json``."""
+def without_digest(content: Any, path: Path, kind: str, name: str) -> dict[str, Any]:
+    """Return the object in a file without its digest, which was computed for ``name``; errors as for ``read_json``."""
     if not isinstance(content, dict):
         raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
-    stated, found = content.pop(DIGEST, None), content_digest(kind, path.name, content)
+    stated, found = content.pop(DIGEST, None), content_digest(kind, name, content)
     if stated != found:
         raise DataError(path, f"changed since it was written: its content has the SHA-256 {found}, not {stated!s:.64}")
     return content
