@@ -170,14 +170,14 @@ def overview_row(paper: str, entry: dict[str, Any]) -> list[str]:
     judged = [claim["holds"] for each in found for claim in each["claims"] if claim["holds"] is not None]
     if entry["state"] == "reproduced" and not all(judged):
         raise ValueError(f"overview.yaml: {entry['name']}: reproduced, but not all claims hold")
-    if "recipe" in entry:
-        link = f"recipe: [{Path(entry['recipe']).name}](../recipes/{entry['recipe']}.yaml)"
-    elif "page" in entry:
-        link = f"{entry['summary']} ([details](../results/{entry['page']}))"
-    else:
-        link = f"{entry['summary']} ([details](#{anchor(HERE / entry['results'][0])}))"
+    more = (
+        f"recipe: [{Path(entry['recipe']).name}](../recipes/{entry['recipe']}.yaml)"
+        if "recipe" in entry
+        else f"[details](#{anchor(HERE / entry['results'][0])})"
+    )
+    short = f"{entry['summary']} ({more})" if "summary" in entry else more
     state = entry["state"] if entry["state"].startswith("not") else f"**{entry['state']}**"
-    return [paper, entry["name"], state, f"{sum(judged)} of {len(judged)}" if judged else "–", link]
+    return [paper, entry["name"], state, f"{sum(judged)} of {len(judged)}" if judged else "–", short]
 
 
 def title(path: Path) -> str:
