@@ -16,6 +16,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "accessibility",
     "docstrings",
     "explorer_pages",
     "mathml",
