@@ -1,4 +1,4 @@
-"""What the theme leaves out for the keyboard and for screen readers: scrolling boxes can be reached, headings have levels."""
+"""What the theme leaves out for keyboards and screen readers: reachable scrolling boxes, and levels of headings."""
 
 from typing import Any
 

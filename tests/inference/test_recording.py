@@ -227,7 +227,9 @@ def test_beam_searches_that_are_no_trees_are_refused(run_dir, tmp_path):
         ({"tokens": search["tokens"][1:]}, "parents has shape"),
     ]:
         write_json(
-            tmp_path / "recording.json", "recording", content | {"examples": [example | {"beam_search": search | change}]}
+            tmp_path / "recording.json",
+            "recording",
+            content | {"examples": [example | {"beam_search": search | change}]},
         )
         with pytest.raises(DataError, match=message):
             read_recording(tmp_path / "recording.json")
