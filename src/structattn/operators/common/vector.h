@@ -22,7 +22,8 @@ inline V load(const double *p) {
     return v;
 }
 inline void store(double *p, V v) { std::memcpy(p, &v, sizeof v); }
-inline V splat(double x) { return V{} + x; }
+// Not V{} + x: that adds in fact, because 0 + -0 is not -0.
+inline V splat(double x) { return x - V{}; }
 inline double sum_lanes(V v) {
     double sum = 0;
     for (int i = 0; i < VL; ++i) sum += v[i];

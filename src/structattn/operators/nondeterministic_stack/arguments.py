@@ -87,3 +87,19 @@ def empty_gradients(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
     grad_values = push.new_empty(len(push), 0, 0) if values is None else torch.empty_like(values)
     grad_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
     return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), grad_values, grad_bottom
+
+
+def given_cotangents(
+    push: Tensor, values: Tensor | None, grad_readings: Tensor | None, grad_log_weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of readings and log-weights, contiguous, with zeros for one that autograd did not give.
+
+    The operators save with ``set_materialize_grads(False)``: autograd would also fill a gradient of the tables, as many
+    zeros as the tables have numbers.
+    """
+    B, T, Q, S = push.shape[:4]
+    if grad_readings is None:
+        grad_readings = push.new_zeros(B, T, Q, S, T + 1 if values is None else values.shape[2])
+    if grad_log_weight is None:
+        grad_log_weight = push.new_zeros(B, T)
+    return grad_readings.contiguous(), grad_log_weight.contiguous()

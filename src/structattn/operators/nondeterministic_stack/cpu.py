@@ -8,11 +8,17 @@ from torch import Tensor
 from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.nondeterministic_stack.arguments import Arguments, Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.arguments import (
+    Arguments,
+    Gradients,
+    empty_gradients,
+    given_cotangents,
+)
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
 Readings = tuple[Tensor, Tensor, Tensor]
 BestRun = tuple[Tensor, Tensor, Tensor, Tensor]
+OptionalGradients = tuple[Tensor | None, ...]
 
 
 def kernel_window(window: int | None) -> int:
@@ -29,12 +35,12 @@ def table_size(time: int, states: int, symbols: int, columns: int, window: int |
     if states > 3 or symbols > 3:
         return 8
     C = states * symbols
-    row_numbers = time * (time + 31) // 2
+    row_numbers = (time + 15) * (time + 31) // 2
     if window is not None:
-        row_numbers = torch.sym_min(row_numbers, time * (window + 23))  # type: ignore[no-untyped-call]
+        row_numbers = torch.sym_min(row_numbers, (time + 15) * (window + 23))  # type: ignore[no-untyped-call]
     rows = states * C * (row_numbers + 16)
     by_time = (C * C + C * columns) * (time + 16) + (2 * C * (C + 8) + 2) * (time + 2)
-    return 2 * rows + by_time + 128
+    return (2 * rows + by_time + 128) // 8 * 8  # keeps every sequence's table aligned to cache lines
 
 
 @register(
@@ -68,12 +74,13 @@ def nondeterministic_stack_backward(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Readings) -> None:
     *tensors, ctx.window, _ = inputs
     ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, output[2])
 
 
-def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, grad_readings: Tensor | None, grad_log_weight: Tensor | None, _: None) -> OptionalGradients:
     *tensors, tables = ctx.saved_tensors
-    cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
+    cotangents = given_cotangents(tensors[0], tensors[3], grad_readings, grad_log_weight)
     *logits, grad_values, grad_bottom = nondeterministic_stack_backward(*tensors, ctx.window, tables, *cotangents)
     if tensors[3] is None:
         return (*logits, None, None, None, None, None)

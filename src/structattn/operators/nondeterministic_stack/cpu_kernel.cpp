@@ -13,6 +13,8 @@
 #include "common/lengths.h"
 #include "common/scratch.h"
 #include "nondeterministic_stack/best_run.h"
+#include "nondeterministic_stack/block_backward.h"
+#include "nondeterministic_stack/block_forward.h"
 #include "nondeterministic_stack/fast_backward.h"
 #include "nondeterministic_stack/fast_forward.h"
 #include "nondeterministic_stack/general.h"
@@ -31,14 +33,26 @@ using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// The number type of a sequence, stored before its tables.
+// Shorter sequences are computed step by step: one block has as many rows as steps, and most of its lanes are empty.
+constexpr int64_t SHORTEST_IN_BLOCKS = 32;
+
+// The number type of a sequence and the layout of its tables, stored before them.
 constexpr int64_t HEADER = LANES;
+
+struct Forwarded {
+    Mode mode;
+    Outcome outcome;
+    bool in_blocks;
+};
 
 struct Header {
     double *at;
-    void set(Mode mode, int64_t live) const { at[0] = double(int(mode)), at[1] = double(live); }
+    void set(const Forwarded &done) const {
+        at[0] = double(int(done.mode)), at[1] = double(done.outcome.live), at[2] = double(done.in_blocks);
+    }
     Mode mode() const { return Mode(int(at[0])); }
     int64_t live() const { return int64_t(at[1]); }
+    bool in_blocks() const { return at[2] != 0; }
 };
 
 // The logits of a batch and its values, in the caller's precision.
@@ -100,27 +114,52 @@ private:
 
 template <class T>
 void require_room(const Batch<T> &batch, int64_t room) {
-    const bool compiled = has_compiled_form(batch.Q(), batch.S());
-    if (room < HEADER + (compiled ? Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size : 0))
-        throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
+    int64_t needed = 0;
+    if (has_compiled_form(batch.Q(), batch.S())) {
+        needed = Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size;
+        if (batch.T_() >= SHORTEST_IN_BLOCKS)
+            needed = std::max(needed, BlockLayout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size);
+    }
+    if (room < HEADER + needed) throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
 }
 
-std::pair<Mode, Outcome> forward_one(const Sequence &seq, double *tables, const Outputs &out, bool only_wide) {
+template <int Q, int S>
+bool forward_in_blocks(const Sequence &seq, double *tables, const Outputs &out) {
+    const BlockLayout layout(seq.n, Q, S, seq.columns, seq.window);
+    Scratch room(8 * fast::BlockForward<Q, S>::room(layout));
+    return fast::BlockForward<Q, S>(seq, layout, tables, room.as<double>()).run(out);
+}
+
+template <int Q, int S>
+Outcome forward_in_steps(const Sequence &seq, double *tables, const Outputs &out) {
+    const Layout layout(seq.n, Q, S, seq.columns, seq.window);
+    Scratch room(8 * fast::Forward<Q, S>::room(layout));
+    return fast::Forward<Q, S>(seq, layout, tables, room.as<double>()).run(out);
+}
+
+Forwarded forward_one(const Sequence &seq, double *tables, const Outputs &out, bool only_wide) {
     Outcome outcome{0, false};
+    bool in_blocks = false;
     const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-        using Forward = fast::Forward<q, s>;
-        const Layout layout(seq.n, q, s, seq.columns, seq.window);
-        Scratch room(8 * Forward::room(layout));
-        outcome = Forward(seq, layout, tables, room.as<double>()).run(out);
+        in_blocks = seq.n >= SHORTEST_IN_BLOCKS && forward_in_blocks<q, s>(seq, tables, out);
+        outcome = in_blocks ? Outcome{seq.n, true} : forward_in_steps<q, s>(seq, tables, out);
     });
     if (!compiled && !only_wide) outcome = general::Tables<Plain>(seq).forward(out);
-    if (outcome.trusted) return {Mode::doubles, outcome};
-    return {Mode::wide, general::Tables<Wide>(seq).forward(out)};
+    if (outcome.trusted) return {Mode::doubles, outcome, in_blocks};
+    return {Mode::wide, general::Tables<Wide>(seq).forward(out), false};
 }
 
-template <class Backward>
-void fast_backward(const Sequence &seq, int64_t live, const double *tables, const Cotangents &cot, const Gradients &grad) {
-    const Layout layout(seq.n, seq.Q, seq.S, seq.columns, seq.window);
+template <int Q, int S>
+void backward_in_blocks(const Sequence &seq, const double *tables, const Cotangents &cot, const Gradients &grad) {
+    const BlockLayout layout(seq.n, Q, S, seq.columns, seq.window);
+    Scratch room(8 * fast::BlockBackward<Q, S>::room(layout));
+    fast::BlockBackward<Q, S>(seq, layout, tables, room.as<double>()).run(cot, grad);
+}
+
+template <int Q, int S>
+void backward_in_steps(const Sequence &seq, int64_t live, const double *tables, const Cotangents &cot, const Gradients &grad) {
+    using Backward = fast::Backward<Q, S>;
+    const Layout layout(seq.n, Q, S, seq.columns, seq.window);
     const fast::AdjointLayout of(layout);
     Scratch memory(8 * (of.size + layout.rows_size() + Backward::room(layout)));
     double *adjoint = memory.as<double>(), *mirror = adjoint + of.size, *room = mirror + layout.rows_size();
@@ -128,10 +167,10 @@ void fast_backward(const Sequence &seq, int64_t live, const double *tables, cons
     Backward(seq, layout, of, tables, mirror, adjoint, room).run(live, cot, grad);
 }
 
-void backward_one(const Sequence &seq, Mode mode, int64_t live, const double *tables, const Cotangents &cot,
-                  const Gradients &grad) {
-    if (mode == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-            fast_backward<fast::Backward<q, s>>(seq, live, tables, cot, grad);
+void backward_one(const Sequence &seq, const Header &header, const double *tables, const Cotangents &cot, const Gradients &grad) {
+    if (header.mode() == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
+            if (header.in_blocks()) backward_in_blocks<q, s>(seq, tables, cot, grad);
+            else backward_in_steps<q, s>(seq, header.live(), tables, cot, grad);
         }))
         return;
     // Neither stores its tables: rare or slow cases are recomputed.
@@ -141,7 +180,7 @@ void backward_one(const Sequence &seq, Mode mode, int64_t live, const double *ta
         const Outcome outcome = tables_of_kind.forward(out);
         tables_of_kind.backward(outcome, cot, grad);
     };
-    if (mode == Mode::wide) again(general::Tables<Wide>(seq));
+    if (header.mode() == Mode::wide) again(general::Tables<Wide>(seq));
     else again(general::Tables<Plain>(seq));
 }
 
@@ -156,12 +195,13 @@ void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std
         const Doubles<T> one(batch, b);
         std::vector<double> reading(one.n * width), weight(one.n);
         double *table = tables.data() + b * tables.shape(1);
-        auto [mode, outcome] = forward_one(one.view, table + HEADER, {reading.data(), weight.data()}, only_wide);
+        Forwarded done = forward_one(one.view, table + HEADER, {reading.data(), weight.data()}, only_wide);
+        const Outcome outcome = done.outcome;
         const double after = one.first_bad < one.n && outcome.live == one.first_bad ? NAN : 0;
         std::fill(reading.begin() + outcome.live * width, reading.end(), after);
         std::fill(weight.begin() + outcome.live, weight.end(), after == 0 ? -INFINITY : NAN);
-        if (after != 0) mode = Mode::not_a_number;
-        Header{table}.set(mode, outcome.live);
+        if (after != 0) done.mode = Mode::not_a_number;
+        Header{table}.set(done);
         T *to = readings.data() + b * T_ * width, *to_weight = log_weight.data() + b * T_;
         std::fill(std::copy(reading.begin(), reading.end(), to), to + T_ * width, T(0));
         std::fill(std::copy(weight.begin(), weight.end(), to_weight), to_weight + T_, T(0));
@@ -189,7 +229,7 @@ void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, st
             spoil(values_out, (one.n + 1) * m);
         } else {
             const Gradients grad{push_out.data(), repl_out.data(), pop_out.data(), values_ ? values_out.data() : nullptr};
-            backward_one(one.view, header.mode(), header.live(), table + HEADER, {reading_cot.data(), weight_cot.data()}, grad);
+            backward_one(one.view, header, table + HEADER, {reading_cot.data(), weight_cot.data()}, grad);
         }
         std::copy(push_out.begin(), push_out.end(), push_.data() + b * push_out.size());
         std::copy(repl_out.begin(), repl_out.end(), repl_.data() + b * repl_out.size());

@@ -9,7 +9,12 @@ from structattn.operators.common.batching import Batching
 from structattn.operators.common.checks import inside
 from structattn.operators.common.gpu import gpu_kernels, launch, power_of_two, require_addressable
 from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.nondeterministic_stack.arguments import Arguments, Gradients, empty_gradients
+from structattn.operators.nondeterministic_stack.arguments import (
+    Arguments,
+    Gradients,
+    empty_gradients,
+    given_cotangents,
+)
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 from structattn.operators.nondeterministic_stack.unlimited import (
     Logits,
@@ -113,12 +118,15 @@ def nondeterministic_stack_gpu_backward(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Readings) -> None:
     *tensors, ctx.window = inputs
     ctx.mark_non_differentiable(output[2], output[3])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, output[2], output[3])
 
 
-def _gradient(ctx: Any, grad_readings: Tensor, grad_log_weight: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(
+    ctx: Any, grad_readings: Tensor | None, grad_log_weight: Tensor | None, *_: None
+) -> tuple[Tensor | None, ...]:
     *tensors, tables, failed = ctx.saved_tensors
-    cotangents = grad_readings.contiguous(), grad_log_weight.contiguous()
+    cotangents = given_cotangents(tensors[0], tensors[3], grad_readings, grad_log_weight)
     *logits, grad_values, grad_bottom = nondeterministic_stack_gpu_backward(
         *tensors, ctx.window, tables, failed, *cotangents
     )

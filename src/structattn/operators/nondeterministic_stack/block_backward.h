@@ -1,0 +1,280 @@
+// The gradients of block_forward.h, 16 steps at a time, the last first: see "Blocks" in DERIVATION.md. Names are those of
+// that page, with _ for the bar.
+#pragma once
+
+#include <algorithm>
+
+#include "nondeterministic_stack/block_forward.h"
+
+namespace fast {
+
+template <int Q, int S>
+class BlockBackward {
+    static constexpr int C = Q * S, ROW = Q * C * STEPS, LINE = Q * STEPS, PARTS = STEPS / VL, PAIRS = 2 * C * C;
+
+public:
+    // L and Ē of a configuration: L first, then the columns.
+    static int64_t prefix_width(const BlockLayout &at) { return padded(at.columns + 1); }
+
+    // Working memory.
+    static int64_t room(const BlockLayout &at) {
+        return at.table_size() + (at.n + 1) * C * prefix_width(at) + padded((at.n + 1) * C) + (at.n + 1) * PAIRS * VL +
+               C * at.columns * STEPS + at.blocks * STEPS * ROW + (STEPS + 1) * ROW;
+    }
+
+    BlockBackward(const Sequence &seq, const BlockLayout &at, const double *tables, double *room)
+        : seq(seq), at(at), M(at.columns), P(prefix_width(at)), a(tables + at.a), inverse(tables + at.inverse),
+          stays(tables + at.stays), E(tables + at.E), R{const_cast<double *>(tables) + at.R, &at},
+          W{const_cast<double *>(tables) + at.W, &at}, R_{room, &at}, prefix_(room + at.table_size()),
+          pushed_(prefix_ + (at.n + 1) * C * P), pairs_(pushed_ + padded((at.n + 1) * C)),
+          top_(pairs_ + (at.n + 1) * PAIRS * VL), later(top_ + C * M * STEPS), D_(later + at.blocks * STEPS * ROW) {}
+
+    void run(const Cotangents &cot, const Gradients &grad) {
+        std::fill(prefix_, top_, 0.0);
+        for (int64_t block = at.blocks - 1; block >= 0; --block) {
+            begin = at.first(block), end = at.last(block);
+            for (int64_t t = end; t >= begin; --t) prefix(block, t, cot, grad);
+            pass_prefixes(block);
+            spread();
+            turn_later(block);
+            first_row(block);
+            for (int64_t earlier = at.block_of(at.low(begin)); earlier <= block; ++earlier) solve(block, earlier);
+            pops(block, grad);
+        }
+        for (int64_t t = 1; t <= at.n; ++t) transitions(t, grad);
+        for (int64_t m = 0; grad.values && m < M; ++m) grad.values[m] += prefix_[1 + m];
+    }
+
+private:
+    const Sequence &seq;
+    const BlockLayout &at;
+    const int64_t M, P;
+    const double *const a, *const inverse, *const stays, *const E;
+    const BlockTable R, W, R_;
+    double *const prefix_, *const pushed_, *const pairs_, *const top_, *const later, *const D_;
+
+    int64_t begin = 0, end = 0;                            // of the current block
+    alignas(64) double balance[C * STEPS], scale[C * STEPS];  // L and 1 / α of its steps
+
+    const double *stays_of(int64_t t) const { return stays + t * PAIRS; }
+    const double *E_of(int64_t t) const { return E + t * C * at.width; }
+    double *prefix_of(int64_t t) const { return prefix_ + t * C * P; }
+    double *D_of(int64_t j, int64_t first) const { return D_ + (j - first + 1) * ROW; }  // row first - 1 is kept
+
+    // L_t and Ē_t, which the block's later steps have already been added to, and what they add to earlier ones.
+    void prefix(int64_t block, int64_t t, const Cotangents &cot, const Gradients &grad) {
+        const int64_t reach = seq.values ? M : std::min(M, t + 1);
+        double *own = prefix_of(t), *before = prefix_of(t - 1), total = cot.log_weight[t - 1];
+        for (int c = 0; c < C; ++c) {  // c: as in the callers' arrays
+            const int to = by_symbol<Q, S>(c);
+            const double *reading_ = cot.readings + ((t - 1) * C + c) * M, share = a[t * C + to];
+            for (int64_t m = 0; m < reach; ++m) {
+                own[to * P + 1 + m] += share * reading_[m];
+                total -= share * reading_[m] * E_of(t)[to * at.width + m];
+            }
+        }
+        for (int c = 0; c < C; ++c) {
+            own[c * P] += a[t * C + c] * total;
+            double sum = own[c * P], pushed = 0;
+            for (int d = 0; d < C; ++d) pushed += stays_of(t)[d * C + c];
+            for (int64_t m = 0; m < reach; ++m) {
+                sum += own[c * P + 1 + m] * seq.value(t, m);
+                if (grad.values) grad.values[t * M + m] += pushed * own[c * P + 1 + m];
+            }
+            pushed_[t * C + c] = sum;
+        }
+        for (int d = 0; d < C; ++d)
+            for (int c = 0; c < C; ++c) {
+                before[d * P] += stays_of(t)[d * C + c] * pushed_[t * C + c];
+                add_multiple(before + d * P, stays_of(t)[(C + d) * C + c], own + c * P, reach + 1);
+            }
+        for (int64_t k = std::max(begin, at.low(t) - 1); k <= t - 2; ++k)
+            for (int c = 0; c < C; ++c)
+                for (int r = 0; r < Q; ++r)
+                    add_multiple(prefix_of(k) + c * P, W.row(block, k)[c * LINE + r * STEPS + t - begin],
+                                 own + (c / Q * Q + r) * P, reach + 1);
+    }
+    static void add_multiple(double *to, double factor, const double *from, int64_t count) {
+        for (int64_t i = 0; i < count; i += VL) store(to + i, load(to + i) + splat(factor) * load(from + i));
+    }
+
+    // (5) and (3) backwards, from the block's steps to the times before it.
+    void pass_prefixes(int64_t block) {
+        const int64_t k = at.lowest(block);
+        for (int z = 0; z < S; ++z)
+            for (int64_t m = 0; m < P; m += LANES)
+                multiply<Sum::added, Q, Q, LANES>(prefix_of(k) + z * Q * P + m, C * P, P,
+                                                  W.row(block, k) + z * Q * LINE, {ROW, LINE, 1, STEPS},
+                                                  prefix_of(begin) + z * Q * P + m, C * P, P, begin - k, end - begin + 1);
+    }
+
+    // L, 1 / α and Ē of the block's steps along the lanes.
+    void spread() {
+        std::fill_n(balance, C * STEPS, 0.0), std::fill_n(scale, C * STEPS, 0.0), std::fill_n(top_, C * M * STEPS, 0.0);
+        for (int64_t t = begin; t <= end; ++t)
+            for (int c = 0; c < C; ++c) {
+                const double *own = prefix_of(t) + c * P;
+                balance[c * STEPS + t - begin] = own[0], scale[c * STEPS + t - begin] = inverse[t * C + c];
+                for (int64_t m = 0; m < M; ++m)
+                    top_[(c / Q * M + m) * LINE + c % Q * STEPS + t - begin] = own[1 + m];
+            }
+    }
+
+    // R_t[k] for k in this block and t in this block or a later one, with k along the lanes: [t][(z, u)][r][k].
+    void turn_later(int64_t block) {
+        for (int64_t other = block; other < at.blocks && at.lowest(other) < end; ++other) {
+            double *to = later + (other - block) * STEPS * ROW;
+            std::fill_n(to, STEPS * ROW, 0.0);
+            for (int64_t k = std::max(begin, at.lowest(other) + 1); k <= std::min(end, at.last(other) - 1); ++k)
+                for (int z = 0; z < S; ++z)
+                    for (int u = 0; u < Q; ++u)
+                        for (int r = 0; r < Q; ++r) {
+                            const double *from = R.row(other, k) + (z * Q + u) * LINE + r * STEPS;
+                            double *lane = to + (z * Q + r) * LINE + u * STEPS + k - begin;
+                            for (int i = 0; i < STEPS; ++i) lane[i * ROW] = from[i];
+                        }
+        }
+    }
+
+    void first_row(int64_t block) {
+        const int64_t j = at.lowest(block);
+        std::fill_n(R_.row(block, j), ROW, 0.0);
+        start_uncovered(j, D_, 1);
+        finish_uncovered(block, j, D_);
+    }
+
+    // (5) backwards, the first part of rows of D̄.
+    void start_uncovered(int64_t j, double *row_, int64_t rows) const {
+        const int64_t reach = seq.values ? M : std::min(M, j + rows);
+        for (int z = 0; z < S; ++z)
+            multiply<Sum::new_one, Q, 1, LINE>(row_ + z * Q * LINE, ROW, LINE, E_of(j) + z * Q * at.width,
+                                                    {C * at.width, at.width, 1, 0}, top_ + z * M * LINE, LINE, 0, rows, reach);
+    }
+
+    // row_ += Σ x̄ x: the product of tables, along time and state.
+    static void add_products(const double *x_, const double *x, double *row_, int64_t rows, int64_t times) {
+        for (int z = 0; z < S; ++z)
+            multiply<Sum::added, Q, Q, LINE>(row_ + z * Q * LINE, ROW, LINE, x_ + z * Q * LINE, {ROW, LINE, 1, STEPS},
+                                             x + z * Q * LINE, ROW, LINE, rows, times);
+    }
+
+    // (1) backwards: x̄ of `rows` rows from that of `times` earlier ones.
+    template <Sum SUM = Sum::added>
+    static void add_transposed(const double *table, const double *x_, double *row_, int64_t rows, int64_t times) {
+        for (int z = 0; z < S; ++z)
+            multiply<SUM, Q, Q, LINE>(row_ + z * Q * LINE, ROW, LINE, table + z * Q * LINE, {1, STEPS, ROW, LINE},
+                                        x_ + z * Q * LINE, ROW, LINE, rows, times);
+    }
+
+    // R̄ and D̄ of the rows of one block of times, for all steps of the current block.
+    void solve(int64_t block, int64_t earlier) {
+        const int64_t low = std::max(at.first(earlier), at.low(begin)), high = std::min(at.last(earlier), end - 1);
+        if (low > high) return;
+        const int64_t rows = high - low + 1;
+        double *x_ = R_.row(block, low), *D_rows = D_of(low, low);
+        start_uncovered(low, D_rows, rows);
+        for (int64_t other = block + 1; other < at.blocks && at.lowest(other) < high; ++other) {
+            const int64_t from = std::max(low, at.lowest(other) + 1);
+            add_products(R_.row(other, from), later + (other - block) * STEPS * ROW, D_of(from, low), high - from + 1,
+                         at.last(other) - at.first(other) + 1);
+        }
+        const int64_t start = std::max(at.low(begin), at.lowest(earlier));
+        if (start >= low) std::fill_n(x_, rows * ROW, 0.0);
+        for (int64_t i = start; i < low; i += STEPS)
+            (i == start ? add_transposed<Sum::new_one> : add_transposed<Sum::added>)(
+                W.row(earlier, i) + low - at.first(earlier), R_.row(block, i), x_, rows, std::min<int64_t>(STEPS, low - i));
+        for (int64_t j = low; j <= high; ++j) {
+            double *row_ = R_.row(block, j), *D_row = D_of(j, low);
+            add_replacements(j, D_of(j - 1, low), R_.row(block, j - 1), row_);
+            if (j - 2 >= low)
+                add_transposed(W.row(earlier, low) + j - at.first(earlier), R_.row(block, low), row_, 1, j - 1 - low);
+            finish_popped(j, row_);
+            add_products(row_, later, D_row, 1, end - begin + 1);
+            finish_uncovered(block, j, D_row);
+        }
+        std::copy_n(D_of(high, low), ROW, D_);
+    }
+
+    // (2) backwards, and the replacements of (1).
+    void add_replacements(int64_t j, const double *D_row, const double *before_, double *row_) const {
+        multiply<Sum::added, 1, 1, LINE>(row_, LINE, 0, stays_of(j), {1, 0, C, 0}, D_row, LINE, 0, C, C);
+        multiply<Sum::added, 1, 1, LINE>(row_, LINE, 0, stays_of(j) + C * C, {1, 0, C, 0}, before_, LINE, 0, C, C);
+    }
+
+    VI lanes_between(int part, int64_t low, int64_t high) const {
+        const V step = lane_numbers() + splat(double(begin + part * VL));
+        return (step >= splat(double(low))) & (step <= splat(double(high)));
+    }
+
+    // Clears the steps that do not pop row j.
+    void finish_popped(int64_t j, double *row_) const {
+        const int64_t last = std::min(end, j + at.window);
+        if (j < begin && last == begin + STEPS - 1) return;
+        for (int part = 0; part < PARTS; ++part) {
+            const VI inside = lanes_between(part, j + 1, last);
+            for (int i = 0; i < C * Q; ++i) {
+                double *to = row_ + i * STEPS + part * VL;
+                store(to, inside ? load(to) : V{});
+            }
+        }
+    }
+
+    // D̄ of row j, and what it and x̄ add to π̄ and ρ̄ of the next step.
+    void finish_uncovered(int64_t block, int64_t j, double *D_row) {
+        const int64_t last = std::min(end, j + 1 + at.window);
+        for (int part = 0; part < PARTS; ++part) {
+            const VI inside = lanes_between(part, j + 2, last);
+            for (int z = 0; z < S; ++z)
+                for (int r = 0; r < Q; ++r) {
+                    const int64_t after = (z * Q + r) * STEPS + part * VL;
+                    const V L = load(balance + after), factor = load(scale + after);
+                    for (int s = 0; s < Q; ++s) {
+                        double *to = D_row + (z * Q + s) * LINE + r * STEPS + part * VL;
+                        store(to, inside ? (load(to) + L) * factor : V{});
+                    }
+                }
+        }
+        if (j + 1 >= end) return;
+        double *pairs = pairs_ + (j + 1) * PAIRS * VL;
+        add_pairs(D_row, R.row(block, j + 1), pairs);
+        add_pairs(R_.row(block, j), R.row(block, j + 1), pairs + C * C * VL);
+    }
+
+    // pairs[c][d] += Σ_r left[c][r] right[d][r], not yet summed over the lanes.
+    static void add_pairs(const double *left, const double *right, double *pairs) {
+        constexpr int ALL = LINE / VL;
+        for (int c = 0; c < C; ++c) {
+            V factor[ALL];
+            for (int i = 0; i < ALL; ++i) factor[i] = load(left + c * LINE + i * VL);
+            for (int d = 0; d < C; ++d) {
+                V sum = load(pairs + (c * C + d) * VL);
+                for (int i = 0; i < ALL; ++i) sum += factor[i] * load(right + d * LINE + i * VL);
+                store(pairs + (c * C + d) * VL, sum);
+            }
+        }
+    }
+
+    void pops(int64_t block, const Gradients &grad) const {
+        for (int64_t t = std::max<int64_t>(begin, 2); t <= end; ++t)
+            for (int c = 0; c < C; ++c)
+                for (int r = 0; r < Q; ++r) {
+                    const int64_t i = (by_symbol<Q, S>(c) * Q + r) * STEPS + t - begin;
+                    grad.pop[((t - 1) * C + c) * Q + r] = R.row(block, t - 1)[i] * R_.row(block, t - 1)[i];
+                }
+    }
+
+    void transitions(int64_t t, const Gradients &grad) const {
+        const int64_t reach = seq.values ? M : std::min(M, t);
+        for (int d = 0; d < C; ++d)
+            for (int c = 0; c < C; ++c) {
+                const int from = by_symbol<Q, S>(d), to = by_symbol<Q, S>(c), i = from * C + to;
+                const double *pairs = pairs_ + (t * PAIRS + i) * VL, *own = prefix_of(t) + to * P;
+                double replaced_ = own[0] + sum_lanes(load(pairs + C * C * VL));
+                for (int64_t m = 0; m < reach; ++m) replaced_ += E_of(t - 1)[from * at.width + m] * own[1 + m];
+                grad.push[((t - 1) * C + d) * C + c] = stays_of(t)[i] * (pushed_[t * C + to] + sum_lanes(load(pairs)));
+                grad.repl[((t - 1) * C + d) * C + c] = stays_of(t)[C * C + i] * replaced_;
+            }
+    }
+};
+
+}  // namespace fast

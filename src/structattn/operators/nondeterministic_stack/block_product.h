@@ -1,0 +1,72 @@
+// Products of small matrices whose columns lie along vector lanes; all arithmetic of more than O(n²) goes through them.
+#pragma once
+
+#include <cstdint>
+
+#include "common/vector.h"
+
+// Whether the product is added to what is there, or replaces it.
+enum class Sum { added, new_one };
+
+// Distances, in doubles, between the numbers of the left factor: rows are (group, row), sums run over (time, state).
+struct Strides {
+    int64_t group, row, time, state;
+};
+
+// out[g][r][lanes] (+)= Σ_k Σ_i left[g][r][k][i] right[k][i][lanes] for GROUPS x ROWS rows and VECTORS vectors of lanes,
+// which stay in registers.
+template <Sum SUM, int GROUPS, int ROWS, int STATES, int VECTORS>
+inline void multiply_tile(double *out, int64_t out_group, int64_t out_row, const double *left, const Strides at,
+                          const double *right, int64_t right_time, int64_t right_state, int64_t times) {
+    V sum[GROUPS][ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; ++g)
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; ++v)
+                sum[g][r][v] = SUM == Sum::added ? load(out + g * out_group + r * out_row + v * VL) : V{};
+    for (int64_t k = 0; k < times; ++k, left += at.time, right += right_time)
+#pragma GCC unroll 4
+        for (int i = 0; i < STATES; ++i) {
+            V x[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; ++v) x[v] = load(right + i * right_state + v * VL);
+#pragma GCC unroll 8
+            for (int g = 0; g < GROUPS; ++g)
+#pragma GCC unroll 8
+                for (int r = 0; r < ROWS; ++r) {
+                    const V factor = splat(left[g * at.group + r * at.row + i * at.state]);
+#pragma GCC unroll 8
+                    for (int v = 0; v < VECTORS; ++v) sum[g][r][v] += factor * x[v];
+                }
+        }
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; ++g)
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; ++v) store(out + g * out_group + r * out_row + v * VL, sum[g][r][v]);
+}
+
+// The same for any number of groups, and COLUMNS numbers along the lanes.
+template <Sum SUM, int ROWS, int STATES, int COLUMNS>
+inline void multiply(double *out, int64_t out_group, int64_t out_row, const double *left, const Strides at,
+                     const double *right, int64_t right_time, int64_t right_state, int64_t groups, int64_t times) {
+    constexpr int ALL = COLUMNS / VL;
+    constexpr int SUMS = VL == 8 ? 18 : 9, WIDEST = VL == 8 ? 6 : 4;  // of 32 or 16 registers
+    constexpr int VECTORS = ALL <= WIDEST ? ALL : ROWS == 3 && ALL % 3 == 0 ? 3 : 4;
+    constexpr int FIT = SUMS / (ROWS * VECTORS), GROUPS = FIT > 8 ? 8 : FIT > 1 ? FIT : 1;
+    static_assert(COLUMNS % VL == 0 && ALL % VECTORS == 0);
+    for (int part = 0; part < COLUMNS; part += VECTORS * VL) {
+        double *to = out + part;
+        const double *x = right + part;
+        int64_t g = 0;
+        for (; g + GROUPS <= groups; g += GROUPS)
+            multiply_tile<SUM, GROUPS, ROWS, STATES, VECTORS>(to + g * out_group, out_group, out_row, left + g * at.group,
+                                                              at, x, right_time, right_state, times);
+        for (int64_t rest = groups % GROUPS; rest > 0; --rest, ++g)
+            multiply_tile<SUM, 1, ROWS, STATES, VECTORS>(to + g * out_group, out_group, out_row, left + g * at.group, at, x,
+                                                         right_time, right_state, times);
+    }
+}
