@@ -36,7 +36,7 @@ class FusedState:
 
     Args:
         position: the number of positions.
-        cache: one tensor for each layer with self-attention; None without any.
+        cache: one tensor with keys and values, or values alone, of each layer with self-attention; None without any.
         memory_rows: keys, if any, and values of each layer with cross-attention.
         memory: which of their rows belong to each member of the batch.
     """
@@ -93,18 +93,17 @@ class FusedDecoder:
 
     def _cached_rows(self, state: FusedState) -> Iterator[CachedRows | None]:
         """Return what each sublayer attends to."""
-        own = iter(() if state.cache is None else state.cache.rows)
+        own = iter(() if state.cache is None else state.cache.rows[0].unbind(1))
         memories, weights = iter(state.memory_rows), _Weights(state)
         for sublayer, gaussians in zip(self.packed.sublayers, self.hard_coded, strict=True):
             across = sublayer.kind.startswith("cross")
             if sublayer.kind == "feedforward":
                 yield None
             elif gaussians is not None:
-                values = next(memories)[-1] if across else next(own)[:, 0]
+                values = next(memories)[-1] if across else next(own)
                 yield CachedRows(None, values, weights.of(gaussians, across))
             else:
-                keys, values = next(memories) if across else next(own).unbind(1)
-                yield CachedRows(keys, values)
+                yield CachedRows(*next(memories)) if across else CachedRows(next(own), next(own))
 
 
 @dataclass(frozen=True)
@@ -146,11 +145,11 @@ def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
 
 
 def _empty_cache(model: EncoderDecoder, batch_size: int) -> KeyValueCache | None:
-    """Return a cache with keys and values, or values alone, of each layer with self-attention."""
+    """Return the cache of ``FusedState``."""
     parts = [part for block in model.decoder.blocks for part in _parts(block)]
-    counts = {SoftmaxAttention: 2, GaussianAttention: 1}
-    sizes = [(counts[type(part.layer)], len(part.norm.weight)) for part in parts if type(part.layer) in counts]
-    return KeyValueCache.of_size(batch_size, sizes, parts[0].norm.weight) if sizes else None
+    count = sum({SoftmaxAttention: 2, GaussianAttention: 1}.get(type(part.layer), 0) for part in parts)
+    weight = parts[0].norm.weight
+    return KeyValueCache.of_size(batch_size, [(count, len(weight))], weight) if count else None
 
 
 def _can_run(model: EncoderDecoder) -> bool:

@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from structattn.operators import linear as linear_module
 from structattn.operators.linear import apply_linear, linear, linear_precision
 from structattn.operators.linear import int8 as int8_module
 from structattn.operators.linear.int8 import int8_refusal, quantize_rows, quantize_rows_reference
+from structattn.operators.linear.packed import can_pack
 
 needs_int8 = pytest.mark.skipif(int8_refusal() is not None, reason=str(int8_refusal()))
 
@@ -36,7 +38,16 @@ def test_rows_without_a_scale_are_zeros():
     assert scales[2] == math.inf
 
 
+@pytest.fixture(params=["own kernel", "onednn"])
+def implementation(request, monkeypatch):
+    if request.param == "onednn":
+        monkeypatch.setattr(linear_module, "can_pack", lambda precision: False)
+    elif not can_pack("int8"):
+        pytest.skip("the kernels have no int8 products here")
+
+
 @needs_int8
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 7, 5), (64, 288, 507), (2, 63, 10_000)])
 @pytest.mark.parametrize("bias", [False, True])
 @torch.no_grad()
@@ -53,6 +64,7 @@ def test_products_of_small_integers_are_exact(sizes, bias):
 
 
 @needs_int8
+@pytest.mark.usefixtures("implementation")
 @torch.no_grad()
 def test_layers_are_close_to_float32():
     layer, x = nn.Linear(288, 96), numbers(3, 5, 288)
@@ -66,9 +78,9 @@ def test_layers_are_close_to_float32():
 @needs_int8
 @torch.no_grad()
 def test_changed_weights_are_quantized_again(monkeypatch):
-    calls = []
-    quantize = int8_module.quantize_weight
-    monkeypatch.setattr("structattn.operators.linear.quantize_weight", lambda w: calls.append(1) or quantize(w))
+    calls, name = [], "pack_linears" if can_pack("int8") else "quantize_weight"
+    quantize = getattr(linear_module, name)
+    monkeypatch.setattr(linear_module, name, lambda *arguments: calls.append(1) or quantize(*arguments))
     table, x = nn.Parameter(numbers(9, 16)), numbers(2, 16)
     with linear_precision("int8"):
         before = [linear(x, table[2:]) for _ in range(3)]
@@ -79,6 +91,7 @@ def test_changed_weights_are_quantized_again(monkeypatch):
 
 
 @needs_int8
+@pytest.mark.usefixtures("implementation")
 def test_weights_that_an_optimizer_has_changed_are_quantized_again():
     """A fused optimizer changes weights without a new version of them."""
     layer, x = nn.Linear(16, 9), numbers(2, 16)
@@ -112,6 +125,7 @@ def test_float32_elsewhere():
 
 
 @needs_int8
+@pytest.mark.usefixtures("implementation")
 @torch.no_grad()
 def test_what_int8_refuses():
     weight = numbers(4, 8)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from structattn.operators.linear.int8 import Int8Weight, LinearPrecision, int8_linear, int8_refusal, quantize_weight
+from structattn.operators.linear.int8 import LinearPrecision, int8_linear, int8_refusal, quantize_weight
+from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
 
 __all__ = ["LinearPrecision", "apply_linear", "current_precision", "keep_until_changed", "linear", "linear_precision"]
 
@@ -64,7 +65,7 @@ def linear(
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
     if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_int8(x, weight):
         return F.linear(x, weight, bias)
-    return int8_linear(x, _quantized_weight(weight), bias)
+    return _int8_product(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
@@ -72,21 +73,29 @@ def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[
     if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_int8(x, module.weight):
         y: Tensor = module(x)
         return y
-    return int8_linear(x, _quantized_weight(module.weight), module.bias)
+    return _int8_product(x, module.weight, module.bias)
 
 
 def _fits_int8(x: Tensor, weight: Tensor) -> bool:
     return not torch.is_grad_enabled() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
 
 
-def _quantized_weight(weight: Tensor) -> Int8Weight:
-    """Return the quantized weight, kept until it changes or ``linear_precision`` ends.
+def _int8_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x W^T + b by our own kernel where the processor has its instructions, elsewhere by oneDNN.
 
-    That of a slice is kept with the whole tensor.
+    The quantized weight is kept until it changes or ``linear_precision`` ends, that of a slice with the whole tensor.
     """
-    owner = weight if weight._base is None else weight._base
-    key, version = (weight.data_ptr(), tuple(weight.shape)), 0 if weight.is_inference() else weight._version
-    return keep_until_changed(owner, key, version, lambda: quantize_weight(weight))
+    owner, key = weight if weight._base is None else weight._base, (weight.data_ptr(), tuple(weight.shape))
+    version = _version(weight), None if bias is None else (bias.data_ptr(), _version(bias))
+    if not can_pack("int8"):
+        return int8_linear(x, keep_until_changed(owner, key, version, lambda: quantize_weight(weight)), bias)
+    packed = keep_until_changed(owner, key, version, lambda: pack_linears([(weight, bias)], "int8")[0])
+    y: Tensor = packed_linear(x.reshape(-1, x.shape[-1]), packed).view(*x.shape[:-1], len(weight))
+    return y
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def keep_until_changed(owner: Tensor, name: Hashable, version: Hashable, make: Callable[[], Form]) -> Form:

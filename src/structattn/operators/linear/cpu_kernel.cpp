@@ -52,10 +52,10 @@ void advise_huge_pages(uintptr_t address, int64_t bytes) {
 #endif
 }
 
-// ``bias`` is 0 where there is none.
-void pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {
-    std::vector<uint8_t> row(inputs);
-    PackedLinear{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8}.pack(
+// ``bias`` is 0 where there is none. Returns false where the weights have no scales for int8.
+bool pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {
+    std::vector<uint8_t> row(inputs + 3);
+    return PackedLinear{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8}.pack(
         reinterpret_cast<const float *>(weight), reinterpret_cast<const float *>(bias), row.data());
 }
 

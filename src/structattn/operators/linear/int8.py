@@ -61,16 +61,16 @@ def quantize_weight(weight: Float32[Tensor, "outputs inputs"]) -> Int8Weight:
     Raises:
         ValueError: the weight is not finite.
     """
-    require_finite(weight)
     quantized, scales = quantize_rows(weight.detach())
+    if not bool(scales.isfinite().all()):
+        raise not_finite()
     packed = torch.ops.onednn.qlinear_prepack(quantized, None)
     return Int8Weight(packed, scales, torch.zeros(len(weight), dtype=torch.int32))
 
 
-def require_finite(weight: Tensor) -> None:
-    """Raise ValueError for a weight that has no scale."""
-    if not bool(weight.isfinite().all()):
-        raise ValueError("a weight is not finite; expected numbers, which int8 needs")
+def not_finite() -> ValueError:
+    """Return the error for a weight that has no scale."""
+    return ValueError("a weight is not finite; expected numbers, which int8 needs")
 
 
 def int8_linear(

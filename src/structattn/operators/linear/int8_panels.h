@@ -10,6 +10,8 @@
 
 #include <immintrin.h>
 
+#include <cmath>
+
 #include "linear/panels.h"
 #include "linear/quantization.h"
 
@@ -22,23 +24,27 @@ inline int64_t int8_panel_size(int64_t inputs) { return panel * (3 * sizeof(floa
 
 inline int64_t int8_panels_size(int64_t outputs, int64_t inputs) { return num_panels(outputs) * int8_panel_size(inputs); }
 
-// ``weight`` is (N, K); ``bias`` is null where there is none. ``row`` has room for K numbers.
-inline void pack_int8_panels(const float *weight, const float *bias, uint8_t *to, int64_t outputs, int64_t inputs,
+// ``weight`` is (N, K); ``bias`` is null where there is none. ``row`` has room for K numbers, rounded up to whole groups.
+// Returns whether all weights are finite.
+inline bool pack_int8_panels(const float *weight, const float *bias, uint8_t *to, int64_t outputs, int64_t inputs,
                              uint8_t *row) {
-    const int64_t size = int8_panel_size(inputs);
-    std::fill_n(to, int8_panels_size(outputs, inputs), uint8_t(0));
-    for (int64_t n = 0; n < outputs; ++n) {
+    const int64_t size = int8_panel_size(inputs), groups = groups_of(inputs);
+    bool finite = true;
+    std::fill_n(row, groups * together, uint8_t(0));
+    for (int64_t n = 0; n < num_panels(outputs) * panel; ++n) {
         uint8_t *here = to + n / panel * size, *weights = here + 3 * panel * sizeof(float) + n % panel * together;
-        float *scales = reinterpret_cast<float *>(here), *biases = scales + panel;
-        int32_t sum = 0;
-        scales[n % panel] = quantize_row(weight + n * inputs, inputs, 0, row);
-        biases[n % panel] = bias ? bias[n] : 0;
-        for (int64_t k = 0; k < inputs; ++k) {
-            weights[k / together * panel * together + k % together] = row[k];
-            sum += int8_t(row[k]);
-        }
-        reinterpret_cast<int32_t *>(biases + panel)[n % panel] = -128 * sum;
+        float *scales = reinterpret_cast<float *>(here) + n % panel, *biases = scales + panel;
+        int32_t *firsts = reinterpret_cast<int32_t *>(biases + panel), sum = 0;
+        if (n < outputs) *scales = quantize_row(weight + n * inputs, inputs, 0, row);
+        else *scales = 0, std::fill_n(row, inputs, uint8_t(0));
+        finite = finite && std::isfinite(*scales);
+        for (int64_t k = 0; k < inputs; ++k) sum += int8_t(row[k]);
+        *biases = bias && n < outputs ? bias[n] : 0;
+        *firsts = -128 * sum;
+        for (int64_t group = 0; group < groups; ++group)
+            std::memcpy(weights + group * panel * together, row + group * together, together);
     }
+    return finite;
 }
 
 // The rows of an input, quantized: row r at ``numbers`` + r * ``stride``.
@@ -62,6 +68,12 @@ struct QuantizedRows {
     }
 };
 
+// Returns sums + the products of four unsigned and four signed numbers. The intrinsic makes GCC copy the sums twice.
+__attribute__((target("avx512vnni"))) inline __m512i add_products(__m512i sums, __m512i inputs, __m512i weights) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(inputs), "v"(weights));
+    return sums;
+}
+
 // y = scale_x scale_w (q_x q_w^T) + b for R rows from row r on and one panel, of which ``count`` outputs exist.
 template <int R>
 __attribute__((target("avx512vnni"))) inline void multiply_int8_tile(const QuantizedRows &x, int64_t r, int64_t inputs,
@@ -82,8 +94,8 @@ __attribute__((target("avx512vnni"))) inline void multiply_int8_tile(const Quant
             int32_t four;
             std::memcpy(&four, numbers + i * x.stride + group * together, sizeof four);
             const __m512i factor = _mm512_set1_epi32(four);
-            sums[i][0] = _mm512_dpbusd_epi32(sums[i][0], factor, first);
-            sums[i][1] = _mm512_dpbusd_epi32(sums[i][1], factor, second);
+            sums[i][0] = add_products(sums[i][0], factor, first);
+            sums[i][1] = add_products(sums[i][1], factor, second);
         }
     }
     for (int i = 0; i < R; ++i) {

@@ -27,12 +27,13 @@ struct PackedLinear {
         return panels_size(outputs, inputs) * sizeof(float);
     }
 
-    // Lays the weights out; ``row`` has room for K bytes.
-    void pack(const float *weight, const float *bias, uint8_t *row) const {
+    // Lays the weights out; ``row`` has room for K + 3 bytes. Returns false where they have no scales for int8.
+    bool pack(const float *weight, const float *bias, uint8_t *row) const {
 #if defined(STRUCTATTN_INT8_PANELS)
         if (int8) return pack_int8_panels(weight, bias, packed, outputs, inputs, row);
 #endif
         pack_panels(weight, bias, reinterpret_cast<float *>(packed), outputs, inputs);
+        return true;
     }
 
     // The bytes of memory that ``prepare`` needs.

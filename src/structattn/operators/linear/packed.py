@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
-from structattn.operators.linear.int8 import LinearPrecision, require_finite
+from structattn.operators.linear.int8 import LinearPrecision, not_finite
 from structattn.support.processor import processor_flags
 
 Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
@@ -55,13 +55,12 @@ def pack_linears(linears: Sequence[Linear], precision: LinearPrecision = "float3
     module.advise_huge_pages(memory.data_ptr(), len(memory))
     packed = []
     for linear, start, end in zip(linears, ends[:-1], ends[1:], strict=True):
-        if int8:
-            require_finite(linear[0])
         weight, bias = (None if tensor is None else tensor.detach().contiguous() for tensor in linear)
         assert weight is not None
         (outputs, inputs), data = weight.shape, memory[start:end]
         address = 0 if bias is None else bias.data_ptr()
-        module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8)
+        if not module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8):
+            raise not_finite()
         packed.append(PackedLinear(data, inputs, outputs, precision))
     return tuple(packed)
 
