@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__AVX512F__)
 constexpr int vector_bytes = 64, tile_rows = 12;
@@ -19,14 +20,19 @@ constexpr int vector_bytes = 16, tile_rows = 6;
 constexpr int64_t row_unit = 16;  // whole vectors for every instruction set and precision
 inline int64_t padded_row(int64_t columns) { return (columns + row_unit - 1) / row_unit * row_unit; }
 
-template <class Number>
-struct WideFormat {
-    typedef Number Vector __attribute__((vector_size(vector_bytes)));
+template <class Number, int64_t lanes>
+struct VectorOf {
+    typedef Number Type __attribute__((vector_size(lanes * sizeof(Number))));
 };
 template <class Number>
-using Wide = typename WideFormat<Number>::Vector;
-template <class Number>
 constexpr int64_t wide = vector_bytes / int64_t(sizeof(Number));
+template <class Number>
+using Wide = typename VectorOf<Number, wide<Number>>::Type;
+// As many integers as Wide has numbers: of another size, or of the same, as comparisons give.
+template <class Number, class Integer>
+using WideIntegers = typename VectorOf<Integer, wide<Number>>::Type;
+template <class Number>
+using WideMask = WideIntegers<Number, std::conditional_t<sizeof(Number) == 4, int32_t, int64_t>>;
 
 template <class Number>
 inline Wide<Number> load_wide(const Number *from) {
@@ -97,8 +103,9 @@ inline void multiply_columns(Left<Number> left, int64_t rows, int64_t terms, con
                                       start.first ? start.first + i * start.stride : nullptr, start.stride,
                                       out + i * out_stride, out_stride);
     };
-    tiles(std::integral_constant<int, tile_rows>()), tiles(std::integral_constant<int, 4>());
-    tiles(std::integral_constant<int, 1>());
+    tiles(std::integral_constant<int, tile_rows>());
+    if constexpr (tile_rows > 8) tiles(std::integral_constant<int, 8>());
+    tiles(std::integral_constant<int, 4>()), tiles(std::integral_constant<int, 1>());
 }
 
 // out = start + left * right for whole vectors of columns; ``start`` may be ``out``.

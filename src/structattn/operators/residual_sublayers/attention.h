@@ -4,6 +4,9 @@
 // has queries, keys and values, each d = H * (d / H) numbers.
 #pragma once
 
+#include <array>
+#include <cmath>
+
 #include "common/lengths.h"
 #include "residual_sublayers/masks.h"
 #include "residual_sublayers/norm.h"

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "common/small_matrix.h"
 
@@ -48,12 +47,10 @@ struct Mask {
 private:
     // Written with vectors, because the AVX-512 instructions that the kernels are built with have none for loops over int16.
     Wide<Number> factors(const int16_t *here) const {
-        typedef int16_t Short __attribute__((vector_size(wide<Number> * 2)));
-        typedef std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> Integer;
-        typedef Integer Integers __attribute__((vector_size(vector_bytes)));
-        Short some;
+        WideIntegers<Number, int16_t> some;
         std::memcpy(&some, here, sizeof some);
         const Wide<Number> zero{};
-        return __builtin_convertvector(some, Integers) < Integer(least) ? zero : zero + factor;
+        const auto dropped = __builtin_convertvector(some, WideMask<Number>) < least;
+        return dropped ? zero : zero + factor;
     }
 };

@@ -12,38 +12,13 @@
 
 #include "common/rows.h"
 #include "common/scratch.h"
+#include "softmax_attention/dropout.h"
+#include "softmax_attention/query_blocks.h"
 #include "softmax_attention/rows.h"
 
 namespace softmax {
 
 constexpr int block = 4;  // queries processed together
-
-// Which weights are dropped: a hash of (seed, query, key), so that the backward pass drops the same ones.
-struct Dropout {
-    uint64_t seed;
-    double rate;
-
-    static uint64_t mixed(uint64_t x) {  // splitmix64
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        return x ^ (x >> 31);
-    }
-    // factors[s] = 0 or 1 / (1 - rate), for the row-th query of the call.
-    template <class Number>
-    void draw(uint64_t row, int64_t count, Number *factors) const {
-        const uint64_t key = mixed(seed + row * 0x9e3779b97f4a7c15u);
-        const uint32_t first = uint32_t(key), second = uint32_t(key >> 32);
-        const uint32_t limit = uint32_t(rate * 4294967296.0);
-        const Number kept = Number(1 / (1 - rate));
-        for (int64_t s = 0; s < count; ++s) {
-            uint32_t x = first ^ (uint32_t(s) * 0x9e3779b9u);
-            x = (x ^ (x >> 16)) * 0x7feb352du;
-            x = ((x ^ (x >> 15)) + second) * 0x846ca68bu;
-            x ^= x >> 16;
-            factors[s] = x < limit ? Number(0) : kept;
-        }
-    }
-};
 
 // Inputs of one head of one sequence.
 template <class Number>
@@ -111,18 +86,26 @@ void write_rows(const Number *table, int64_t first, int64_t count, int64_t size,
         for (int64_t c = 0; c < size; ++c) rows.row(first + r)[c] = factor * table[r * width + c];
 }
 
+// The same for a table whose rows are padded to ``row_unit``.
+template <class Number>
+void write_padded(const Number *table, int64_t count, int64_t size, Rows<Number> rows) {
+    for (int64_t r = 0; r < count; ++r) std::copy_n(table + r * padded_row(size), size, rows.row(r));
+}
+
 // Whether all numbers are finite; -inf is accepted if it is allowed.
 template <class Number>
 bool finite(Rows<const Number> rows, int64_t count, int64_t size, bool minus_infinity = false) {
-    const Number most = std::numeric_limits<Number>::max(), least = minus_infinity ? -__builtin_inff() : -most;
-    bool all = true;
+    Lanes<Number> sums{};
+    auto add = [&](Lanes<Number> numbers) {
+        if (minus_infinity) numbers = numbers == -__builtin_inff() ? Lanes<Number>{} : numbers;
+        sums += numbers * Number(0);  // 0, or NaN
+    };
+    const int64_t whole = size / lanes<Number> * lanes<Number>;
     for (int64_t r = 0; r < count; ++r) {
-        const Number *row = rows.row(r);
-        std::conditional_t<sizeof(Number) == 4, int32_t, int64_t> outside = 0;  // as wide as Number, so that lanes match
-        for (int64_t c = 0; c < size; ++c) outside |= !(row[c] >= least) | !(row[c] <= most);
-        all &= outside == 0;
+        for (int64_t c = 0; c < whole; c += lanes<Number>) add(load(rows.row(r) + c));
+        if (whole < size) add(load_some(rows.row(r) + whole, size - whole));
     }
-    return all;
+    return sum_lanes<Number>(sums) == 0;
 }
 
 template <class Number>
@@ -278,7 +261,8 @@ void for_each_block(const Head<Number> &head, const Body &body) {
 template <class Number>
 bool all_finite(const Head<Number> &head, const Inputs<Number> &in) {
     return finite(in.query, head.queries, head.size) && finite(in.key, head.keys, head.size) &&
-           finite(in.value, head.keys, head.value_size) && finite(head.bias, head.queries, head.keys, true);
+           finite(in.value, head.keys, head.value_size) &&
+           (!head.bias || finite(head.bias, head.queries, head.keys, true));
 }
 template <class Number>
 bool all_finite(const Head<Number> &head, const Cotangents<Number> &cotangents) {
@@ -286,8 +270,34 @@ bool all_finite(const Head<Number> &head, const Cotangents<Number> &cotangents) 
            (!cotangents.weights || finite(cotangents.weights, head.queries, head.keys));
 }
 
+// Whether blocks of queries are faster, and equivalent: they load keys and values that causality masks.
+template <class Number>
+bool fits_query_blocks(const Head<Number> &head, const Inputs<Number> &in, bool with_weights) {
+    return !head.bias && !with_weights && head.queries > block && head.keys > 0 && all_finite(head, in);
+}
+template <class Number>
+BlockSizes<Number> block_sizes(const Head<Number> &head) {
+    return {head.queries, head.keys, head.size, head.value_size, head.causal, head.scale, head.dropout, head.first_row};
+}
+// Calls body(sizes, tables).
+template <class Number, class Body>
+void with_block_tables(const Head<Number> &head, const Body &body) {
+    const BlockSizes<Number> sizes = block_sizes(head);
+    Pieces<Number> counted(nullptr);
+    BlockTables<Number>(sizes, counted);
+    Scratch scratch(counted.bytes());
+    Pieces<Number> pieces(scratch.as<Number>());
+    body(sizes, BlockTables<Number>(sizes, pieces));
+}
+
 template <class Number>
 void forward_head(Head<Number> head, const Inputs<Number> &in, const Outputs<Number> &out) {
+    if (fits_query_blocks(head, in, bool(out.weights)))
+        return with_block_tables(head, [&](const BlockSizes<Number> &sizes, const BlockTables<Number> &tables) {
+            for_each_query_block(sizes, tables, [&](const QueryBlock<Number> &some) {
+                some.forward(in.query, in.key, in.value, out.readings);
+            });
+        });
     head.pass_hidden_over = head.bias && !all_finite(head, in);
     Scratch scratch(Tables<Number>::bytes(head));
     Tables<Number> tables(head, scratch.as<Number>());
@@ -300,6 +310,16 @@ void forward_head(Head<Number> head, const Inputs<Number> &in, const Outputs<Num
 template <class Number>
 void backward_head(Head<Number> head, const Inputs<Number> &in, const Cotangents<Number> &cotangents,
                    const Gradients<Number> &gradients) {
+    if (fits_query_blocks(head, in, bool(cotangents.weights)) && all_finite(head, cotangents))
+        return with_block_tables(head, [&](const BlockSizes<Number> &sizes, const BlockTables<Number> &tables) {
+            std::fill_n(tables.grad_keys, head.keys * padded_row(head.size), Number(0));
+            std::fill_n(tables.grad_values, head.keys * padded_row(head.value_size), Number(0));
+            for_each_query_block(sizes, tables, [&](const QueryBlock<Number> &some) {
+                some.backward(in.query, in.key, in.value, cotangents.readings, gradients.query);
+            });
+            write_padded(tables.grad_keys, head.keys, head.size, gradients.key);
+            write_padded(tables.grad_values, head.keys, head.value_size, gradients.value);
+        });
     head.pass_hidden_over = head.bias && !(all_finite(head, in) && all_finite(head, cotangents));
     Scratch scratch(Tables<Number>::bytes(head));
     Tables<Number> tables(head, scratch.as<Number>());

@@ -14,7 +14,7 @@ template <>
 struct Format<float> {
     typedef float Lanes __attribute__((vector_size(32)));
     typedef int32_t Mask __attribute__((vector_size(32)));
-    typedef uint32_t Bits __attribute__((vector_size(32)));  // unsigned: those of NaN overflow
+    typedef uint32_t Unsigned;  // for bits: those of NaN overflow
     static constexpr int mantissa = 23, terms = 7;
     static constexpr float lowest = -87, round = 0x1.8p23f, ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
 };
@@ -22,7 +22,7 @@ template <>
 struct Format<double> {
     typedef double Lanes __attribute__((vector_size(32)));
     typedef int64_t Mask __attribute__((vector_size(32)));
-    typedef uint64_t Bits __attribute__((vector_size(32)));
+    typedef uint64_t Unsigned;
     static constexpr int mantissa = 52, terms = 13;
     static constexpr double lowest = -708, round = 0x1.8p52, ln2_high = 0x1.62e42fefa0000p-1,
                             ln2_low = 0x1.cf79abc9e3b3ap-40;
@@ -66,20 +66,21 @@ inline Number sum_lanes(Lanes<Number> vector) {
 }
 
 // exp(x) for x <= 0, accurate to one or two units in the last place; 0 if the result would be denormal; NaN for NaN.
-template <class Number>
-inline Lanes<Number> exp_of_negative(Lanes<Number> x) {
+template <class Number, class Vector>
+inline Vector exp_of_negative(Vector x) {
     using F = Format<Number>;
-    const Lanes<Number> zero{}, lowest = zero + F::lowest;
-    const typename F::Mask too_low = x < lowest;
+    typedef typename F::Unsigned Bits __attribute__((vector_size(sizeof(Vector))));
+    const Vector zero{}, lowest = zero + F::lowest;
+    const auto too_low = x < lowest;
     x = too_low ? lowest : x;
-    const Lanes<Number> shifted = x * Number(1.4426950408889634) + F::round;  // its low bits hold the rounded quotient
-    const Lanes<Number> quotient = shifted - F::round;
-    const Lanes<Number> rest = (x - quotient * F::ln2_high) - quotient * F::ln2_low;
+    const Vector shifted = x * Number(1.4426950408889634) + F::round;  // its low bits hold the rounded quotient
+    const Vector quotient = shifted - F::round;
+    const Vector rest = (x - quotient * F::ln2_high) - quotient * F::ln2_low;
     constexpr double factorials[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600,
                                      6227020800};
-    Lanes<Number> power = zero + Number(1 / factorials[F::terms]);
+    Vector power = zero + Number(1 / factorials[F::terms]);
     for (int i = F::terms - 1; i >= 0; --i) power = power * rest + Number(1 / factorials[i]);
-    typename F::Bits exponent, bits;
+    Bits exponent, bits;
     std::memcpy(&exponent, &shifted, sizeof bits);
     std::memcpy(&bits, &power, sizeof bits);
     bits += exponent << F::mantissa;
