@@ -3,11 +3,14 @@
 import pytest
 import torch
 
-from structattn.attention import SoftmaxAttention
+import structattn.models.block as block_module
+import structattn.models.layers as layers_module
+from structattn.attention import SoftmaxAttention, SuperpositionStackAttention
 from structattn.attention.positions import RotaryPositions
-from structattn.models import Block, FeedForward
+from structattn.models import Block, FeedForward, Layers
 from structattn.models.block import Residual
 from structattn.operators.linear import linear_precision
+from structattn.operators.residual_sublayers import residual_sublayers
 
 D = 12
 
@@ -30,16 +33,15 @@ def examples(dtype=torch.float64):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Count the calls of each kernel."""
-    import structattn.attention.softmax as attention_module
-    import structattn.models.block as block_module
-
+    """The number of sublayers in each call of the kernels."""
     found = []
-    for module, name in ((attention_module, "residual_attention"), (block_module, "residual_feedforward")):
-        kernel = getattr(module, name)
-        monkeypatch.setattr(
-            module, name, lambda *x, kernel=kernel, **named: (found.append(kernel), kernel(*x, **named))[1]
-        )
+    for module in (block_module, layers_module):
+
+        def counted(x, sublayers, *lengths):
+            found.append(len(sublayers))
+            return residual_sublayers(x, sublayers, *lengths)
+
+        monkeypatch.setattr(module, "residual_sublayers", counted)
     return found
 
 
@@ -153,6 +155,35 @@ def test_a_block_takes_two_calls(calls):
     assert len(calls) == 2
     Block(D, SoftmaxAttention(D, 3), feedforward=FeedForward(D, 20), norm="post")(examples(torch.float32))
     assert len(calls) == 2
+
+
+def whole_block(**keywords):
+    return Block(D, **{"attention": SoftmaxAttention(D, 3), "feedforward": FeedForward(D, 20), **keywords}, dropout=0.2)
+
+
+def test_layers_run_several_blocks_in_one_call(calls):
+    torch.manual_seed(1)
+    stack = whole_block(attention=SuperpositionStackAttention(D, 3))
+    layers = Layers([whole_block(), whole_block(feedforward=None), stack, whole_block()], torch.nn.LayerNorm(D))
+    x, lengths = examples(torch.float32), torch.tensor([9, 4, 2])
+    found = []
+    for apply in (lambda: layers(x, lengths), lambda: layers.hidden_states(x, lengths)):  # the latter block by block
+        torch.manual_seed(2)
+        y = apply()
+        found.append((y, *torch.autograd.grad(y.square().sum(), [x, *layers.parameters()])))
+    assert calls == [3, 1, 2, 1, 1, 1, 1, 1, 1]
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("part", ["block", "residual"])
+def test_hooks_of_a_block_are_called(part, calls):
+    layers, seen = Layers([whole_block(), whole_block(), whole_block()]), []
+    module = layers.blocks[1] if part == "block" else layers.blocks[1].feedforward
+    module.register_forward_hook(lambda *_: seen.append(1))
+    layers(examples(torch.float32))
+    assert seen
+    assert calls == [2, 1, 1, 2]
 
 
 def test_a_wrong_width_is_refused_by_the_modules():

@@ -7,7 +7,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transforms import Case, differentiable, gradients
 
 from structattn.operators.gaussian_attention.indexed import Gaussians, gaussian_attention_indexed
-from structattn.operators.residual_sublayers import SublayerWeights, residual_attention, residual_feedforward
+from structattn.operators.residual_sublayers import (
+    AttentionSublayer,
+    FeedForwardSublayer,
+    SublayerWeights,
+    residual_sublayers,
+)
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 from structattn.operators.top_continuations import top_continuations
 
@@ -54,10 +59,8 @@ def record_residual_sublayers():
     for outputs, inputs in ((12, 4), (5, 5)):
         shapes = (4,), (4,), (outputs, 4), (outputs,), (4, inputs), (4,)
         weights = SublayerWeights(*(torch.randn(shape, requires_grad=True) for shape in shapes))
-        if inputs == 4:
-            y = residual_attention(x, weights, 2, causal=True, lengths=lengths, weight_dropout=0.1, dropout=0.1)
-        else:
-            y = residual_feedforward(x, weights, hidden_dropout=0.1, dropout=0.1)
+        attention, feedforward = AttentionSublayer(weights, 2, True, 0.1, 0.1), FeedForwardSublayer(weights, 0.1, 0.1)
+        y = residual_sublayers(x, [attention if inputs == 4 else feedforward], lengths)
         y.sum().backward()
 
 

@@ -13,7 +13,7 @@ from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
-from structattn.operators.residual_sublayers import residual_attention
+from structattn.operators.residual_sublayers import AttentionSublayer
 
 
 class SoftmaxAttention(nn.Module):
@@ -52,28 +52,20 @@ class SoftmaxAttention(nn.Module):
         """Process whole sequences. Cost: O(T^2 d + T d^2) each."""
         return mask_padding(self.output(self._attend(x, lengths)), lengths)
 
-    def fused_residual(
-        self,
-        x: Float[Tensor, "batch time d_model"],
-        norm: Any,  # a module or None
-        dropout: float,
-        lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch time d_model"] | None:
-        """Return x + Dropout(self(norm(x), lengths)) by one kernel; None where it cannot run or is slower."""
+    def residual_sublayer(self, x: object, norm: Any, dropout: float) -> AttentionSublayer | None:
+        """Return x + Dropout(self(norm(x), lengths)) as a sublayer of one kernel; None where that cannot run.
+
+        Args:
+            x: the input of the layer norm.
+            norm: the layer norm, or None.
+            dropout: of the residual.
+        """
         fits = self.positions is None and type(self) is SoftmaxAttention
         weights = fusible_weights(x, norm, self.projection, self.output) if fits else None
         if weights is None:
             return None
-        return residual_attention(
-            x,
-            weights,
-            self.projection.num_heads,
-            causal=self.causal,
-            lengths=lengths,
-            weight_dropout=self.dropout if self.training else 0.0,
-            dropout=dropout,
-            epsilon=norm.eps,
-        )
+        rate = self.dropout if self.training else 0.0
+        return AttentionSublayer(weights, self.projection.num_heads, self.causal, rate, dropout, norm.eps)
 
     def attend(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

@@ -22,7 +22,7 @@ from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
 from structattn.operators.linear import apply_linear
-from structattn.operators.residual_sublayers import residual_feedforward
+from structattn.operators.residual_sublayers import FeedForwardSublayer, ResidualSublayer, residual_sublayers
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -69,13 +69,19 @@ class Residual(nn.Module):
 
     def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
         """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
-        fused_residual = getattr(self.layer, "fused_residual", None)
-        if fused_residual is not None and self.norm_placement == "pre" and not is_hooked(self.layer):
-            y: Tensor | None = fused_residual(x, self.norm, self.dropout if self.training else 0.0, *arguments)
-            if y is not None:
-                return y
+        sublayer = self.fused_sublayer(x)
+        if sublayer is not None:
+            return residual_sublayers(cast(Tensor, x), [sublayer], *cast(tuple[Tensor | None, ...], arguments))
         normalized = self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
         return self._add_residual(x, self.layer(normalized, *arguments))
+
+    def fused_sublayer(self, x: HiddenStates) -> ResidualSublayer | None:
+        """Return the sublayer for one kernel; None where that cannot run, or would skip hooks."""
+        of_layer = getattr(self.layer, "residual_sublayer", None)
+        if of_layer is None or self.norm_placement != "pre" or is_hooked(self.layer):
+            return None
+        sublayer: ResidualSublayer | None = of_layer(x, self.norm, self.dropout if self.training else 0.0)
+        return sublayer
 
     def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
         """Return the output and f's weights, None if f has no ``attend``."""
@@ -127,15 +133,18 @@ class FeedForward(nn.Module):
         hidden = F.relu(apply_linear(self.hidden, x))
         return apply_linear(self.output, dropout(hidden, self.dropout) if self.training else hidden)
 
-    def fused_residual(
-        self, x: Float[Tensor, "*batch d_model"], norm: Any, dropout: float
-    ) -> Float[Tensor, "*batch d_model"] | None:
-        """Return x + Dropout(self(norm(x))) by one kernel; None where it cannot run or is slower."""
+    def residual_sublayer(self, x: object, norm: Any, dropout: float) -> FeedForwardSublayer | None:
+        """Return x + Dropout(self(norm(x))) as a sublayer of one kernel; None where that cannot run.
+
+        Args:
+            x: the input of the layer norm.
+            norm: the layer norm, or None.
+            dropout: of the residual.
+        """
         weights = fusible_weights(x, norm, self.hidden, self.output) if type(self) is FeedForward else None
         if weights is None:
             return None
-        rate = self.dropout if self.training else 0.0
-        return residual_feedforward(x, weights, hidden_dropout=rate, dropout=dropout, epsilon=norm.eps)
+        return FeedForwardSublayer(weights, self.dropout if self.training else 0.0, dropout, norm.eps)
 
 
 @dataclass(frozen=True)
@@ -225,6 +234,15 @@ class Block(nn.Module):
         if self.stack is not None:
             x = self.stack(x, lengths)
         return x
+
+    def fused_sublayers(self, x: HiddenStates) -> list[ResidualSublayer] | None:
+        """Return the sublayers if each of them is for one kernel; None where modules have to be called."""
+        present = [residual for residual in (self.attention, self.feedforward) if residual is not None]
+        if self.cross is not None or self.stack is not None or type(self) is not Block or is_hooked(self, *present):
+            return None
+        found = [residual.fused_sublayer(x) for residual in present]
+        sublayers = [sublayer for sublayer in found if sublayer is not None]
+        return sublayers if len(sublayers) == len(found) else None
 
     def attend(
         self,

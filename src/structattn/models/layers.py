@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
 from structattn.models.block import Block, HiddenStates, Memory
+from structattn.operators.residual_sublayers import ResidualSublayer, residual_sublayers
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,15 @@ class Layers(nn.Module):
         """Process whole sequences. Outputs at padding are undefined."""
         lengths = _drop_full_lengths(lengths, x)
         memory_lengths = _drop_full_lengths(memory_lengths, memory)
+        run: list[ResidualSublayer] = []
         for block in self.blocks:
-            x = block(x, lengths, memory, memory_lengths)
-        y: HiddenStates = self.final(x)
+            sublayers = block.fused_sublayers(x)
+            if sublayers is not None:
+                run += sublayers
+                continue
+            x = block(_apply_run(run, x, lengths), lengths, memory, memory_lengths)
+            run.clear()
+        y: HiddenStates = self.final(_apply_run(run, x, lengths))
         return y
 
     def hidden_states(self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None) -> HiddenStates:
@@ -111,6 +118,11 @@ class Layers(nn.Module):
             x, block_explanations = block.explain(x, lengths, memory, memory_lengths)
             explanations += [replace(explanation, layer=index) for explanation in block_explanations]
         return explanations
+
+
+def _apply_run(run: list[ResidualSublayer], x: HiddenStates, lengths: Tensor | None) -> HiddenStates:
+    """Return the output of sublayers that have a kernel: one call for those of several blocks."""
+    return residual_sublayers(cast(Tensor, x), run, lengths) if run else x
 
 
 def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None) -> Tensor | None:

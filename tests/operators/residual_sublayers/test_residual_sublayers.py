@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
-from structattn.operators.residual_sublayers import SublayerWeights, can_fuse, residual_attention, residual_feedforward
+from structattn.operators.residual_sublayers import (
+    AttentionSublayer,
+    FeedForwardSublayer,
+    SublayerWeights,
+    can_fuse,
+    residual_sublayers,
+)
 from structattn.operators.residual_sublayers.reference import (
     Dropout,
     residual_attention_reference,
@@ -68,8 +74,7 @@ def attention_pair(sizes, dtype, causal, rate, lengths=None, biases=True):
     x, weights = drawn(batch, time, d, dtype=dtype), weights_of(d, 3 * d, d, dtype, biases)
 
     def fast():
-        keywords = {"causal": causal, "lengths": lengths, "weight_dropout": rate, "dropout": rate, "epsilon": EPSILON}
-        return residual_attention(x, weights, heads, **keywords)
+        return residual_sublayers(x, [AttentionSublayer(weights, heads, causal, rate, rate, EPSILON)], lengths)
 
     def definition():
         seed = torch.randint(2**63 - 1, (1,)) if rate else None
@@ -84,7 +89,7 @@ def feedforward_pair(sizes, dtype, rate, biases=True):
     x, weights = drawn(batch, time, d, dtype=dtype), weights_of(d, units, units, dtype, biases)
 
     def fast():
-        return residual_feedforward(x, weights, hidden_dropout=rate, dropout=rate, epsilon=EPSILON)
+        return residual_sublayers(x, [FeedForwardSublayer(weights, rate, rate, EPSILON)])
 
     def definition():
         chosen = masks(rate, batch * time * units, x.numel())
@@ -167,7 +172,7 @@ def test_inputs_may_have_any_strides():
     strided = x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     turned = SublayerWeights(*(weight.detach().t().contiguous().t() for weight in weights))
     assert not strided.is_contiguous()
-    y = residual_feedforward(strided, turned, epsilon=EPSILON)
+    y = residual_sublayers(strided, [FeedForwardSublayer(turned, epsilon=EPSILON)])
     torch.testing.assert_close(y, expected)
     cotangent = torch.ones(()).expand(y.shape).to(dtype)
     torch.testing.assert_close(torch.autograd.grad(y, strided, cotangent), torch.autograd.grad(expected, x, cotangent))
@@ -195,6 +200,38 @@ def test_dropout_rate_and_seed():
 def test_wrong_lengths_are_refused():
     with pytest.raises(ValueError, match="lengths range from 3 to 6; expected 0 to 5"):
         attention_pair((2, 5, 8, 2, 0), torch.float32, True, 0.0, torch.tensor([6, 3]))[0]()
+
+
+@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([5, 2, 0])])
+def test_a_sequence_equals_its_sublayers_one_by_one(lengths, biases):
+    x = drawn(3, 5, 8, dtype=torch.float32)
+    weights = [weights_of(8, 24, 8, torch.float32, biases), weights_of(8, 9, 9, torch.float32, biases)]
+    sublayers = [AttentionSublayer(weights[0], 2, True, 0.2, 0.3), FeedForwardSublayer(weights[1], 0.1, 0.2)]
+    sublayers += [FeedForwardSublayer(weights[1]), AttentionSublayer(weights[0], 4, False)]
+    parameters = [weight for own in weights for weight in own if weight is not None]
+
+    def one_by_one():
+        y = x
+        for sublayer in sublayers:
+            y = residual_sublayers(y, [sublayer], lengths)
+        return y
+
+    found = []
+    for call in (lambda: residual_sublayers(x, sublayers, lengths), one_by_one):
+        torch.manual_seed(4)
+        y = call()
+        found.append((y, *torch.autograd.grad(y.square().sum(), [x, *parameters])))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)  # sums of gradients of shared weights
+
+
+def test_double_backward_through_a_sequence_is_refused():
+    x, weights = drawn(2, 3, 4, dtype=torch.float64), weights_of(4, 5, 5, torch.float64)
+    y = residual_sublayers(x, [FeedForwardSublayer(weights)] * 2)
+    (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="double backward is not supported by the CPU kernel"):
+        gradient.sum().backward()
 
 
 class TestCanFuse:

@@ -1,8 +1,12 @@
-"""Sublayers of a transformer in one kernel call: layer norm, the sublayer, dropout and the residual sum.
+"""Sublayers of a transformer, each in one kernel call: layer norm, the sublayer, dropout and the residual sum.
 
-Between small matrix products, calls of separate operators take longer than the arithmetic. The kernel draws the same
-random numbers from torch's global generator as separate operators, so that both drop the same elements.
+Between small matrix products, calls of separate operators take longer than the arithmetic. The kernels draw the same
+random numbers from torch's global generator as separate operators, so that both drop the same elements. A
+``ResidualSublayer`` is of either kind.
 """
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,10 +17,23 @@ from structattn.operators.common.differentiation import in_forward_mode, transfo
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
 from structattn.operators.common.kernels import has_kernel
 from structattn.operators.linear import current_precision
-from structattn.operators.residual_sublayers.cpu import residual_attention_cpu, residual_feedforward_cpu
 from structattn.operators.residual_sublayers.reference import SublayerWeights
+from structattn.operators.residual_sublayers.sequence import (
+    ATTENTION,
+    FEEDFORWARD,
+    SublayerCall,
+    run_one,
+    run_sequence,
+)
 
-__all__ = ["SublayerWeights", "can_fuse", "residual_attention", "residual_feedforward"]
+__all__ = [
+    "AttentionSublayer",
+    "FeedForwardSublayer",
+    "ResidualSublayer",
+    "SublayerWeights",
+    "can_fuse",
+    "residual_sublayers",
+]
 
 MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast
 
@@ -39,63 +56,81 @@ def can_fuse(x: object, weights: SublayerWeights) -> bool:
     return eager and precise and has_kernel("residual_attention_forward_float32")
 
 
-def residual_attention(
-    x: Float[Tensor, "batch time d_model"],
-    weights: SublayerWeights,
-    num_heads: int,
-    *,
-    causal: bool,
-    lengths: Int[Tensor, " batch"] | None = None,
-    weight_dropout: float = 0.0,
-    dropout: float = 0.0,
-    epsilon: float = 1e-5,
-) -> Float[Tensor, "batch time d_model"]:
-    """Return x + Dropout(W_2 concat_h(softmax_attention(W_1 LayerNorm(x) + b_1)) + b_2), and x past each length.
+class AttentionSublayer(NamedTuple):
+    """x + Dropout(W_2 concat_h(softmax_attention(W_1 LayerNorm(x) + b_1)) + b_2), and x past each length.
 
-    Differentiable once. What x contains past a sequence's length affects nothing else. Cost: O(B T d (T + d)) time;
-    O(B T d) memory for the backward pass.
+    What x contains past a sequence's length affects nothing else. Cost: O(B T d (T + d)) time; O(B T d) memory for the
+    backward pass.
 
     Args:
-        x: for which ``can_fuse`` is true.
         weights: W_1 projects to queries, keys and values, (3 d, d); W_2 is (d, d).
         num_heads: H, which divides d.
         causal: position t attends to positions up to t only.
-        lengths: the number of positions of each sequence; None: T.
         weight_dropout: rate at which weights of attention are dropped.
         dropout: rate at which elements of the sublayer's output are dropped.
         epsilon: of the layer norm.
-
-    Raises:
-        ValueError: lengths are not integers of shape (B,) from 0 to T.
     """
-    lengths = integer_lengths(lengths, len(x), x.device)
-    seed = torch.randint(2**63 - 1, (1,)) if weight_dropout > 0 else None
-    numbers = mask_numbers(x.numel()) if dropout > 0 else None
-    options = [num_heads, float(causal), epsilon, weight_dropout, dropped_steps(dropout)]
-    return residual_attention_cpu(x, *weights, lengths, seed, numbers, options)[0]
+
+    weights: SublayerWeights
+    num_heads: int
+    causal: bool
+    weight_dropout: float = 0.0
+    dropout: float = 0.0
+    epsilon: float = 1e-5
+
+    def call(self, x: Tensor, lengths: Tensor | None) -> SublayerCall:
+        """Draw the random numbers of a call."""
+        seed = torch.randint(2**63 - 1, (1,)) if self.weight_dropout > 0 else None
+        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        dropped = dropped_steps(self.dropout)
+        options = [self.num_heads, float(self.causal), self.epsilon, self.weight_dropout, dropped]
+        return SublayerCall(ATTENTION, self.weights, (lengths, seed, numbers), options)
 
 
-def residual_feedforward(
-    x: Float[Tensor, "batch time d_model"],
-    weights: SublayerWeights,
-    *,
-    hidden_dropout: float = 0.0,
-    dropout: float = 0.0,
-    epsilon: float = 1e-5,
-) -> Float[Tensor, "batch time d_model"]:
-    """Return x + Dropout(W_2 Dropout(relu(W_1 LayerNorm(x) + b_1)) + b_2).
+class FeedForwardSublayer(NamedTuple):
+    """x + Dropout(W_2 Dropout(relu(W_1 LayerNorm(x) + b_1)) + b_2).
 
     Cost: O(B T d f) time for f hidden units; O(B T f) memory for the backward pass.
 
     Args:
-        x: for which ``can_fuse`` is true.
         weights: W_1 projects to hidden units, (f, d); W_2 is (d, f).
         hidden_dropout: rate at which hidden units are dropped.
         dropout: rate at which elements of the sublayer's output are dropped.
         epsilon: of the layer norm.
     """
-    rows = x.shape[0] * x.shape[1]
-    hidden_numbers = mask_numbers(rows * len(weights.first)) if hidden_dropout > 0 else None
-    numbers = mask_numbers(x.numel()) if dropout > 0 else None
-    options = [epsilon, dropped_steps(hidden_dropout), dropped_steps(dropout)]
-    return residual_feedforward_cpu(x, *weights, hidden_numbers, numbers, options)[0]
+
+    weights: SublayerWeights
+    hidden_dropout: float = 0.0
+    dropout: float = 0.0
+    epsilon: float = 1e-5
+
+    def call(self, x: Tensor, lengths: Tensor | None) -> SublayerCall:
+        """Draw the random numbers of a call."""
+        hidden = x.shape[0] * x.shape[1] * len(self.weights.first)
+        hidden_numbers = mask_numbers(hidden) if self.hidden_dropout > 0 else None
+        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        options = [self.epsilon, dropped_steps(self.hidden_dropout), dropped_steps(self.dropout)]
+        return SublayerCall(FEEDFORWARD, self.weights, (hidden_numbers, numbers), options)
+
+
+ResidualSublayer = AttentionSublayer | FeedForwardSublayer
+
+
+def residual_sublayers(
+    x: Float[Tensor, "batch time d_model"],
+    sublayers: Sequence[ResidualSublayer],
+    lengths: Int[Tensor, " batch"] | None = None,
+) -> Float[Tensor, "batch time d_model"]:
+    """Apply sublayers one after the other. Differentiable once; a single feed-forward sublayer twice.
+
+    Args:
+        x: the input, for which ``can_fuse`` is true with the weights of each sublayer.
+        sublayers: at least one.
+        lengths: the number of positions of each sequence, for attention; None: T.
+
+    Raises:
+        ValueError: lengths are not integers of shape (B,) from 0 to T.
+    """
+    lengths = integer_lengths(lengths, len(x), x.device)
+    calls = [sublayer.call(x, lengths) for sublayer in sublayers]
+    return run_one(x, calls[0]) if len(calls) == 1 else run_sequence(x, calls)

@@ -68,13 +68,7 @@ def _fake_attention_backward(cotangent: Tensor, x: Tensor, *rest: Any) -> Gradie
     return _empty_like_parameters(x, *rest[:6])
 
 
-@register(
-    "residual_attention_backward",
-    fake=_fake_attention_backward,
-    gradient=refuse_double_backward("residual_attention", "CPU"),
-    batching=Batching(shared=("cotangent", "x", *_WEIGHTS)),
-)
-def residual_attention_backward(
+def attention_backward(
     cotangent: Tensor,
     x: Tensor,
     scale: Tensor,
@@ -107,6 +101,14 @@ def residual_attention_backward(
     return results
 
 
+residual_attention_backward = register(
+    "residual_attention_backward",
+    fake=_fake_attention_backward,
+    gradient=refuse_double_backward("residual_attention", "CPU"),
+    batching=Batching(shared=("cotangent", "x", *_WEIGHTS)),
+)(attention_backward)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.options = inputs
     ctx.mark_non_differentiable(*output[1:])
@@ -134,14 +136,7 @@ def _fake_attention(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), kept[0], kept[1]
 
 
-@register(
-    "residual_attention",
-    fake=_fake_attention,
-    gradient=_attention_gradient,
-    save=_save,
-    batching=Batching(shared=("x", *_WEIGHTS)),
-)
-def residual_attention_cpu(
+def attention_forward(
     x: Tensor,
     scale: Tensor,
     shift: Tensor | None,
@@ -184,6 +179,15 @@ def residual_attention_cpu(
     return y, projected, readings
 
 
+residual_attention_cpu = register(
+    "residual_attention",
+    fake=_fake_attention,
+    gradient=_attention_gradient,
+    save=_save,
+    batching=Batching(shared=("x", *_WEIGHTS)),
+)(attention_forward)
+
+
 def _feedforward_call(x: Tensor, units: int, masks: list[Tensor | None], hidden: Tensor, options: list[float]) -> Any:
     epsilon, *dropped = options
     addresses = _addresses((*masks, hidden))
@@ -191,13 +195,7 @@ def _feedforward_call(x: Tensor, units: int, masks: list[Tensor | None], hidden:
     return kernel_module().ResidualFeedForwardCall(sizes, epsilon, *map(int, dropped), addresses)
 
 
-@register(
-    "residual_feedforward_backward",
-    fake=_fake_attention_backward,
-    gradient=refuse_double_backward("residual_feedforward", "CPU"),
-    batching=Batching(shared=("cotangent", "x", *_WEIGHTS)),
-)
-def residual_feedforward_backward(
+def feedforward_backward(
     cotangent: Tensor,
     x: Tensor,
     scale: Tensor,
@@ -228,6 +226,14 @@ def residual_feedforward_backward(
     return results
 
 
+residual_feedforward_backward = register(
+    "residual_feedforward_backward",
+    fake=_fake_attention_backward,
+    gradient=refuse_double_backward("residual_feedforward", "CPU"),
+    batching=Batching(shared=("cotangent", "x", *_WEIGHTS)),
+)(feedforward_backward)
+
+
 def _feedforward_gradient(ctx: Any, cotangent: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     if cotangent is None:
         return (None,) * 10
@@ -254,14 +260,7 @@ def _fake_feedforward(x: Tensor, scale: Tensor, shift: Tensor | None, first: Ten
     return x.new_empty(x.shape), x.new_empty(x.shape[0], x.shape[1], units)
 
 
-@register(
-    "residual_feedforward",
-    fake=_fake_feedforward,
-    gradient=_feedforward_gradient,
-    save=_save,
-    batching=Batching(shared=("x", *_WEIGHTS)),
-)
-def residual_feedforward_cpu(
+def feedforward_forward(
     x: Tensor,
     scale: Tensor,
     shift: Tensor | None,
@@ -298,3 +297,12 @@ def residual_feedforward_cpu(
         torch.get_num_threads(),
     )
     return y, hidden
+
+
+residual_feedforward_cpu = register(
+    "residual_feedforward",
+    fake=_fake_feedforward,
+    gradient=_feedforward_gradient,
+    save=_save,
+    batching=Batching(shared=("x", *_WEIGHTS)),
+)(feedforward_forward)
