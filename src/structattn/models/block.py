@@ -21,7 +21,7 @@ from structattn.attention.fused import fusible_weights, is_hooked
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
-from structattn.operators.linear import apply_linear
+from structattn.operators.linear import apply_feedforward, apply_linear
 from structattn.operators.residual_sublayers import FeedForwardSublayer, ResidualSublayer, residual_sublayers
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
@@ -130,8 +130,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Process each position independently."""
+        if not self.training:
+            return apply_feedforward(self.hidden, self.output, x)
         hidden = F.relu(apply_linear(self.hidden, x))
-        return apply_linear(self.output, dropout(hidden, self.dropout) if self.training else hidden)
+        return apply_linear(self.output, dropout(hidden, self.dropout))
 
     def residual_sublayer(self, x: object, norm: Any, dropout: float) -> FeedForwardSublayer | None:
         """Return x + Dropout(self(norm(x))) as a sublayer of one kernel; None where that cannot run.

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from structattn.operators.linear import apply_feedforward, apply_linear, linear_precision
 from structattn.operators.linear.int8 import int8_linear, quantize_weight
 from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
 
@@ -93,3 +95,38 @@ def test_weights_that_int8_refuses():
     weight[1, 1] = math.nan
     with pytest.raises(ValueError, match="a weight is not finite"):
         pack_linear((weight, None), "int8")
+
+
+@needs_kernel
+@pytest.mark.parametrize("precision", ["float32", pytest.param("int8", marks=needs_int8)])
+@pytest.mark.parametrize("sizes", [(0, 3, 5), (1, 1, 1), (7, 63, 130), (200, 32, 64)])
+@torch.no_grad()
+def test_feedforward_networks(sizes, precision, monkeypatch):
+    rows, size, units = sizes
+    hidden, output = nn.Linear(size, units), nn.Linear(units, size)
+    x = numbers(rows, size)[:, None]
+    expected = output(F.relu(hidden(x)))
+    assert torch.equal(apply_feedforward(hidden, output, x), expected), "nothing is packed outside of linear_precision"
+    with linear_precision(precision):
+        separate = apply_linear(output, F.relu(apply_linear(hidden, x)))
+        found = apply_feedforward(hidden, output, x)
+        torch.testing.assert_close(found, separate, rtol=1e-5, atol=1e-5 if precision == "float32" else 2e-2)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+        assert torch.equal(apply_feedforward(hidden, output, x), found)
+        output.weight.mul_(2)
+        changed = apply_linear(output, F.relu(apply_linear(hidden, x)))
+        torch.testing.assert_close(
+            apply_feedforward(hidden, output, x), changed, rtol=1e-5, atol=1e-5 if precision == "float32" else 4e-2
+        )
+
+
+@needs_kernel
+def test_feedforward_networks_with_gradients_and_hooks_are_not_packed():
+    hidden, output, x = nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4)
+    with linear_precision("float32"):
+        assert apply_feedforward(hidden, output, x).requires_grad
+        calls = []
+        hidden.register_forward_hook(lambda *_: calls.append(1))
+        with torch.no_grad():
+            apply_feedforward(hidden, output, x)
+    assert calls

@@ -137,7 +137,7 @@ class _Search:
     num_parents: int
 
     def select(self, rows: Int[Tensor, " selected"]) -> "_Search":
-        """Return the search for some of the sentences, with a state for each hypothesis of their beams.
+        """Return the search for some of the sentences, in their order, with a state for each hypothesis of their beams.
 
         The state is not copied where every hypothesis extends the one in its own row.
         """
@@ -145,6 +145,8 @@ class _Search:
         state_rows = (rows[:, None] * self.num_parents + self.beam.parents[rows]).flatten()
         if not torch.equal(state_rows, torch.arange(num_states, device=rows.device)):
             state = state.select(state_rows)
+        if len(rows) == len(self.sentences):
+            return _Search(self.sentences, self.beam, self.finished, state, self.beam.parents.shape[1])
         beam = self.beam.select(rows)
         return _Search(self.sentences[rows], beam, self.finished.select(rows), state, beam.parents.shape[1])
 
@@ -203,9 +205,10 @@ def beam_search(
     while True:
         done = _is_done(current, search, n_best, limits[current.sentences], length)
         at_end, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-        ranked = rank(current.beam.select(at_end), current.finished.select(at_end), search.ranking_penalty, n_best)
-        for sentence, hypotheses in zip(current.sentences[at_end].tolist(), ranked, strict=True):
-            results[sentence] = hypotheses
+        if len(at_end) > 0:
+            ranked = rank(current.beam.select(at_end), current.finished.select(at_end), search.ranking_penalty, n_best)
+            for sentence, hypotheses in zip(current.sentences[at_end].tolist(), ranked, strict=True):
+                results[sentence] = hypotheses
         if len(going_on) == 0:
             return results
         current = current.select(going_on)

@@ -16,9 +16,17 @@ from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from structattn.operators.linear.int8 import LinearPrecision, int8_linear, int8_refusal, quantize_weight
-from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
+from structattn.operators.linear.packed import can_pack, pack_linears, packed_feedforward, packed_linear
 
-__all__ = ["LinearPrecision", "apply_linear", "current_precision", "keep_until_changed", "linear", "linear_precision"]
+__all__ = [
+    "LinearPrecision",
+    "apply_feedforward",
+    "apply_linear",
+    "current_precision",
+    "keep_until_changed",
+    "linear",
+    "linear_precision",
+]
 
 Form = TypeVar("Form")
 
@@ -63,20 +71,45 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "*batch outputs"]:
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
-    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_int8(x, weight):
+    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, weight):
         return F.linear(x, weight, bias)
     return _int8_product(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
     """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8."""
-    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_int8(x, module.weight):
+    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, module.weight):
         y: Tensor = module(x)
         return y
     return _int8_product(x, module.weight, module.bias)
 
 
-def _fits_int8(x: Tensor, weight: Tensor) -> bool:
+def apply_feedforward(
+    hidden: nn.Linear, output: nn.Linear, x: Float[Tensor, "*batch d_model"]
+) -> Float[Tensor, "*batch d_model"]:
+    """Return ``output(relu(hidden(x)))`` in the precision that ``linear_precision`` sets.
+
+    Inside of it one kernel without a tensor of all hidden units computes both layers, with weights laid out once.
+    """
+    if not _can_keep_packed(hidden, output, x):
+        return apply_linear(output, F.relu(apply_linear(hidden, x)))
+    layers = [(hidden.weight, hidden.bias), (output.weight, output.bias)]
+    version = tuple((tensor.data_ptr(), _version(tensor)) for layer in layers for tensor in layer if tensor is not None)
+    packed = keep_until_changed(
+        hidden.weight, "feedforward", version, lambda: pack_linears(layers, current_precision())
+    )
+    return packed_feedforward(x.reshape(-1, x.shape[-1]), *packed).view(x.shape)
+
+
+def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or _kept.get() is None or not can_pack(_precision.get()):
+        return False
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (hidden, output))
+    fits = _fits_kernels(x, hidden.weight) and _fits_kernels(x, output.weight) and x.shape[-1] == hidden.in_features
+    return fits and not hooked and not torch.is_autocast_enabled("cpu")
+
+
+def _fits_kernels(x: Tensor, weight: Tensor) -> bool:
     return not torch.is_grad_enabled() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
 
 

@@ -74,6 +74,21 @@ void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int
                   });
 }
 
+// y = W_2 relu(W_1 x + b_1) + b_2 with f hidden units, for a few rows at a time, whose hidden units stay in the cache.
+void packed_feedforward(uintptr_t x, uintptr_t first, uintptr_t last, uintptr_t y, int64_t rows, int64_t size, int64_t units,
+                        bool int8, int threads) {
+    constexpr int64_t together = 8 * tile;
+    const PackedLinear to_units{reinterpret_cast<uint8_t *>(first), units, size, int8};
+    const PackedLinear from_units{reinterpret_cast<uint8_t *>(last), size, units, int8};
+    for_each_sequence((rows + together - 1) / together, threads_for(rows * size * units, threads), [&](int64_t block) {
+        const int64_t begin = block * together, count = std::min(together, rows - begin);
+        Scratch memory(count * units * sizeof(float) + PackedLinear::prepared_size(count, std::max(size, units), int8));
+        float *hidden = memory.as<float>(), *prepared = hidden + count * units;
+        to_units.multiply(reinterpret_cast<const float *>(x) + begin * size, count, hidden, prepared, true);
+        from_units.multiply(hidden, count, reinterpret_cast<float *>(y) + begin * size, prepared);
+    });
+}
+
 }  // namespace
 
 void register_linear(nanobind::module_ &module) {
@@ -83,6 +98,7 @@ void register_linear(nanobind::module_ &module) {
     module.def("advise_huge_pages", &advise_huge_pages);
     module.def("pack_float32", &pack, Unlocked());
     module.def("packed_linear_float32", &packed_linear, Unlocked());
+    module.def("packed_feedforward_float32", &packed_feedforward, Unlocked());
     module.def("quantize_rows_float32", &quantize_rows, Unlocked());
     module.def("scale_rows_float32", &scale_rows, Unlocked());
 }

@@ -34,7 +34,7 @@ class PackedLinear:
 
 def can_pack(precision: LinearPrecision) -> bool:
     """Return whether the kernels for this processor have products with packed weights in this precision."""
-    if not has_kernel("packed_linear_float32"):
+    if not has_kernel("packed_feedforward_float32"):
         return False
     return precision == "float32" or (kernel_module().has_int8_panels and "avx512_vnni" in processor_flags())
 
@@ -76,6 +76,28 @@ def packed_linear(x: Float32[Tensor, "rows inputs"], packed: PackedLinear) -> Fl
         packed.outputs,
         packed.inputs,
         packed.precision == "int8",
+        torch.get_num_threads(),
+    )
+    return y
+
+
+def packed_feedforward(
+    x: Float32[Tensor, "rows d_model"], hidden: PackedLinear, output: PackedLinear
+) -> Float32[Tensor, "rows d_model"]:
+    """Return W_2 relu(W_1 x + b_1) + b_2, not differentiable, without a tensor of all hidden units.
+
+    Cost: O(rows * d_model * d_ff).
+    """
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    kernel_module().packed_feedforward_float32(
+        x.data_ptr(),
+        hidden.data.data_ptr(),
+        output.data.data_ptr(),
+        y.data_ptr(),
+        *x.shape,
+        hidden.outputs,
+        hidden.precision == "int8",
         torch.get_num_threads(),
     )
     return y
