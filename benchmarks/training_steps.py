@@ -53,12 +53,16 @@ def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
 
 def step_of_model(model: str, length: int, folder: Path) -> Callable[[], object]:
     """Return a training step of the named model on ten strings of ww^R with ``length`` symbols."""
+    return _step(folder / model, settings_of_model(model, length, folder), np.arange(10))
+
+
+def settings_of_model(model: str, length: int, folder: Path) -> RunSettings:
+    """Return the settings of the named model for ten strings of ww^R with ``length`` symbols, which are made."""
     data = folder / f"strings-{length}"
     if not data.exists():
         sizes = FormalLanguageSizes(10, 10, 1, (length, length), (length, length))
         prepare_formal_language(data, "unmarked-reversal", seed=1, sizes=sizes)
-    settings = resolve_settings({"task": "formal_language", "data": str(data), "model": MODELS[model], "seed": 1})
-    return _step(folder / model, settings, np.arange(10))
+    return resolve_settings({"task": "formal_language", "data": str(data), "model": MODELS[model], "seed": 1})
 
 
 def _step(folder: Path, settings: RunSettings, examples: np.ndarray) -> Callable[[], object]:

@@ -197,6 +197,20 @@ def growth(results: dict[str, Any]) -> str:
     )
 
 
+def profile(found: dict[str, Any]) -> str:
+    """Return a table of the parts of a training step, and of the time of calls in them."""
+    models = found["milliseconds"]
+    parts = next(iter(models.values()))["step"]
+    columns = [times[kind] for times in models.values() for kind in ("step", "calls")]
+    rows = [(part, *(f"{column[part]:.2f}" for column in columns)) for part in parts]
+    rows.append(("together", *(f"{sum(column.values()):.2f}" for column in columns)))
+    header = ("part, ms", *(name for model in models for name in (model, "of which calls")))
+    return (
+        f"`{found['command']}`: processor time of the parts of a step at n = 60;\ncalls are the same parts on one "
+        "string of two symbols, where there is next to no arithmetic.\n\n" + table(header, rows)
+    )
+
+
 def seeds(results: dict[str, Any]) -> str:
     """Return a table of validation differences after one epoch."""
     rows = results["rows"]
@@ -433,6 +447,7 @@ Growth of the time of forward and backward with the length, one sequence with 4 
 The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the same length; a whole training step.
 
 {steps(cpu)}
+{profile(results_of("profile_step"))}
 ## One epoch of w#w^R
 
 `python benchmarks/demo_seeds.py`: 10,000 strings, learning rate 0.003; validation cross-entropy above the lower bound,
@@ -505,8 +520,8 @@ uninterrupted run.
 {contents_of_stacks(results_of("stack_contents"))}
 ## Plain eager PyTorch
 
-`python benchmarks/plain_eager.py`, one thread, ten strings of length 60: a training step of structattn takes
-{plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({
+`python benchmarks/plain_eager.py`, one thread, ten strings of length 60, processor time: a training step of structattn
+takes {plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({
         milliseconds(plain["seconds"]["ours"])
     } compared with {milliseconds(plain["seconds"]["plain"])}).
 
