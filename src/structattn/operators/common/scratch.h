@@ -6,6 +6,8 @@
 #include <memory>
 #include <new>
 
+#include "common/huge_pages.h"
+
 // Memory that a thread reuses, because fresh pages cost as much as the arithmetic. It is uninitialized and aligned to
 // cache lines. Each thread has one per Purpose.
 template <class Purpose>
@@ -15,6 +17,7 @@ public:
         if (capacity_ >= bytes) return;
         release();
         kept_.reset(new (cache_line) std::byte[bytes]);
+        advise_huge_pages(reinterpret_cast<uintptr_t>(kept_.get()), bytes);  // before they are written
         capacity_ = bytes;
     }
     ~ScratchFor() {

@@ -24,6 +24,12 @@ inline V load(const double *p) {
 inline void store(double *p, V v) { std::memcpy(p, &v, sizeof v); }
 // Not V{} + x: that adds in fact, because 0 + -0 is not -0.
 inline V splat(double x) { return x - V{}; }
+// Keeps the compiler from repeating a load at each use: with two operands from memory for two products, loads take longer.
+inline void keep_in_register([[maybe_unused]] V &v) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(v));
+#endif
+}
 inline double sum_lanes(V v) {
     double sum = 0;
     for (int i = 0; i < VL; ++i) sum += v[i];

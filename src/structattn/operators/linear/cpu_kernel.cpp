@@ -3,14 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/kernels.h"
 #include "common/scratch.h"
 #include "linear/packed.h"
 #include "linear/quantization.h"
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 namespace {
 
@@ -40,17 +37,6 @@ void scale_rows(uintptr_t y, uintptr_t scales, uintptr_t bias, int64_t rows, int
 }
 
 int64_t packed_size(int64_t outputs, int64_t inputs, bool int8) { return PackedLinear{nullptr, outputs, inputs, int8}.bytes(); }
-
-// Asks for huge pages, which save faults and translations of addresses. It is a hint; elsewhere nothing is done.
-void advise_huge_pages(uintptr_t address, int64_t bytes) {
-#if defined(__linux__)
-    constexpr uintptr_t huge = uintptr_t(1) << 21;
-    const uintptr_t begin = (address + huge - 1) / huge * huge, end = (address + bytes) / huge * huge;
-    if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void)address, (void)bytes;
-#endif
-}
 
 // ``bias`` is 0 where there is none. Returns false where the weights have no scales for int8.
 bool pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {

@@ -124,15 +124,16 @@ private:
     void turn_later(int64_t block) {
         for (int64_t other = block; other < at.blocks && at.lowest(other) < end; ++other) {
             double *to = later + (other - block) * STEPS * ROW;
-            std::fill_n(to, STEPS * ROW, 0.0);
-            for (int64_t k = std::max(begin, at.lowest(other) + 1); k <= std::min(end, at.last(other) - 1); ++k)
-                for (int z = 0; z < S; ++z)
-                    for (int u = 0; u < Q; ++u)
-                        for (int r = 0; r < Q; ++r) {
-                            const double *from = R.row(other, k) + (z * Q + u) * LINE + r * STEPS;
-                            double *lane = to + (z * Q + r) * LINE + u * STEPS + k - begin;
-                            for (int i = 0; i < STEPS; ++i) lane[i * ROW] = from[i];
-                        }
+            const int64_t first = std::max(begin, at.lowest(other) + 1), last = std::min(end, at.last(other) - 1);
+            if (first > begin || last < begin + STEPS - 1) std::fill_n(to, STEPS * ROW, 0.0);
+            for (int z = 0; z < S; ++z)
+                for (int u = 0; u < Q; ++u)
+                    for (int r = 0; r < Q; ++r) {
+                        const double *from = R.row(other, first) + (z * Q + u) * LINE + r * STEPS;
+                        double *lanes = to + (z * Q + r) * LINE + u * STEPS + first - begin;
+                        for (int i = 0; i < STEPS; ++i)
+                            for (int64_t k = 0; k <= last - first; ++k) lanes[i * ROW + k] = from[k * ROW + i];
+                    }
         }
     }
 
@@ -242,16 +243,16 @@ private:
 
     // pairs[c][d] += Σ_r left[c][r] right[d][r], not yet summed over the lanes.
     static void add_pairs(const double *left, const double *right, double *pairs) {
-        constexpr int ALL = LINE / VL;
-        for (int c = 0; c < C; ++c) {
-            V factor[ALL];
-            for (int i = 0; i < ALL; ++i) factor[i] = load(left + c * LINE + i * VL);
+        for (int c = 0; c < C; c += Q)
             for (int d = 0; d < C; ++d) {
-                V sum = load(pairs + (c * C + d) * VL);
-                for (int i = 0; i < ALL; ++i) sum += factor[i] * load(right + d * LINE + i * VL);
-                store(pairs + (c * C + d) * VL, sum);
+                V sum[Q];
+                for (int i = 0; i < Q; ++i) sum[i] = load(pairs + ((c + i) * C + d) * VL);
+                for (int lane = 0; lane < LINE; lane += VL) {
+                    const V x = load(right + d * LINE + lane);
+                    for (int i = 0; i < Q; ++i) sum[i] += load(left + (c + i) * LINE + lane) * x;
+                }
+                for (int i = 0; i < Q; ++i) store(pairs + ((c + i) * C + d) * VL, sum[i]);
             }
-        }
     }
 
     void pops(int64_t block, const Gradients &grad) const {

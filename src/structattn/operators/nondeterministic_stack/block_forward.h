@@ -89,11 +89,12 @@ private:
                 for (int d = 0; d < C; ++d) sum[d] += weights.stay[c * 2 * C + d] + weights.stay[c * 2 * C + C + d];
             for (int d = 0; d < C; ++d) total += sum[d];
             for (int d = 0; d < C; ++d) sum[d] = sum[d] / total + smallest_provisional_share;
-            for (int d = 0; d < C; ++d) share[i][by_symbol<Q, S>(d)] = sum[d];
+            double inverse_sum[C];
+            for (int d = 0; d < C; ++d) share[i][by_symbol<Q, S>(d)] = sum[d], inverse_sum[d] = 1 / (total * sum[d]);
             for (int c = 0; c < C; ++c)
                 for (int kind = 0; kind < 2; ++kind)
                     for (int d = 0; d < C; ++d) {
-                        const double x = weights.stay[c * 2 * C + kind * C + d] / (total * sum[d]);
+                        const double x = weights.stay[c * 2 * C + kind * C + d] * inverse_sum[d];
                         if (before[c] > 0) least = std::min(least, x);
                         stays_of(t)[kind * C * C + by_symbol<Q, S>(c) * C + by_symbol<Q, S>(d)] = x;
                     }

@@ -31,7 +31,10 @@ inline void multiply_tile(double *out, int64_t out_group, int64_t out_row, const
         for (int i = 0; i < STATES; ++i) {
             V x[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; ++v) x[v] = load(right + i * right_state + v * VL);
+            for (int v = 0; v < VECTORS; ++v) {
+                x[v] = load(right + i * right_state + v * VL);
+                keep_in_register(x[v]);
+            }
 #pragma GCC unroll 8
             for (int g = 0; g < GROUPS; ++g)
 #pragma GCC unroll 8

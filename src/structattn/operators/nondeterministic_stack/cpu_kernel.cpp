@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/kernels.h"
 #include "common/lengths.h"
 #include "common/scratch.h"
@@ -191,6 +192,7 @@ void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std
     const Batch<T> batch{push, repl, pop, values, bottom, lengths, window};
     const int64_t T_ = batch.T_(), width = batch.C() * batch.columns();
     require_room(batch, tables.shape(1));
+    advise_huge_pages(reinterpret_cast<uintptr_t>(tables.data()), 8 * batch.size() * int64_t(tables.shape(1)));
     for_each_sequence(batch.size(), threads, [&](int64_t b) {
         const Doubles<T> one(batch, b);
         std::vector<double> reading(one.n * width), weight(one.n);
