@@ -7,8 +7,8 @@ Random weights at two sizes: those of You et al. (2020), d 288, 5 + 5 layers, 4 
 into 28 tokens: the embedding of <eos> is zero, so that it is not predicted. The model is exported to CTranslate2, so
 that both engines do the same work; the fraction of equal translations is reported (ties and rounding may differ).
 
-The weights of both engines are laid out before they are measured; ours in int8 are quantized for each call. All methods
-take turns, and medians are reported. Hard-coded attention (hc-sa, sh-x) is measured at the smaller size.
+The weights of both engines are laid out before they are measured. All methods take turns, and medians are reported.
+Hard-coded attention (hc-sa, sh-x) is measured at the smaller size.
 """
 
 import argparse
@@ -16,7 +16,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, start_translation
 from structattn.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision, current_precision, linear_precision
+from structattn.operators.linear import LinearPrecision, linear_precision
 from structattn.operators.linear.int8 import int8_refusal
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.files import temporary_folder
@@ -80,18 +81,20 @@ def symbols() -> list[str]:
     return ["<pad>", "<bos>", "<eos>", "<unk>", *(f"w{index}" for index in range(4, VOCABULARY))]
 
 
-def ours(model: EncoderDecoder, precision: LinearPrecision = "float32") -> Run:
-    """Return beam search of this library."""
+def ours(model: EncoderDecoder, kept: ExitStack, precision: LinearPrecision = "float32") -> Run:
+    """Return beam search of this library, with weights that are laid out once, and kept as long as ``kept`` is open."""
+    context, weights = copy_context(), linear_precision(precision)
+    context.run(weights.__enter__)
+    kept.callback(context.run, weights.__exit__, None, None, None)
 
-    def run(sources: list[list[int]], beam: int) -> list[list[int]]:
+    def search(sources: list[list[int]], beam: int) -> list[list[int]]:
         found = []
-        with nullcontext() if precision == current_precision() else linear_precision(precision):
-            for first in range(0, len(sources), SENTENCES):
-                start = start_translation(model, torch.tensor(sources[first : first + SENTENCES]))
-                found += [list(best.tokens) for (best,) in beam_search(model, start, LENGTH, BeamSearch(beam))]
+        for first in range(0, len(sources), SENTENCES):
+            start = start_translation(model, torch.tensor(sources[first : first + SENTENCES]))
+            found += [list(best.tokens) for (best,) in beam_search(model, start, LENGTH, BeamSearch(beam))]
         return found
 
-    return run
+    return lambda sources, beam: context.run(search, sources, beam)
 
 
 def theirs(folder: Path, compute_type: str) -> Run:
@@ -108,7 +111,7 @@ def theirs(folder: Path, compute_type: str) -> Run:
     return run
 
 
-def methods(folder: Path, sizes: list[str]) -> list[Method]:
+def methods(folder: Path, sizes: list[str], kept: ExitStack) -> list[Method]:
     """Return all methods: CTranslate2 on exported weights, and this library."""
     found = []
     for number, size in enumerate(sizes):
@@ -117,11 +120,13 @@ def methods(folder: Path, sizes: list[str]) -> list[Method]:
         write_ctranslate2(model, [symbols()] * 2, exported, pre_norm=False)
         found.append(Method("CTranslate2 float32", size, theirs(exported, "float32")))
         found.append(Method("CTranslate2 int8", size, theirs(exported, "int8")))
-        found.append(Method("structattn float32", size, ours(model)))
+        found.append(Method("structattn float32", size, ours(model, kept)))
         if int8_refusal() is None:
-            found.append(Method("structattn int8", size, ours(model, "int8")))
+            found.append(Method("structattn int8", size, ours(model, kept, "int8")))
         if not SIZES[size]:
-            found += [Method(f"structattn {name}", size, ours(build(name, size)), False) for name in ("hc-sa", "sh-x")]
+            found += [
+                Method(f"structattn {name}", size, ours(build(name, size), kept), False) for name in ("hc-sa", "sh-x")
+            ]
     return found
 
 
@@ -179,8 +184,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    with temporary_folder() as folder, linear_precision("float32"):  # keeps laid-out weights
-        rows = measured(methods(folder, arguments.sizes), arguments.beams, arguments.turns, arguments.batches)
+    with temporary_folder() as folder, ExitStack() as kept:
+        rows = measured(methods(folder, arguments.sizes, kept), arguments.beams, arguments.turns, arguments.batches)
     report(rows)
     if arguments.output:
         about = {key: value for key, value in vars(arguments).items() if key != "output"}
