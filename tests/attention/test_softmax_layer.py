@@ -80,7 +80,8 @@ def test_attending_gives_the_output_and_weights_to_train_with():
     torch.manual_seed(0)
     y, weights = layer.attend(x, lengths)
     torch.manual_seed(0)
-    assert torch.equal(layer(x, lengths), y)
+    # The same elements are dropped; the kernel that returns no weights adds in another order.
+    torch.testing.assert_close(layer(x, lengths), y, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(weights, layer.explain(x, lengths).weights)
     gradient = torch.autograd.grad(weights.square().sum(), layer.projection.weight)[0]
     assert (gradient[:16].norm(dim=1) > 0).all()

@@ -110,7 +110,7 @@ def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, bat
     moved = {
         name
         for (name, _), a, b in zip(language_model.named_parameters(), plain, with_fields, strict=True)
-        if a is not None and not torch.equal(a, b)
+        if a is not None and (a - b).abs().max() > 1e-5 * a.abs().max()  # more than rounding
     }
     assert any("blocks.0.attention" in name for name in moved)
     assert not any(name.startswith("output") for name in moved)
