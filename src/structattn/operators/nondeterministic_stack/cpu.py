@@ -37,7 +37,7 @@ def table_size(time: int, states: int, symbols: int, columns: int, window: int |
     C = states * symbols
     row_numbers = (time + 15) * (time + 31) // 2
     if window is not None:
-        row_numbers = torch.sym_min(row_numbers, (time + 15) * (window + 23))  # type: ignore[no-untyped-call]
+        row_numbers = torch.sym_min(row_numbers, (time + 15) * (window + 23))  # type: ignore[no-untyped-call]  # torch's
     rows = states * C * (row_numbers + 16)
     by_time = (C * C + C * columns) * (time + 16) + (2 * C * (C + 8) + 2) * (time + 2)
     return (2 * rows + by_time + 128) // 8 * 8  # keeps every sequence's table aligned to cache lines
