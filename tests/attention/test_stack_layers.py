@@ -1,5 +1,7 @@
 """What is particular to the two stack layers."""
 
+import copy
+
 import pytest
 import torch
 
@@ -38,6 +40,38 @@ def test_nondeterministic_follows_the_paper():
     actions = states**2 * symbols * (2 * symbols + 1)
     count = sum(parameter.numel() for parameter in layer.parameters())
     assert count == 4 * (actions + vector + pairs * vector) + vector
+
+
+def test_pop_offset_is_added_to_the_log_weights_of_pops():
+    torch.manual_seed(0)
+    layer, x = NondeterministicStackAttention(4, 2, 3, 5, pop_offset=1.5).double(), torch.randn(2, 6, 4).double()
+    logits = x @ layer.projection.weight.T
+    logits[..., layer.action_logits(2)] += 1.5
+    rows = logits[..., : layer.sizes[0]].view(2, 6, 2, 3, 14)
+    push, replace, pop = rows[..., :6].unflatten(-1, (2, 3)), rows[..., 6:12].unflatten(-1, (2, 3)), rows[..., 12:]
+    vectors = torch.sigmoid(logits[..., layer.sizes[0] :])
+    readings = nondeterministic_stack(push, replace, pop, vectors, torch.sigmoid(layer.bottom))
+    torch.testing.assert_close(layer(x), layer.output(readings.flatten(2)))
+
+
+def test_layer_norm_absorbs_the_pop_offset():
+    # The proof is in docs/initialization.md: u = 1 / γ is orthogonal to what the norm returns without its bias.
+    torch.manual_seed(0)
+    width, offset = 4, 1.5
+    norm, layer = torch.nn.LayerNorm(width).double(), NondeterministicStackAttention(width, 2, 3, 5).double()
+    with_offset = NondeterministicStackAttention(width, 2, 3, 5, pop_offset=offset).double()
+    layer.load_state_dict(with_offset.state_dict())
+    x, shifted = torch.randn(2, 6, width).double(), copy.deepcopy(norm)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([0.5, 1.0, -1.0, 2.0]))
+        norm.bias.copy_(torch.randn(width))
+        u, weight = 1 / norm.weight, layer.projection.weight
+        bias = norm.bias + u
+        change = (offset * layer.action_logits(2) - weight @ u) / (u @ bias)
+        weight += change[:, None] * u
+        shifted.weight.copy_(norm.weight)
+        shifted.bias.copy_(bias)
+    torch.testing.assert_close(layer(shifted(x)), with_offset(norm(x)))
 
 
 def test_nondeterministic_vectors_are_read_whole():

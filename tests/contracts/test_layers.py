@@ -68,6 +68,7 @@ LAYERS = {
     ),
     "stack pointer, learned bottom": lambda: StackPointerAttention(WIDTH, bottom="learned"),
     "nondeterministic, window": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, window=3),
+    "nondeterministic, pop offset": lambda: NondeterministicStackAttention(WIDTH, 2, 2, 3, pop_offset=3.0),
     "nondeterministic, as its code": lambda: NondeterministicStackAttention(WIDTH, 1, 2, 4, pushed_activation="exp"),
 }
 # Of each mechanism the variant that has the most in it: what compiles with these compiles with less.

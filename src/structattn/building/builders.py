@@ -52,7 +52,7 @@ def _superposition(d_model: int, stack: Superposition) -> AttentionLayer:
 
 def _nondeterministic(d_model: int, stack: Nondeterministic) -> AttentionLayer:
     sizes = stack.num_states, stack.stack_alphabet_size, stack.stack_embedding_size
-    return NondeterministicStackAttention(d_model, *sizes, stack.pushed_activation, stack.window)
+    return NondeterministicStackAttention(d_model, *sizes, stack.pushed_activation, stack.window, stack.pop_offset)
 
 
 def _stack_pointer(d_model: int, stack: StackPointer) -> AttentionLayer:

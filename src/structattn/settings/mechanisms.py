@@ -118,6 +118,13 @@ class Nondeterministic(Settings):
         ge=1,
         description="maximum number of steps between the push and the pop of an item; null: no limit",
     )
+    pop_offset: float = Field(
+        default=0.0,
+        ge=-100,
+        le=100,
+        description="number added to the log-weights of pops, 0 in the paper; with 3, transformers find the stack far "
+        "more often",
+    )
 
 
 class Stratified(Settings):

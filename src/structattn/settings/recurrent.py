@@ -80,6 +80,10 @@ class RecurrentSettings(Settings):
     def _check_deep(self) -> Self:
         if self.join_reading and self.stack is None:
             raise ValueError("join_reading needs a stack")
+        if getattr(self.stack, "pop_offset", 0.0):
+            raise ValueError(
+                "stack: pop_offset is for transformers; actions of a recurrent network have biases, expected 0"
+            )
         if self.tied_embeddings and (self.embedding_size is not None or not isinstance(self.embedding, TableEmbedding)):
             raise ValueError("tied_embeddings determines the embeddings; expected no embedding_size and no embedding")
         if self.weight_init == "lecun" and (self.is_deep or self.tied_embeddings):

@@ -333,6 +333,11 @@ def test_lecun_weights_are_those_of_haiku(kind, fan_in):
         ({"kind": "lstm", "weight_init": "haiku"}, "model.weight_init: Input should be 'uniform', 'xavier'"),
         ({"kind": "rnn", "stack": {"attention": "superposition", "stack_embedding_size": 8, "depth": 0}}, "depth"),
         ({"kind": "lstm", "join_reading": True}, "join_reading needs a stack"),
+        (
+            {"kind": "lstm", "stack": {"attention": "nondeterministic", "num_states": 2, "stack_alphabet_size": 3,
+             "stack_embedding_size": 5, "pop_offset": 3}},
+            "pop_offset is for transformers",
+        ),
         ({"kind": "lstm", "tied_embeddings": True, "embedding_size": 4}, "expected no embedding_size"),
         ({"kind": "lstm", "num_layers": 2, "weight_init": "lecun"}, "weight_init: lecun is for one layer"),
         ({"kind": "transformer", "layers": [{"attention": "superposition", "stack_embedding_size": 8, "depth": 9}]},

@@ -39,6 +39,8 @@ class NondeterministicStackAttention(nn.Module):
         stack_embedding_size: m, the size of a stack vector.
         pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
         window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
+        pop_offset: added to the log-weights of pops; 0 in the paper. After a layer norm it changes what is learned
+            first, not what can be computed (docs/initialization.md).
     """
 
     def __init__(
@@ -49,13 +51,14 @@ class NondeterministicStackAttention(nn.Module):
         stack_embedding_size: int,
         pushed_activation: Literal["sigmoid", "exp"] = "sigmoid",
         window: int | None = None,
+        pop_offset: float = 0.0,
     ) -> None:
         super().__init__()
         if pushed_activation not in ("sigmoid", "exp"):
             raise ValueError(f"pushed_activation={pushed_activation!r}; expected 'sigmoid' or 'exp'")
         self.num_states, self.stack_alphabet_size = num_states, stack_alphabet_size
         self.pushed_activation = pushed_activation
-        self.window = checked_window(window)
+        self.window, self.pop_offset = checked_window(window), pop_offset
         configurations = num_states * stack_alphabet_size
         self.sizes = [configurations * (2 * configurations + num_states), stack_embedding_size]
         self.projection = Projection(d_model, sum(self.sizes), bias=False)  # W_a above W_v
@@ -128,4 +131,4 @@ class NondeterministicStackAttention(nn.Module):
         rows = logits.view(*logits.shape[:-1], *sizes, 2 * targets + self.num_states)
         push, replace, pop = rows.split_with_sizes([targets, targets, self.num_states], dim=-1)
         shape = (*rows.shape[:-1], *sizes)
-        return push.view(shape), replace.view(shape), pop
+        return push.view(shape), replace.view(shape), pop + self.pop_offset if self.pop_offset else pop
