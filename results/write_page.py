@@ -118,13 +118,18 @@ def claims(result: dict[str, Any]) -> str:
         [
             each["description"],
             *cell_names(each),
-            number(each["ours"]),
+            number(each["ours"]) + interval(each.get("interval")),
             number(each["bound"]),
             "holds" if each["holds"] else "**fails**",
         ]
         for each in found
     )
     return "\n" + table(["claim", *found[0]["cell"], "ours", "compared with", "result"], rows)
+
+
+def interval(limits: Sequence[float] | None) -> str:
+    """Return the interval of a share, or an empty string."""
+    return "" if limits is None else f" ({number(limits[0])} to {number(limits[1])})"
 
 
 def signatures(result: dict[str, Any]) -> str:

@@ -139,6 +139,15 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
     ]
 
 
+def test_share_of_trials_has_an_interval(expectations):
+    claim = {"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}
+    sweep = expectations(claims=[claim, {**claim, "score": "test.accuracy"}])
+    found, missing = check_claims(sweep.claims, [SUP], [row(SUP, (0.1, 0.2, 0.3, 0.15))])
+    assert (found.ours, found.bound, found.holds) == (0.75, 0.5, True)
+    assert found.interval == pytest.approx((0.30064, 0.95441), abs=1e-5)  # of 3 in 4, from a table
+    assert (missing.ours, missing.holds, missing.interval) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     ("published", "claims", "message"),
     [
@@ -157,6 +166,8 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
         ([], [{"description": "c", "cell": {"size": "big"}, "at_most": 1}], "'size' is not an axis"),
         ([], [{"description": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
         ([], [{"description": "c"}], "expected one of at_most.*found none"),
+        ([], [{"description": "c", "at_most": 1, "statistic": "share"}], "`within` belongs to statistic: share"),
+        ([], [{"description": "c", "at_most": 1, "within": 0.1}], "`within` belongs to statistic: share"),
     ],
 )
 def test_claims_without_a_matching_cell_are_rejected(expectations, published, claims, message):

@@ -51,7 +51,7 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
     assert row.validation.interval == pytest.approx(4.302653 * statistics.stdev(of_cell) / math.sqrt(3), rel=1e-6)
     assert row.splits == {"test": {"cross_entropy": 2.0}}
     assert row.over_trials == {"test": {"cross_entropy": sample_statistics([2.0])}}
-    assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0)
+    assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0, (2.0,))
     assert row.sampled == trials[0].sampled
 
 

@@ -54,8 +54,13 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
     for claim in claims:
         holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
         cell = (literal(name) for name in claim.cell.values())
-        table.add_row(literal(claim.description), *cell, _number(claim.ours), _number(claim.bound), holds)
+        table.add_row(literal(claim.description), *cell, _claimed(claim), _number(claim.bound), holds)
     Console().print(table)
+
+
+def _claimed(claim: ClaimResult) -> str:
+    ours = _number(claim.ours)
+    return ours if claim.interval is None else f"{ours} ({' to '.join(map(_number, claim.interval))})"
 
 
 def _number(value: float | None) -> str:

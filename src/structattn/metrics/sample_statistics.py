@@ -19,6 +19,7 @@ class SampleStatistics:
         interval: half the width of the 95 % confidence interval of the mean (Student's t); None for one number.
         min: the minimum.
         max: the maximum.
+        numbers: the sample.
     """
 
     count: int
@@ -27,10 +28,13 @@ class SampleStatistics:
     interval: float | None
     min: float
     max: float
+    numbers: tuple[float, ...]
 
 
 def sample_statistics(numbers: Sequence[float]) -> SampleStatistics:
     """Return the statistics of one or more numbers."""
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
     interval = None if deviation is None else critical_value(len(numbers)) * deviation / math.sqrt(len(numbers))
-    return SampleStatistics(len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers))
+    return SampleStatistics(
+        len(numbers), statistics.fmean(numbers), deviation, interval, min(numbers), max(numbers), tuple(numbers)
+    )

@@ -67,10 +67,18 @@ class ScoreName(Settings):
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
         "chunking.NAME, parsing.NAME, neighbours.NAME or blimp.NAME",
     )
-    statistic: Literal["selected", "mean", "min", "max"] = Field(
+    statistic: Literal["selected", "mean", "min", "max", "share"] = Field(
         default="selected",
-        description="score of the trial with the best validation score, or a statistic of all trials of the cell",
+        description="score of the trial with the best validation score, or a statistic of all trials of the cell; "
+        "share: share of the trials whose score is at most `within`",
     )
+    within: float | None = Field(default=None, description="largest score of the trials that a share counts")
+
+    @model_validator(mode="after")
+    def _check_within(self) -> Self:
+        if (self.statistic == "share") != (self.within is not None):
+            raise ValueError("`within` belongs to statistic: share; expected both or neither")
+        return self
 
 
 class PublishedConfiguration(Settings):

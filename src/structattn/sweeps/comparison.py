@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.metrics.sample_statistics import SampleStatistics
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
@@ -49,6 +50,7 @@ class ClaimResult:
         ours: the number of the cell; None if missing.
         bound: the number that it is compared with, a constant or that of another cell; None if missing.
         holds: whether the claim holds; None if one of the two numbers is missing.
+        interval: 95 % Wilson interval of a share of trials; None for other numbers.
     """
 
     description: str
@@ -56,6 +58,7 @@ class ClaimResult:
     ours: float | None
     bound: float | None
     holds: bool | None
+    interval: tuple[float, float] | None = None
 
 
 def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> list[PublishedComparison]:
@@ -100,7 +103,7 @@ def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
         upper = claim.at_most is not None or claim.below is not None
         met = ours < bound if upper else ours > bound
         holds = met or (other is None and ours == bound)
-    return ClaimResult(claim.description, cell, ours, bound, holds)
+    return ClaimResult(claim.description, cell, ours, bound, holds, _interval(claim, cell, rows))
 
 
 def _cell_score(score: ScoreName, cell: Mapping[str, str], rows: Sequence[TableRow]) -> float | None:
@@ -119,9 +122,26 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
             return row.best
         split, name = score.score.split(".")
         return row.splits.get(split, {}).get(name)
+    if score.statistic == "share":
+        share = _share(row, score)
+        return None if share is None else share.value
     spread = score_statistics(row, score.score)
     found: float | None = None if spread is None else getattr(spread, score.statistic)
     return found
+
+
+def _share(row: TableRow, score: ScoreName) -> Proportion | None:
+    """Return the share of trials with a score of at most ``score.within``; None if no trial has that score."""
+    spread = score_statistics(row, score.score)
+    if spread is None or score.within is None:
+        return None
+    return wilson_interval([number <= score.within for number in spread.numbers])
+
+
+def _interval(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> tuple[float, float] | None:
+    row = _find_row(cell, rows)
+    share = None if row is None else _share(row, claim)
+    return None if share is None else (share.lower, share.upper)
 
 
 def score_statistics(row: TableRow, score: str) -> SampleStatistics | None:
