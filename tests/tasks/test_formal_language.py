@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from structattn.settings.run import RunSettings
-from structattn.settings.training import SequenceBatches, StreamBatches, TokenBatches
+from structattn.settings.training import Curriculum, SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError, SettingsError
+from structattn.tasks.next_token.batches import split_examples
 from structattn.tasks.registry import TASKS
 
 VALID = [[3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3]]
@@ -38,6 +39,24 @@ def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batc
         assert sorted(np.concatenate(task.training_batches(epoch))) == list(range(5))
     orders = {tuple(tuple(batch) for batch in task.training_batches(epoch)) for epoch in range(4)}
     assert len(orders) > 1
+
+
+@pytest.mark.parametrize("batches", [SequenceBatches(batch_size=2), TokenBatches(max_tokens=9)])
+def test_a_curriculum_begins_with_short_strings(prepared, batches):
+    task = build(prepared(), batches=batches, curriculum={"max_length": 3, "epochs": 2})
+    drawn = [sorted(np.concatenate(task.training_batches(epoch))) for epoch in range(4)]
+    assert drawn == [[0, 1, 3], [0, 1, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+
+
+def test_a_curriculum_needs_short_strings(prepared):
+    with pytest.raises(DataError, match=r"train: the shortest sequence has 1 tokens; .* expected some of at most 0"):
+        split_examples(prepared(), "train", SequenceBatches(), curriculum=Curriculum.model_construct(max_length=0))
+
+
+def test_a_curriculum_needs_sentences(prepared):
+    stream = StreamBatches(kind="stream")
+    with pytest.raises(SettingsError, match=r"training\.curriculum: windows of a stream have one length"):
+        split_examples(prepared("stream"), "train", stream, curriculum=Curriculum(max_length=3))
 
 
 def test_the_order_depends_on_the_seed(prepared):

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.tasks.task import Scores
 from structattn.training.progress import (
@@ -10,6 +11,7 @@ from structattn.training.progress import (
     after_validation,
     current_epoch,
     first_progress,
+    planned_updates,
     reason_to_stop,
     validation_is_due,
 )
@@ -30,6 +32,20 @@ def test_an_epoch_ends_with_its_last_batch():
     assert seen == [(1, 0, 2, 1), (2, 0, 4, 1), (3, 1, 0, 1), (4, 1, 2, 2)]
     assert progress.examples_since_validation == 21
     assert after_validation(progress, scores(1.0), SETTINGS).examples_since_validation == 0
+
+
+class Order:
+    """One update in each of the first two epochs, three in the others."""
+
+    def updates_in_epoch(self, epoch):
+        return 1 if epoch < 2 else 3
+
+
+@pytest.mark.parametrize(("epochs", "updates"), [(1, 1), (2, 2), (3, 5), (6, 14)])
+def test_planned_updates_follow_the_curriculum(epochs, updates):
+    training = {"curriculum": {"max_length": 5, "epochs": 2}, "max_epochs": epochs}
+    settings = resolve_settings({"task": "formal_language", "data": "x", "training": training})
+    assert planned_updates(settings, Order()) == updates
 
 
 def test_early_stopping_requires_a_strict_improvement():

@@ -41,6 +41,10 @@ class FormalLanguageData(SampledData):
         ge=1,
         description="number of consecutive training strings of equal length, so that batches need no padding",
     )
+    short: int = Field(
+        default=0, ge=0, description="number of further, short training strings, for training.curriculum"
+    )
+    short_lengths: Lengths = Field(default=(1, 11), description="minimal and maximal length of these")
 
 
 class TransductionPairs(SampledData):

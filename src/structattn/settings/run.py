@@ -76,6 +76,15 @@ class RunSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_curriculum(self) -> Self:
+        if self.training.curriculum is not None and self.task not in ("formal_language", "language_modeling"):
+            raise ValueError(
+                "training.curriculum: needs the task 'formal_language' or 'language_modeling'; "
+                f"the task is {self.task!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_checkpoints(self) -> Self:
         count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
         if count > kept:

@@ -83,6 +83,13 @@ class Masking(Settings):
         return self
 
 
+class Curriculum(Settings):
+    """Curriculum by length (Elman 1993, Bengio et al. 2009)."""
+
+    max_length: int = Field(ge=1, le=MAX_SIZE, description="maximum number of tokens of a sequence, without <eos>")
+    epochs: int = Field(default=1, ge=1, description="number of epochs on these sequences")
+
+
 class EveryExamples(Settings):
     """Interval that is counted in training examples: sequences, windows or pairs."""
 
@@ -94,6 +101,11 @@ class TrainingSettings(Settings):
 
     batches: Batches = Field(
         default=SequenceBatches(), description="kind of batches, a name or a mapping with its fields"
+    )
+    curriculum: Curriculum | None = Field(
+        default=None,
+        description="train the first epochs on short sequences only, the later ones on all; for language models on "
+        "sentences or strings",
     )
     loss: Literal["sequence_sum", "token_mean"] = Field(
         default="sequence_sum",

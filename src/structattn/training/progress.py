@@ -42,12 +42,15 @@ class DataOrder:
 def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:
     """Return the number of updates of the run without early stopping; None if unlimited.
 
-    Assumes that all epochs have as many updates as the first.
+    Assumes that all epochs have as many updates as the first; with a curriculum, as the first after it.
     """
     training = settings.training
     limits = [training.max_updates] if training.max_updates is not None else []
     if training.max_epochs is not None:
-        limits.append(training.max_epochs * order.updates_in_epoch(0))
+        short = 0 if training.curriculum is None else min(training.curriculum.epochs, training.max_epochs)
+        rest = training.max_epochs - short
+        updates = short * order.updates_in_epoch(0) if short else 0
+        limits.append(updates + (rest * order.updates_in_epoch(short) if rest else 0))
     return min(limits, default=None)
 
 

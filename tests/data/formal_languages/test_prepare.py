@@ -1,6 +1,7 @@
 """A formal language as a prepared folder."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,18 @@ def test_seed_determines_train_and_valid_and_test_seed_the_test_set(tmp_path):
     assert drawn["one"]["train"][:30] != drawn["one"]["valid"]
 
 
+def test_short_strings_follow_the_training_strings(tmp_path):
+    prepare_formal_language(tmp_path / "without", "marked-reversal", sizes=SMALL)
+    prepare_formal_language(tmp_path / "with", "marked-reversal", sizes=replace(SMALL, short=125, short_lengths=(1, 5)))
+    train, longer = (strings_of(tmp_path / name, "train") for name in ("without", "with"))
+    assert longer[: len(train)] == train
+    assert len(longer) == len(train) + 125
+    assert {len(string) for string in longer[len(train) :]} == {1, 3, 5}
+    for split in ("valid", "test"):
+        assert strings_of(tmp_path / "with", split) == strings_of(tmp_path / "without", split)
+    assert open_prepared(tmp_path / "with").header.extra["short"] == 125
+
+
 def test_the_largest_seed_can_be_read_again(tmp_path):
     prepare_formal_language(tmp_path / "folder", "dyck", seed=MAX_INTEGER, sizes=SMALL)
     assert open_prepared(tmp_path / "folder").header.extra["seed"] == MAX_INTEGER
@@ -134,6 +147,8 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path):
         ({"train": 0}, "train is 0"),
         ({"group_size": 0}, "group_size is 0"),
         ({"train_lengths": (9, 8)}, "train_lengths is 9 to 8"),
+        ({"short": -1}, "short is -1"),
+        ({"short_lengths": (3, 2)}, "short_lengths is 3 to 2"),
         ({"test_lengths": (-1, 8)}, "test_lengths is -1 to 8"),
     ],
 )

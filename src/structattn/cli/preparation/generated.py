@@ -48,11 +48,17 @@ def formal_language(
     test_per_length: Annotated[int, typer.Option(min=1, help="Number of test strings of each length.")] = 100,
     train_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal training length.")] = (40, 80),
     test_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal test length.")] = (40, 100),
+    short: Annotated[
+        int, typer.Option(min=0, help="Number of further, short training strings, for training.curriculum.")
+    ] = 0,
+    short_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal length of these.")] = (1, 11),
 ) -> None:
     """Sample strings of a formal language, with their exact probabilities."""
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 
-    sizes = FormalLanguageSizes(train, valid, test_per_length, train_lengths, test_lengths)
+    sizes = FormalLanguageSizes(
+        train, valid, test_per_length, train_lengths, test_lengths, short=short, short_lengths=short_lengths
+    )
     prepare_formal_language(output, name, variant.value, seed=seed, sizes=sizes)
     print_summary(output)
 

@@ -34,6 +34,8 @@ class FormalLanguageSizes:
         test_lengths: the same for the test set.
         group_size: number of consecutive strings of ``train`` and ``valid`` with equal length, so that batches of them
             need no padding.
+        short: the number of training strings after those, of ``short_lengths``, for a curriculum by length.
+        short_lengths: their minimum and maximum length.
 
     Raises:
         UsageError: a number is below 1, or a minimum length is negative or above the maximum.
@@ -45,12 +47,16 @@ class FormalLanguageSizes:
     train_lengths: tuple[int, int] = (40, 80)
     test_lengths: tuple[int, int] = (40, 100)
     group_size: int = 10
+    short: int = 0
+    short_lengths: tuple[int, int] = (1, 11)
 
     def __post_init__(self) -> None:
+        if self.short < 0:
+            raise UsageError(f"short is {self.short}; expected at least 0")
         for name in ("train", "valid", "test_per_length", "group_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("train_lengths", "test_lengths"):
+        for name in ("train_lengths", "test_lengths", "short_lengths"):
             low, high = getattr(self, name)
             if not 0 <= low <= high:
                 raise UsageError(f"{name} is {low} to {high}; expected 0 <= minimum <= maximum")
@@ -86,7 +92,9 @@ def prepare_formal_language(
     require_empty_folder(folder)
     language = formal_language(name, variant)
     lengths = _lengths_of_splits(language, sizes)
+    short_lengths = _require_valid_lengths(language, *sizes.short_lengths) if sizes.short else []
     strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
+    strings["train"] += _sample_groups(language, "short", short_lengths, sizes.short, sizes.group_size, seed)
     write_prepared(
         folder,
         kind="formal_language",
@@ -103,6 +111,7 @@ def prepare_formal_language(
             "train_lengths": list(sizes.train_lengths),
             "test_lengths": list(sizes.test_lengths),
             "group_size": sizes.group_size,
+            **({"short": sizes.short, "short_lengths": list(sizes.short_lengths)} if sizes.short else {}),
         },
     )
 
@@ -122,17 +131,28 @@ def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]
 def _sample_splits(
     language: Language, lengths: Mapping[str, list[int]], sizes: FormalLanguageSizes, seeds: Mapping[str, int]
 ) -> dict[str, list[IndexArray]]:
-    strings = {}
-    for split, valid_lengths in lengths.items():
-        generator = numpy_generator(seeds[split], "formal language", language.name, language.variant, split)
-        if split == "test":
-            chosen = np.repeat(valid_lengths, sizes.test_per_length)
-        else:
-            count = sizes.train if split == "train" else sizes.valid
-            groups = generator.choice(valid_lengths, size=-(-count // sizes.group_size))
-            chosen = np.repeat(groups, sizes.group_size)[:count]
-        strings[split] = language.sample_each(chosen, generator)
-    return strings
+    counts = {"train": sizes.train, "valid": sizes.valid}
+    strings = {
+        split: _sample_groups(language, split, lengths[split], count, sizes.group_size, seeds[split])
+        for split, count in counts.items()
+    }
+    each_length = np.repeat(lengths["test"], sizes.test_per_length)
+    return strings | {"test": language.sample_each(each_length, _generator(language, "test", seeds["test"]))}
+
+
+def _sample_groups(
+    language: Language, split: str, lengths: Sequence[int], count: int, group_size: int, seed: int
+) -> list[IndexArray]:
+    """Draw ``count`` strings in groups of one length, which is drawn uniformly from ``lengths``."""
+    if not count:
+        return []
+    generator = _generator(language, split, seed)
+    groups = generator.choice(lengths, size=-(-count // group_size))
+    return language.sample_each(np.repeat(groups, group_size)[:count], generator)
+
+
+def _generator(language: Language, split: str, seed: int) -> np.random.Generator:
+    return numpy_generator(seed, "formal language", language.name, language.variant, split)
 
 
 def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from structattn.data.batching.sequences import (
     Batch,
     Indices,
@@ -12,7 +14,14 @@ from structattn.data.batching.sequences import (
     token_batches,
 )
 from structattn.data.folders import PreparedFolder, Sequences
-from structattn.settings.training import Batches, PairBatches, SequenceBatches, StreamBatches, TokenBatches
+from structattn.settings.training import (
+    Batches,
+    Curriculum,
+    PairBatches,
+    SequenceBatches,
+    StreamBatches,
+    TokenBatches,
+)
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.seeds import derived_seed
 
@@ -29,11 +38,13 @@ class Examples:
         sequences: the split.
         batches: the settings of the batches.
         seed: determines the order of the batches in training.
+        curriculum: restricts the first epochs of training to short sequences; None for windows.
     """
 
     sequences: Sequences
     batches: BatchSettings
     seed: int = 0
+    curriculum: Curriculum | None = None
 
     @property
     def num_examples(self) -> int:
@@ -44,7 +55,10 @@ class Examples:
 
     def training_order(self, epoch: int) -> list[Indices]:
         """Return the shuffled batches of an epoch, a pure function of (seed, epoch)."""
-        return self._plan(self.batches, epoch)
+        if self.curriculum is None or epoch >= self.curriculum.epochs:
+            return self._plan(self.batches, epoch)
+        short = np.flatnonzero(self.sequences.lengths <= self.curriculum.max_length)
+        return [short[batch] for batch in self._plan(self.batches, epoch, self.sequences.lengths[short])]
 
     def scoring_order(self) -> list[Indices]:
         """Return all examples in batches without shuffling, with more sequences per batch than in training."""
@@ -59,25 +73,43 @@ class Examples:
             return make_stream_batch(self.sequences, indices, self.batches.sequence_length)
         return make_batch(self.sequences, indices)
 
-    def _plan(self, batches: BatchSettings, epoch: int | None) -> list[Indices]:
-        seed = derived_seed(self.seed, "batches")
+    def _plan(self, batches: BatchSettings, epoch: int | None, lengths: Indices | None = None) -> list[Indices]:
+        """Plan the batches of all sequences, or of some with these lengths."""
+        seed, lengths = derived_seed(self.seed, "batches"), self.sequences.lengths if lengths is None else lengths
         if isinstance(batches, StreamBatches):
             return stream_batches(self.sequences.num_targets, batches.sequence_length, batches.batch_size, seed, epoch)
         if isinstance(batches, TokenBatches):
-            return token_batches(self.sequences.lengths, batches.max_tokens, seed, epoch)
-        return sequence_batches(self.sequences.lengths, batches.batch_size, seed, epoch)
+            return token_batches(lengths, batches.max_tokens, seed, epoch)
+        return sequence_batches(lengths, batches.batch_size, seed, epoch)
 
 
-def split_examples(prepared: PreparedFolder, split: str, batches: BatchSettings, seed: int = 0) -> Examples:
+def split_examples(
+    prepared: PreparedFolder, split: str, batches: BatchSettings, seed: int = 0, curriculum: Curriculum | None = None
+) -> Examples:
     """Return the examples of a split.
 
     Raises:
-        DataError: the folder has no such split, or the split is empty.
+        DataError: the folder has no such split, or the split is empty or has no short sequences for the curriculum.
+        SettingsError: there is a curriculum, but the examples are windows of a stream.
     """
     sequences = prepared.split(split)
     if not len(sequences):
         raise DataError(prepared.path / split, "holds no sequences")
-    return Examples(sequences, batches, seed)
+    if curriculum is not None:
+        _require_short(prepared, split, batches, curriculum)
+    return Examples(sequences, batches, seed, curriculum)
+
+
+def _require_short(prepared: PreparedFolder, split: str, batches: BatchSettings, curriculum: Curriculum) -> None:
+    if isinstance(batches, StreamBatches):
+        raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or null")
+    shortest = int(prepared.split(split).lengths.min())
+    if shortest > curriculum.max_length:
+        raise DataError(
+            prepared.path / split,
+            f"the shortest sequence has {shortest} tokens; training.curriculum expected some of at most "
+            f"{curriculum.max_length}",
+        )
 
 
 def text_batches(prepared: PreparedFolder, batches: Batches, task: str = "language_modeling") -> BatchSettings:

@@ -88,7 +88,7 @@ def formal_language_task(prepared: PreparedFolder, settings: RunSettings) -> Nex
 
 def _task(prepared: PreparedFolder, settings: RunSettings, batches: BatchSettings) -> NextTokenTask:
     return NextTokenTask(
-        train=split_examples(prepared, "train", batches, settings.seed),
+        train=split_examples(prepared, "train", batches, settings.seed, settings.training.curriculum),
         valid=split_examples(prepared, "valid", batches),
         loss=settings.training.loss,
         criterion=Criterion.from_settings(settings.training),
