@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from structattn.settings.run import RunSettings
-from structattn.settings.training import Curriculum, SequenceBatches, StreamBatches, TokenBatches
+from structattn.settings.training import CurriculumStage, SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.next_token.batches import split_examples
 from structattn.tasks.registry import TASKS
@@ -43,20 +43,28 @@ def test_every_epoch_has_every_string_once_in_an_order_of_its_own(prepared, batc
 
 @pytest.mark.parametrize("batches", [SequenceBatches(batch_size=2), TokenBatches(max_tokens=9)])
 def test_a_curriculum_begins_with_short_strings(prepared, batches):
-    task = build(prepared(), batches=batches, curriculum={"max_length": 3, "epochs": 2})
-    drawn = [sorted(np.concatenate(task.training_batches(epoch))) for epoch in range(4)]
-    assert drawn == [[0, 1, 3], [0, 1, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    task = build(prepared(), batches=batches, curriculum=[{"max_length": 1}, {"max_length": 3, "epochs": 2}])
+    drawn = [sorted(np.concatenate(task.training_batches(epoch))) for epoch in range(5)]
+    assert drawn == [[3], [0, 1, 3], [0, 1, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
 
 
 def test_a_curriculum_needs_short_strings(prepared):
     with pytest.raises(DataError, match=r"train: the shortest sequence has 1 tokens; .* expected some of at most 0"):
-        split_examples(prepared(), "train", SequenceBatches(), curriculum=Curriculum.model_construct(max_length=0))
+        split_examples(
+            prepared(), "train", SequenceBatches(), curriculum=[CurriculumStage.model_construct(max_length=0)]
+        )
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (3, 1)])
+def test_stages_of_a_curriculum_get_longer(prepared, lengths):
+    with pytest.raises(ValueError, match=r"expected increasing values of max_length, got \[3, "):
+        build(prepared(), curriculum=[{"max_length": length} for length in lengths])
 
 
 def test_a_curriculum_needs_sentences(prepared):
     stream = StreamBatches(kind="stream")
     with pytest.raises(SettingsError, match=r"training\.curriculum: windows of a stream have one length"):
-        split_examples(prepared("stream"), "train", stream, curriculum=Curriculum(max_length=3))
+        split_examples(prepared("stream"), "train", stream, curriculum=[CurriculumStage(max_length=3)])
 
 
 def test_the_order_depends_on_the_seed(prepared):

@@ -77,7 +77,7 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _check_curriculum(self) -> Self:
-        if self.training.curriculum is not None and self.task not in ("formal_language", "language_modeling"):
+        if self.training.curriculum and self.task not in ("formal_language", "language_modeling"):
             raise ValueError(
                 "training.curriculum: needs the task 'formal_language' or 'language_modeling'; "
                 f"the task is {self.task!r}"

@@ -83,8 +83,8 @@ class Masking(Settings):
         return self
 
 
-class Curriculum(Settings):
-    """Curriculum by length (Elman 1993, Bengio et al. 2009)."""
+class CurriculumStage(Settings):
+    """Stage of a curriculum by length (Elman 1993, Bengio et al. 2009)."""
 
     max_length: int = Field(ge=1, le=MAX_SIZE, description="maximum number of tokens of a sequence, without <eos>")
     epochs: int = Field(default=1, ge=1, description="number of epochs on these sequences")
@@ -102,10 +102,11 @@ class TrainingSettings(Settings):
     batches: Batches = Field(
         default=SequenceBatches(), description="kind of batches, a name or a mapping with its fields"
     )
-    curriculum: Curriculum | None = Field(
-        default=None,
-        description="train the first epochs on short sequences only, the later ones on all; for language models on "
-        "sentences or strings",
+    curriculum: tuple[CurriculumStage, ...] = Field(
+        default=(),
+        max_length=100,
+        description="stages of the first epochs, in which the model is trained on short sequences only; later epochs "
+        "have all; for language models on sentences or strings",
     )
     loss: Literal["sequence_sum", "token_mean"] = Field(
         default="sequence_sum",
@@ -204,6 +205,13 @@ class TrainingSettings(Settings):
         description="what several processes hold; ddp: each the whole model; fsdp: each a part of all weights, "
         "gradients and optimizer state",
     )
+
+    @model_validator(mode="after")
+    def _check_curriculum(self) -> Self:
+        lengths = [stage.max_length for stage in self.curriculum]
+        if lengths != sorted(set(lengths)):
+            raise ValueError(f"curriculum: expected increasing values of max_length, got {lengths}")
+        return self
 
     @model_validator(mode="after")
     def _check_end_of_schedule(self) -> Self:

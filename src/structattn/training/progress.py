@@ -42,16 +42,23 @@ class DataOrder:
 def planned_updates(settings: RunSettings, order: DataOrder) -> int | None:
     """Return the number of updates of the run without early stopping; None if unlimited.
 
-    Assumes that all epochs have as many updates as the first; with a curriculum, as the first after it.
+    Assumes that all epochs have as many updates as the first; with a curriculum, as the first of the same stage.
     """
     training = settings.training
     limits = [training.max_updates] if training.max_updates is not None else []
     if training.max_epochs is not None:
-        short = 0 if training.curriculum is None else min(training.curriculum.epochs, training.max_epochs)
-        rest = training.max_epochs - short
-        updates = short * order.updates_in_epoch(0) if short else 0
-        limits.append(updates + (rest * order.updates_in_epoch(short) if rest else 0))
+        limits.append(_updates_of_epochs(training.max_epochs, [stage.epochs for stage in training.curriculum], order))
     return min(limits, default=None)
+
+
+def _updates_of_epochs(epochs: int, stages: Sequence[int], order: DataOrder) -> int:
+    """Return the updates of so many epochs, given the lengths of the first stages in epochs."""
+    updates = first = 0
+    for count in (*stages, epochs):
+        trained = min(count, epochs - first)
+        updates += trained * order.updates_in_epoch(first) if trained else 0
+        first += trained
+    return updates
 
 
 def first_progress(settings: TrainingSettings) -> Progress:

@@ -1,6 +1,8 @@
 """The examples of a split in batches, and the kinds of batches that suit each kind of data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from structattn.data.batching.sequences import (
 from structattn.data.folders import PreparedFolder, Sequences
 from structattn.settings.training import (
     Batches,
-    Curriculum,
+    CurriculumStage,
     PairBatches,
     SequenceBatches,
     StreamBatches,
@@ -38,13 +40,13 @@ class Examples:
         sequences: the split.
         batches: the settings of the batches.
         seed: determines the order of the batches in training.
-        curriculum: restricts the first epochs of training to short sequences; None for windows.
+        curriculum: stages of training on short sequences; none for windows.
     """
 
     sequences: Sequences
     batches: BatchSettings
     seed: int = 0
-    curriculum: Curriculum | None = None
+    curriculum: Sequence[CurriculumStage] = ()
 
     @property
     def num_examples(self) -> int:
@@ -55,9 +57,11 @@ class Examples:
 
     def training_order(self, epoch: int) -> list[Indices]:
         """Return the shuffled batches of an epoch, a pure function of (seed, epoch)."""
-        if self.curriculum is None or epoch >= self.curriculum.epochs:
+        ends = accumulate(stage.epochs for stage in self.curriculum)
+        stage = next((stage for stage, end in zip(self.curriculum, ends, strict=True) if epoch < end), None)
+        if stage is None:
             return self._plan(self.batches, epoch)
-        short = np.flatnonzero(self.sequences.lengths <= self.curriculum.max_length)
+        short = np.flatnonzero(self.sequences.lengths <= stage.max_length)
         return [short[batch] for batch in self._plan(self.batches, epoch, self.sequences.lengths[short])]
 
     def scoring_order(self) -> list[Indices]:
@@ -84,7 +88,11 @@ class Examples:
 
 
 def split_examples(
-    prepared: PreparedFolder, split: str, batches: BatchSettings, seed: int = 0, curriculum: Curriculum | None = None
+    prepared: PreparedFolder,
+    split: str,
+    batches: BatchSettings,
+    seed: int = 0,
+    curriculum: Sequence[CurriculumStage] = (),
 ) -> Examples:
     """Return the examples of a split.
 
@@ -95,20 +103,19 @@ def split_examples(
     sequences = prepared.split(split)
     if not len(sequences):
         raise DataError(prepared.path / split, "holds no sequences")
-    if curriculum is not None:
-        _require_short(prepared, split, batches, curriculum)
+    if curriculum:
+        _require_short(prepared, split, batches, curriculum[0].max_length)
     return Examples(sequences, batches, seed, curriculum)
 
 
-def _require_short(prepared: PreparedFolder, split: str, batches: BatchSettings, curriculum: Curriculum) -> None:
+def _require_short(prepared: PreparedFolder, split: str, batches: BatchSettings, max_length: int) -> None:
     if isinstance(batches, StreamBatches):
-        raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or null")
+        raise SettingsError("training.curriculum: windows of a stream have one length; expected sentences, or none")
     shortest = int(prepared.split(split).lengths.min())
-    if shortest > curriculum.max_length:
+    if shortest > max_length:
         raise DataError(
             prepared.path / split,
-            f"the shortest sequence has {shortest} tokens; training.curriculum expected some of at most "
-            f"{curriculum.max_length}",
+            f"the shortest sequence has {shortest} tokens; training.curriculum expected some of at most {max_length}",
         )
 
 
