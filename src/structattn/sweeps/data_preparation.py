@@ -1,5 +1,6 @@
 """Prepare the data of a trial."""
 
+from dataclasses import fields
 from pathlib import Path
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
@@ -89,7 +90,5 @@ def _sample_transformation(folder: Path, data: TransformationPairs) -> None:
 
 
 def _sample_strings(folder: Path, data: FormalLanguageData) -> None:
-    sizes = FormalLanguageSizes(
-        data.train, data.valid, data.test_per_length, data.train_lengths, data.test_lengths, data.group_size
-    )
+    sizes = FormalLanguageSizes(**{field.name: getattr(data, field.name) for field in fields(FormalLanguageSizes)})
     prepare_formal_language(folder, data.language, data.variant, seed=data.seed or 0, sizes=sizes)
