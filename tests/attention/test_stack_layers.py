@@ -55,7 +55,7 @@ def test_pop_offset_is_added_to_the_log_weights_of_pops():
 
 
 def test_layer_norm_absorbs_the_pop_offset():
-    # The proof is in docs/initialization.md: u = 1 / γ is orthogonal to what the norm returns without its bias.
+    # The proof is in docs/finding_the_stack.md: u = 1 / γ is orthogonal to what the norm returns without its bias.
     torch.manual_seed(0)
     width, offset = 4, 1.5
     norm, layer = torch.nn.LayerNorm(width).double(), NondeterministicStackAttention(width, 2, 3, 5).double()

@@ -40,7 +40,7 @@ class NondeterministicStackAttention(nn.Module):
         pushed_activation: applied to W_v x_t: "sigmoid" as in the paper, or "exp" as in its code.
         window: number of steps after its push in which an item can be popped; None: no limit, as in the paper.
         pop_offset: added to the log-weights of pops; 0 in the paper. After a layer norm it changes what is learned
-            first, not what can be computed (docs/initialization.md).
+            first, not what can be computed (docs/finding_the_stack.md).
     """
 
     def __init__(
