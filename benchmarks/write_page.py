@@ -448,7 +448,7 @@ The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the sa
 ## The demo with ten seeds
 
 `python benchmarks/demo_seeds.py`: `structattn demo` with the seeds 1 to 10; validation cross-entropy above the lower
-bound, in nats per symbol. Tf+Nd has found its stack where it is below 0.03 ([how](initialization.md)).
+bound, in nats per symbol. Tf+Nd has found its stack where it is below 0.03 ([how](finding_the_stack.md)).
 
 {seeds(results_of("demo_seeds"))}
 

@@ -23,7 +23,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "stack-transformer": {"d_model": 28, "d_ff": 56, "layers": [*_SOFTMAX, _STACK, *_SOFTMAX]},
 }
 # The paper draws embeddings from U(-0.1, 0.1), has batches of 10, no offset of pops and no curriculum, and trains for
-# up to 200 epochs, ten times. With these settings one epoch is enough (docs/finding_the_stack.md).
+# up to 200 epochs, ten times. With these settings one epoch is enough for each of the seeds 1 to 10
+# (docs/finding_the_stack.md).
 SHORT_EPOCHS = 5
 TRAINING = {
     "batches": {"kind": "sequences", "batch_size": 4},
