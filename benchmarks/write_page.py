@@ -451,7 +451,6 @@ The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the sa
 bound, in nats per symbol. Tf+Nd has found its stack where it is below 0.03 ([how](finding_the_stack.md)).
 
 {seeds(results_of("demo_seeds"))}
-
 ## WikiText-2
 
 Word-level language modeling on a continuous stream: `recipes/text.yaml` (a stack attention layer between two softmax
