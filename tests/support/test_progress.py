@@ -4,7 +4,7 @@ import io
 import time
 
 from structattn.support import progress as module
-from structattn.support.progress import progress
+from structattn.support.progress import progress, progress_in_worker
 
 
 def test_a_log_gets_one_line_per_interval(monkeypatch, capsys):
@@ -53,3 +53,22 @@ def test_short_work_is_silent(capsys):
     with progress("reading", None) as advance:
         advance()
     assert capsys.readouterr().err == ""
+
+
+def test_lines_of_a_worker_carry_its_name(capsys):
+    with progress_in_worker("Tf #1"), progress("training", 8, "updates") as advance:
+        advance(2, "epoch 1")
+    with progress("training", 8, "updates") as advance:
+        advance(2, "epoch 1")
+    named, plain = capsys.readouterr().err.splitlines()
+    assert named.startswith("Tf #1, training: 2 of 8 updates")
+    assert plain.startswith("training: 2 of 8 updates")
+
+
+def test_a_worker_draws_nothing_on_the_terminal_of_its_command(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    with progress_in_worker("Tf #1"), progress("training", 8, "updates") as advance:
+        advance(2, "epoch 1", tokens=10, loss=1.0)
+    assert terminal.getvalue() == ""

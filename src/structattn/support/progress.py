@@ -1,9 +1,13 @@
-"""Progress on standard error: a bar with rates and times on a terminal, otherwise a line per note, or per minute."""
+"""Progress on standard error: a bar with rates and times on a terminal, otherwise a line per note, or per minute.
+
+Several processes that work for one command share its terminal or log: see ``progress_in_worker``.
+"""
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from rich.console import Console, RenderableType
@@ -13,6 +17,7 @@ from rich.text import Text
 SECONDS_BETWEEN_LINES = 60.0
 _TRACK_EVERY = 1000
 _Item = TypeVar("_Item")
+_worker: ContextVar[str | None] = ContextVar("_worker", default=None)
 
 
 def _status(rate: float, tokens_per_second: float, loss: float | None) -> list[str]:
@@ -93,8 +98,12 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
         ``advance(count=1, note="", tokens=0, loss=None)``, which moves the bar. The note and the loss stay until the
         next ones; tokens are those of these units, shown per second.
     """
+    worker = _worker.get()
     if not sys.stderr.isatty():
-        yield _Lines(description, total, unit, done).advance
+        yield _Lines(description if worker is None else f"{worker}, {description}", total, unit, done).advance
+        return
+    if worker is not None:
+        yield _nothing
         return
     columns = (
         TextColumn("{task.description}"),
@@ -108,6 +117,20 @@ def progress(description: str, total: int | None, unit: str = "", done: int = 0)
     )
     with _TwoLines(*columns, console=Console(stderr=True), transient=True) as bar:
         yield _Bar(bar, description, total, done).advance
+
+
+@contextmanager
+def progress_in_worker(name: str) -> Iterator[None]:
+    """Name the lines in a log by the worker that writes them, and show no bars: the terminal is the command's."""
+    token = _worker.set(name)
+    try:
+        yield
+    finally:
+        _worker.reset(token)
+
+
+def _nothing(count: int = 1, note: str = "", *, tokens: int = 0, loss: float | None = None) -> None:
+    """Show no progress."""
 
 
 def track(items: Iterable[_Item], advance: Callable[..., None]) -> Iterator[_Item]:

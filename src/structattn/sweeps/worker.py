@@ -14,6 +14,7 @@ from structattn.support.errors import Interrupted, LockedError, SettingsError, S
 from structattn.support.files import create_folder_unflushed, flush_names
 from structattn.support.locks import exclusive_lock
 from structattn.support.memory import is_out_of_memory
+from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.outcome import outcome_after, outcome_of_run, outcome_path, read_outcome, write_outcome
 from structattn.sweeps.trials import Trial
@@ -60,13 +61,8 @@ def run_job(job: Job) -> JobResult:
     """Run a job in this process, with one thread unless its settings give another number."""
     torch.set_num_threads(job.trial.settings.training.num_threads or 1)
     try:
-        _prepare_trial_data(job.trial)
-        train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
-        for split in job.splits:
-            if not is_scored(job.run_dir, split):
-                evaluate(job.run_dir, split)
-        _record_outcome(job)
-        flush_names_of(job)
+        with progress_in_worker(job.trial.title):
+            _train_and_evaluate(job)
     except Interrupted as error:
         return JobResult("interrupted", str(error))
     except LockedError as error:
@@ -78,6 +74,16 @@ def run_job(job: Job) -> JobResult:
             return JobResult("crashed", f"out of memory: {error}")
         return JobResult("failed", traceback.format_exc()[-MAX_MESSAGE_LENGTH:])
     return JobResult("done")
+
+
+def _train_and_evaluate(job: Job) -> None:
+    _prepare_trial_data(job.trial)
+    train(job.trial.settings, job.run_dir, resume="auto", torchrun=False, pause_after=job.pause_after)
+    for split in job.splits:
+        if not is_scored(job.run_dir, split):
+            evaluate(job.run_dir, split)
+    _record_outcome(job)
+    flush_names_of(job)
 
 
 def _record_outcome(job: Job) -> None:
