@@ -2,6 +2,7 @@
 # make test    install and run the tests, without the slow ones
 # make test-all    the same with the slow ones
 # make sanitize    build the kernels with sanitizers of memory and of undefined behaviour, and test the operators with them
+# make bench   measure speed relative to CTranslate2, MarianMT and plain PyTorch, and of stacks relative to models without
 # make docs    build the documentation site, build/docs/index.html
 # make explorer    build the script and the style sheet of the explorer from explorer/; needs Node.js
 # make check   format, lint, types, tests: what CI runs
@@ -44,7 +45,7 @@ lint: $(VENV)/installed
 check: lint test
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/operators.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ratios.py
 
 explorer:
 	cd explorer && npm ci && npm run build

@@ -82,8 +82,8 @@ def prepare(folder: Path, kind: str) -> Path:
     return folder / kind
 
 
-def speeds(data: Path, rounds: int, what: str) -> dict[str, Any]:
-    """Return tokens per second of each model, and its speed relative to Tf with a 95 % interval."""
+def round_seconds(data: Path, rounds: int, what: str) -> tuple[dict[str, np.ndarray], int]:
+    """Return the seconds of each model's updates, one for each round, and the tokens of all rounds."""
     trainers = {model: Trainer.of(model, data) for model in MODELS}
     plan = trainers["Tf"].task.training_batches(0)
     seconds: dict[str, list[float]] = {model: [] for model in MODELS}
@@ -94,11 +94,16 @@ def speeds(data: Path, rounds: int, what: str) -> dict[str, Any]:
         for model in order:
             seconds[model].append(trainers[model].seconds(indices))
         tokens.append(trainers["Tf"].task.num_tokens(trainers["Tf"].task.batch(indices)))
-    times = {model: np.array(each[WARM_UP:]) for model, each in seconds.items()}
-    found = {model: {"tokens_per_second": sum(tokens[WARM_UP:]) / float(each.sum())} for model, each in times.items()}
-    for model, each in times.items():
-        found[model] |= relative_speed(times["Tf"], each)
-    return found
+    return {model: np.array(each[WARM_UP:]) for model, each in seconds.items()}, sum(tokens[WARM_UP:])
+
+
+def speeds(data: Path, rounds: int, what: str) -> dict[str, Any]:
+    """Return tokens per second of each model, and its speed relative to Tf with a 95 % interval."""
+    times, tokens = round_seconds(data, rounds, what)
+    return {
+        model: {"tokens_per_second": tokens / float(each.sum())} | relative_speed(times["Tf"], each)
+        for model, each in times.items()
+    }
 
 
 def relative_speed(base: np.ndarray, other: np.ndarray) -> dict[str, Any]:
