@@ -158,6 +158,23 @@ def test_the_scores_of_a_split_add_up_to_its_cross_entropy(tmp_path):
     assert (-total / count, count) == (pytest.approx(stated.cross_entropy, rel=1e-6), stated.num_tokens)
 
 
+def test_unknown_words_are_read_as_unk_with_a_warning(tmp_path, caplog):
+    (tmp_path / "text").write_text("a b c\nb a\na b\n")
+    settings = TextSettings(min_count=2)
+    prepare_language_modeling(tmp_path / "data", tmp_path / "text", tmp_path / "text", settings=settings)
+    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "training": {"max_updates": 1}}
+    train(resolve_settings({**tree, "model": {"layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}}), tmp_path / "run")
+    run = load(tmp_path / "run")
+    caplog.clear()
+    run.score(["a <unk> b", "b a"])
+    run.generate(["a <unk>"])
+    assert caplog.messages == []
+    warning = "{}: 2 of 5 tokens are not in the vocabulary and are read as <unk>, the first in line 2"
+    run.score(["a b", "c z a"])
+    run.generate(["a b", "z b c"])
+    assert caplog.messages == [warning.format("texts")] * 2
+
+
 def test_what_cannot_be_scored_is_refused(run_dir):
     with pytest.raises(UsageError, match=r"a model of kind 'masked' and task 'masked_transduction' cannot .*score"):
         load(run_dir("masked")).score(["a"])

@@ -24,6 +24,7 @@ from structattn.decoding import (
 from structattn.inference.loaded import LoadedRun
 from structattn.inference.prompts import EncodedText, TextEncoder
 from structattn.inference.streams import TEXTS
+from structattn.inference.text_lines import warn_of_unknown_tokens
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import FIRST_SYMBOL
@@ -159,6 +160,7 @@ class TextGenerator:
             DataError: a prompt cannot be encoded, or is too long for the model.
         """
         encoded = [self.encoder.encode(prompt, path, number) for number, prompt in enumerate(prompts, start=first)]
+        warn_of_unknown_tokens(prompts, [each.ids[1:] for each in encoded], path, first)
         if self.settings.beam is None:
             rows = [(index, number) for index in range(len(encoded)) for number in range(self.settings.n)]
             decode = partial(self._sample, encoded, first)

@@ -1,12 +1,18 @@
 """Texts as ids of lines: one line, or several where the model was trained on a stream of lines."""
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from structattn.data.tokenization.tokenizers import TextError
+from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
+from structattn.support.special_tokens import UNK
+
+_logger = logging.getLogger("structattn")
 
 
 class Encoder(Protocol):
@@ -47,3 +53,20 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
         return encoder.encode(text)
     except TextError as error:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
+
+
+def warn_of_unknown_tokens(texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int) -> None:
+    """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``.
+
+    Args:
+        texts: as given.
+        ids: of their tokens.
+        path: of the texts.
+        first: the number of the first text.
+    """
+    counts = [list(each).count(UNK) - text.count(UNKNOWN_SYMBOL) for text, each in zip(texts, ids, strict=True)]
+    if unknown := sum(counts):
+        line = next(number for number, count in enumerate(counts, start=first) if count)
+        total = sum(map(len, ids))
+        message = "%s: %d of %d tokens are not in the vocabulary and are read as %s, the first in line %d"
+        _logger.warning(message, path, unknown, total, UNKNOWN_SYMBOL, line)

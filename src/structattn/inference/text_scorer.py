@@ -14,7 +14,7 @@ from structattn.inference.loaded import LoadedRun
 from structattn.inference.prompts import EncodedText, TextEncoder
 from structattn.inference.scores import Score, score_of
 from structattn.inference.streams import TEXTS
-from structattn.inference.text_lines import ids_of_lines
+from structattn.inference.text_lines import ids_of_lines, warn_of_unknown_tokens
 from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
@@ -91,6 +91,7 @@ class CausalTextScorer:
         """Return the score of each text; see ``TextScorer``."""
         vocabulary = self.encoder.run.prepared.vocabulary
         encoded = [self.encoder.encode(text, path, number) for number, text in enumerate(texts, start=first)]
+        warn_of_unknown_tokens(texts, [each.ids[1:] for each in encoded], path, first)
 
         def score(batch: list[EncodedText]) -> list[Score]:
             rows = [np.array(each.ids[1:], dtype=np.int64) for each in batch]
@@ -134,7 +135,9 @@ class MaskedTextScorer:
     ) -> list[Score]:
         """Return the score of each text; see ``TextScorer``. Cost: a pass over a text for each of its tokens."""
         found = []
-        for tokens in [self._encode(text, path, number) for number, text in enumerate(texts, start=first)]:
+        encoded = [self._encode(text, path, number) for number, text in enumerate(texts, start=first)]
+        warn_of_unknown_tokens(texts, [each.tolist() for each in encoded], path, first)
+        for tokens in encoded:
             found.append(self._score(tokens))
             advance(1)
         return found
