@@ -1,8 +1,10 @@
 // Vectors of doubles of the width of the instruction set that the file is compiled for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX512F__)
 constexpr int VL = 8;
@@ -33,6 +35,41 @@ inline void keep_in_register([[maybe_unused]] V &v) {
 inline double sum_lanes(V v) {
     double sum = 0;
     for (int i = 0; i < VL; ++i) sum += v[i];
+    return sum;
+}
+
+namespace lanes {
+// The halves of a pair of vectors for which this bit of the lane's number is 0, or 1, with those of the other one moved beside.
+template <std::size_t BIT, std::size_t... LANE>
+inline V low_halves(V a, V b, std::index_sequence<LANE...>) {
+    return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE - BIT : LANE)...);
+}
+template <std::size_t BIT, std::size_t... LANE>
+inline V high_halves(V a, V b, std::index_sequence<LANE...>) {
+    return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE : LANE + BIT)...);
+}
+template <std::size_t BIT>
+inline void exchange(V *x) {
+    if constexpr (BIT < VL) {
+        for (std::size_t i = 0; i < VL; ++i)
+            if (!(i & BIT)) {
+                const V a = x[i], b = x[i + BIT];
+                x[i] = low_halves<BIT>(a, b, std::make_index_sequence<VL>());
+                x[i + BIT] = high_halves<BIT>(a, b, std::make_index_sequence<VL>());
+            }
+        exchange<2 * BIT>(x);
+    }
+}
+}  // namespace lanes
+
+// Exchanges lane i of vector k with lane k of vector i.
+inline void transpose(V (&x)[VL]) { lanes::exchange<1>(x); }
+
+// The sum of the lanes of each vector, in the order of sum_lanes.
+inline V sums_of_lanes(V (&x)[VL]) {
+    transpose(x);
+    V sum{};
+    for (int i = 0; i < VL; ++i) sum += x[i];
     return sum;
 }
 inline double least_lane(V v) {

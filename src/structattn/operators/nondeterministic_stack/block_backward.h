@@ -83,19 +83,14 @@ private:
             }
             pushed_[t * C + c] = sum;
         }
-        for (int d = 0; d < C; ++d)
-            for (int c = 0; c < C; ++c) {
-                before[d * P] += stays_of(t)[d * C + c] * pushed_[t * C + c];
-                add_multiple(before + d * P, stays_of(t)[(C + d) * C + c], own + c * P, reach + 1);
-            }
+        for (int d = 0; d < C; ++d) {
+            for (int c = 0; c < C; ++c) before[d * P] += stays_of(t)[d * C + c] * pushed_[t * C + c];
+            add_rows<C>(before + d * P, stays_of(t) + (C + d) * C, 1, own, P, reach + 1);
+        }
         for (int64_t k = std::max(begin, at.low(t) - 1); k <= t - 2; ++k)
             for (int c = 0; c < C; ++c)
-                for (int r = 0; r < Q; ++r)
-                    add_multiple(prefix_of(k) + c * P, W.row(block, k)[c * LINE + r * STEPS + t - begin],
-                                 own + (c / Q * Q + r) * P, reach + 1);
-    }
-    static void add_multiple(double *to, double factor, const double *from, int64_t count) {
-        for (int64_t i = 0; i < count; i += VL) store(to + i, load(to + i) + splat(factor) * load(from + i));
+                add_rows<Q>(prefix_of(k) + c * P, W.row(block, k) + c * LINE + t - begin, STEPS, own + c / Q * Q * P, P,
+                            reach + 1);
     }
 
     // (5) and (3) backwards, from the block's steps to the times before it.
@@ -126,15 +121,26 @@ private:
             double *to = later + (other - block) * STEPS * ROW;
             const int64_t first = std::max(begin, at.lowest(other) + 1), last = std::min(end, at.last(other) - 1);
             if (first > begin || last < begin + STEPS - 1) std::fill_n(to, STEPS * ROW, 0.0);
+            const bool whole = first == begin && last == begin + STEPS - 1;
             for (int z = 0; z < S; ++z)
                 for (int u = 0; u < Q; ++u)
                     for (int r = 0; r < Q; ++r) {
                         const double *from = R.row(other, first) + (z * Q + u) * LINE + r * STEPS;
                         double *lanes = to + (z * Q + r) * LINE + u * STEPS + first - begin;
-                        for (int i = 0; i < STEPS; ++i)
+                        if (whole) turn_square(from, lanes);
+                        for (int i = 0; i < STEPS && !whole; ++i)
                             for (int64_t k = 0; k <= last - first; ++k) lanes[i * ROW + k] = from[k * ROW + i];
                     }
         }
+    }
+    static void turn_square(const double *from, double *to) {
+        for (int k = 0; k < STEPS; k += VL)
+            for (int i = 0; i < STEPS; i += VL) {
+                V square[VL];
+                for (int v = 0; v < VL; ++v) square[v] = load(from + (k + v) * ROW + i);
+                transpose(square);
+                for (int v = 0; v < VL; ++v) store(to + (i + v) * ROW + k, square[v]);
+            }
     }
 
     void first_row(int64_t block) {
@@ -198,8 +204,8 @@ private:
 
     // (2) backwards, and the replacements of (1).
     void add_replacements(int64_t j, const double *D_row, const double *before_, double *row_) const {
-        multiply<Sum::added, 1, 1, LINE>(row_, LINE, 0, stays_of(j), {1, 0, C, 0}, D_row, LINE, 0, C, C);
-        multiply<Sum::added, 1, 1, LINE>(row_, LINE, 0, stays_of(j) + C * C, {1, 0, C, 0}, before_, LINE, 0, C, C);
+        multiply<Sum::added, 1, 1, LINE, C>(row_, LINE, 0, stays_of(j), {1, 0, C, 0}, D_row, LINE, 0, C, C);
+        multiply<Sum::added, 1, 1, LINE, C>(row_, LINE, 0, stays_of(j) + C * C, {1, 0, C, 0}, before_, LINE, 0, C, C);
     }
 
     VI lanes_between(int part, int64_t low, int64_t high) const {
@@ -265,15 +271,33 @@ private:
     }
 
     void transitions(int64_t t, const Gradients &grad) const {
-        const int64_t reach = seq.values ? M : std::min(M, t);
+        double sums[PAIRS + VL];
+        add_vectors(t);
+        for (int i = 0; i < PAIRS; i += VL) {
+            V pairs[VL];
+            for (int v = 0; v < VL; ++v) pairs[v] = load(pairs_ + (t * PAIRS + std::min(i + v, PAIRS - 1)) * VL);
+            store(sums + i, sums_of_lanes(pairs));
+        }
         for (int d = 0; d < C; ++d)
             for (int c = 0; c < C; ++c) {
-                const int from = by_symbol<Q, S>(d), to = by_symbol<Q, S>(c), i = from * C + to;
-                const double *pairs = pairs_ + (t * PAIRS + i) * VL, *own = prefix_of(t) + to * P;
-                double replaced_ = own[0] + sum_lanes(load(pairs + C * C * VL));
-                for (int64_t m = 0; m < reach; ++m) replaced_ += E_of(t - 1)[from * at.width + m] * own[1 + m];
-                grad.push[((t - 1) * C + d) * C + c] = stays_of(t)[i] * (pushed_[t * C + to] + sum_lanes(load(pairs)));
-                grad.repl[((t - 1) * C + d) * C + c] = stays_of(t)[C * C + i] * replaced_;
+                const int to = by_symbol<Q, S>(c), i = by_symbol<Q, S>(d) * C + to;
+                const int64_t out = ((t - 1) * C + d) * C + c;
+                grad.push[out] = stays_of(t)[i] * (pushed_[t * C + to] + sums[i]);
+                grad.repl[out] = stays_of(t)[C * C + i] * (prefix_of(t)[to * P] + sums[C * C + i]);
+            }
+    }
+
+    // Adds E_{t-1}[d] · Ē_t[c] to the lanes of the replacements.
+    void add_vectors(int64_t t) const {
+        const int64_t reach = seq.values ? M : std::min(M, t);
+        for (int c = 0; c < C; ++c)
+            for (int64_t lane = 0; lane < reach; lane += VL) {
+                alignas(64) double own[VL] = {};
+                std::copy_n(prefix_of(t) + c * P + 1 + lane, std::min<int64_t>(VL, reach - lane), own);
+                for (int d = 0; d < C; ++d) {
+                    double *pair = pairs_ + (t * PAIRS + C * C + d * C + c) * VL;
+                    store(pair, load(pair) + load(E_of(t - 1) + d * at.width + lane) * load(own));
+                }
             }
     }
 };

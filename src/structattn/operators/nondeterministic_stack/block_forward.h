@@ -144,7 +144,7 @@ private:
                                     x + z * Q * LINE, ROW, LINE, rows, times);
     }
     static void add_replacements(double *row, const double *next, const double *stays) {
-        multiply<Sum::added, 1, 1, LINE>(row, LINE, 0, stays + C * C, {C, 0, 1, 0}, next, LINE, 0, C, C);
+        multiply<Sum::added, 1, 1, LINE, C>(row, LINE, 0, stays + C * C, {C, 0, 1, 0}, next, LINE, 0, C, C);
     }
 
     // The lanes whose steps lie in low..high.
@@ -177,7 +177,7 @@ private:
             std::fill_n(to, ROW, 0.0);
             return;
         }
-        multiply<Sum::new_one, 1, 1, LINE>(uncovered_row, LINE, 0, stays_of(j + 1), {C, 0, 1, 0}, R.row(block, j + 1), LINE, 0,
+        multiply<Sum::new_one, 1, 1, LINE, C>(uncovered_row, LINE, 0, stays_of(j + 1), {C, 0, 1, 0}, R.row(block, j + 1), LINE, 0,
                                            C, C);
         V low = splat(least);
         const bool earlier = j < begin;
@@ -314,19 +314,12 @@ private:
                 const double *from = sums + c / Q * at.width * LINE + c % Q * STEPS + t - begin;
                 for (int d = 0; d < C; ++d) pushed += stays_of(t)[d * C + c];
                 for (int64_t m = 0; m < reach; ++m) row[m] = from[m * LINE] + pushed * seq.value(t, m);
-                for (int d = 0; d < C; ++d)
-                    add_multiple(row, stays_of(t)[(C + d) * C + c], E_of(t - 1) + d * at.width, reach);
+                add_rows<C>(row, stays_of(t) + C * C + c, C, E_of(t - 1), at.width, reach);
                 for (int64_t k = std::max(begin, at.low(t) - 1); k <= t - 2; ++k)
-                    for (int u = 0; u < Q; ++u) {
-                        const int below = c / Q * Q + u;
-                        const double share = W.row(block, k)[below * LINE + c % Q * STEPS + t - begin];
-                        add_multiple(row, share, E_of(k) + below * at.width, reach);
-                    }
+                    add_rows<Q>(row, W.row(block, k) + c / Q * Q * LINE + c % Q * STEPS + t - begin, LINE,
+                                E_of(k) + c / Q * Q * at.width, at.width, reach);
             }
         }
-    }
-    static void add_multiple(double *to, double factor, const double *from, int64_t count) {
-        for (int64_t i = 0; i < count; i += VL) store(to + i, load(to + i) + splat(factor) * load(from + i));
     }
 
     void write_reading(int64_t t, double *reading) const {

@@ -16,7 +16,7 @@ struct Strides {
 // out[g][r][lanes] (+)= Σ_k Σ_i left[g][r][k][i] right[k][i][lanes] for GROUPS x ROWS rows and VECTORS vectors of lanes,
 // which stay in registers.
 template <Sum SUM, int GROUPS, int ROWS, int STATES, int VECTORS>
-inline void multiply_tile(double *out, int64_t out_group, int64_t out_row, const double *left, const Strides at,
+__attribute__((always_inline)) inline void multiply_tile(double *out, int64_t out_group, int64_t out_row, const double *left, const Strides at,
                           const double *right, int64_t right_time, int64_t right_state, int64_t times) {
     V sum[GROUPS][ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -52,14 +52,22 @@ inline void multiply_tile(double *out, int64_t out_group, int64_t out_row, const
             for (int v = 0; v < VECTORS; ++v) store(out + g * out_group + r * out_row + v * VL, sum[g][r][v]);
 }
 
-// The same for any number of groups, and COLUMNS numbers along the lanes.
-template <Sum SUM, int ROWS, int STATES, int COLUMNS>
+// Groups that one tile takes: as many as fit into the registers. A known number of groups is split evenly.
+template <int ROWS, int VECTORS, int KNOWN>
+constexpr int groups_at_once() {
+    constexpr int SUMS = VL == 8 ? (KNOWN ? 24 : 18) : 9;  // of 32 or 16 registers
+    constexpr int FIT = SUMS / (ROWS * VECTORS), MOST = FIT > 8 ? 8 : FIT > 1 ? FIT : 1;
+    constexpr int TILES = (KNOWN + MOST - 1) / MOST;
+    return KNOWN ? (KNOWN + TILES - 1) / TILES : MOST;
+}
+
+// The same for any number of groups, and COLUMNS numbers along the lanes; KNOWN: the number of groups, or 0.
+template <Sum SUM, int ROWS, int STATES, int COLUMNS, int KNOWN = 0>
 inline void multiply(double *out, int64_t out_group, int64_t out_row, const double *left, const Strides at,
                      const double *right, int64_t right_time, int64_t right_state, int64_t groups, int64_t times) {
-    constexpr int ALL = COLUMNS / VL;
-    constexpr int SUMS = VL == 8 ? 18 : 9, WIDEST = VL == 8 ? 6 : 4;  // of 32 or 16 registers
+    constexpr int ALL = COLUMNS / VL, WIDEST = VL == 8 ? 6 : 4;
     constexpr int VECTORS = ALL <= WIDEST ? ALL : ROWS == 3 && ALL % 3 == 0 ? 3 : 4;
-    constexpr int FIT = SUMS / (ROWS * VECTORS), GROUPS = FIT > 8 ? 8 : FIT > 1 ? FIT : 1;
+    constexpr int GROUPS = groups_at_once<ROWS, VECTORS, KNOWN>();
     static_assert(COLUMNS % VL == 0 && ALL % VECTORS == 0);
     for (int part = 0; part < COLUMNS; part += VECTORS * VL) {
         double *to = out + part;
@@ -71,5 +79,15 @@ inline void multiply(double *out, int64_t out_group, int64_t out_row, const doub
         for (int64_t rest = groups % GROUPS; rest > 0; --rest, ++g)
             multiply_tile<SUM, 1, ROWS, STATES, VECTORS>(to + g * out_group, out_group, out_row, left + g * at.group, at, x,
                                                          right_time, right_state, times);
+    }
+}
+
+// to += Σ_i factor_i row_i of `count` numbers; factors are `stride` and rows `width` apart.
+template <int ROWS>
+inline void add_rows(double *to, const double *factor, int64_t stride, const double *rows, int64_t width, int64_t count) {
+    for (int64_t lane = 0; lane < count; lane += VL) {
+        V sum = load(to + lane);
+        for (int i = 0; i < ROWS; ++i) sum += splat(factor[i * stride]) * load(rows + i * width + lane);
+        store(to + lane, sum);
     }
 }

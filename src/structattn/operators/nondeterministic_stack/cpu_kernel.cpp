@@ -34,9 +34,6 @@ using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// Shorter sequences are computed step by step: one block has as many rows as steps, and most of its lanes are empty.
-constexpr int64_t SHORTEST_IN_BLOCKS = 32;
-
 // The number type of a sequence and the layout of its tables, stored before them.
 constexpr int64_t HEADER = LANES;
 
@@ -116,11 +113,9 @@ private:
 template <class T>
 void require_room(const Batch<T> &batch, int64_t room) {
     int64_t needed = 0;
-    if (has_compiled_form(batch.Q(), batch.S())) {
-        needed = Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size;
-        if (batch.T_() >= SHORTEST_IN_BLOCKS)
-            needed = std::max(needed, BlockLayout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size);
-    }
+    if (has_compiled_form(batch.Q(), batch.S()))
+        needed = std::max(Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size,
+                          BlockLayout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size);
     if (room < HEADER + needed) throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
 }
 
@@ -142,7 +137,7 @@ Forwarded forward_one(const Sequence &seq, double *tables, const Outputs &out, b
     Outcome outcome{0, false};
     bool in_blocks = false;
     const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-        in_blocks = seq.n >= SHORTEST_IN_BLOCKS && forward_in_blocks<q, s>(seq, tables, out);
+        in_blocks = forward_in_blocks<q, s>(seq, tables, out);
         outcome = in_blocks ? Outcome{seq.n, true} : forward_in_steps<q, s>(seq, tables, out);
     });
     if (!compiled && !only_wide) outcome = general::Tables<Plain>(seq).forward(out);
