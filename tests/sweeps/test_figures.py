@@ -87,14 +87,45 @@ def test_an_unknown_axis_is_rejected():
         sweep(x_axis="epoch")
 
 
+def result_of(cell, name, outcome):
+    return TrialResult(SimpleNamespace(cell=cell, name=name), 1.0, 1, outcome)
+
+
+def test_figures_by_epoch_show_the_selected_trial_before_thin_curves_of_the_others(tmp_path):
+    def trained(cell, name, differences):
+        events = [
+            {"epoch": epoch, "cross_entropy_difference": value, "cross_entropy": 9.0}
+            for epoch, value in enumerate(differences, start=1)
+        ]
+        return result_of(cell, name, Outcome({}, events, {}, {}))
+
+    cell, other = ({"depth": "2", "model": model} for model in ("base", "hc"))
+    curves = {"good": [0.5, 0.125], "bad": [0.5, 0.25], "short": [0.75]}
+    results = [trained(cell, name, values) for name, values in curves.items()]
+    results.append(trained(other, "alone", [0.375, 0.25]))
+    rows = [
+        TableRow(cell, 0.125, "good", sample_statistics([1.0]), {}, {}, {}),
+        TableRow(other, 0.25, "alone", sample_statistics([1.0]), {}, {}, {}),
+    ]
+    by_epoch = sweep(x_axis="epoch", score="validation", statistic="selected")
+    (plot,) = sweep_figures(by_epoch, rows, results, tmp_path, "small")
+    (axes,) = plot.figure.axes
+    thick = [bar.lines[0] for bar in axes.containers]
+    thin = [line for line in axes.lines if line not in thick]
+    assert [list(line.get_ydata()) for line in thick] == [curves["good"], [0.375, 0.25]]
+    assert [list(line.get_ydata()) for line in thin] == [curves["bad"], curves["short"]]
+    assert {line.get_color() for line in thin} == {thick[0].get_color()}
+    assert all(line.get_linewidth() < thick[0].get_linewidth() for line in thin)
+
+
 def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path):
-    outcomes = {}
+    results = []
 
     def scored(depth, model, accuracies):
-        run = f"{depth}-{model}"
+        cell = {"depth": depth, "model": model}
         lengths = [{"length": n, "accuracy": value} for n, value in accuracies.items()]
-        outcomes[run] = Outcome({}, [], {"test": {"by_length": lengths}}, {})
-        return TableRow({"depth": depth, "model": model}, 1.0, run, sample_statistics([1.0]), {}, {}, {})
+        results.append(result_of(cell, f"{depth}-{model}", Outcome({}, [], {"test": {"by_length": lengths}}, {})))
+        return TableRow(cell, 1.0, f"{depth}-{model}", sample_statistics([1.0]), {}, {}, {})
 
     rows = [
         scored("2", "base", {60: 0.25, 41: 0.5}),
@@ -103,7 +134,6 @@ def test_figures_by_length_have_a_panel_per_value_and_a_curve_per_cell(tmp_path)
         TableRow({"depth": "8", "model": "hc"}, 1.0, "not-scored", sample_statistics([1.0]), {}, {}, {}),
     ]
     by_length = sweep(x_axis="length", score="test.accuracy", statistic="selected", panels="depth")
-    results = [TrialResult(SimpleNamespace(name=name), 1.0, 1, outcome) for name, outcome in outcomes.items()]
     (plot,) = sweep_figures(by_length, rows, results, tmp_path, "small")
     panels = plot.figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["2", "4"]

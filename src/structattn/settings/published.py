@@ -122,7 +122,7 @@ class Curves(ScoreName):
     kind: Literal["curves"] = "curves"
     x_axis: str = Field(
         description="axis of the grid, its values in the order of the recipe; or, for the selected trial, `length`, "
-        "the string length in the split, or `epoch`, the epochs of training"
+        "the string length in the split, or `epoch`, the epochs of training, with thin curves for the other trials"
     )
     panels: str | None = Field(default=None, description="axis of the grid with one panel for each value; null: none")
     caption: str = Field(description="caption")

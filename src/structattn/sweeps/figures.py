@@ -48,11 +48,10 @@ def sweep_figures(
         runs: the folder of the run folders, which hold records and analyses; it may lack trials with stored results.
         name: the name of the recipe, a prefix of the file names.
     """
-    outcomes = {result.trial.name: result.outcome for result in results}
     plots: list[Plot] = []
     for figure in sweep.figures:
         if isinstance(figure, Curves):
-            plots += _curves(figure, sweep, rows, outcomes, name)
+            plots += _curves(figure, sweep, rows, results, name)
         else:
             plots += _cell_plots(figure, [row for row in rows if (runs / row.selected).exists()], runs, name)
     return plots
@@ -145,9 +144,9 @@ def _differences(
 
 
 def _curves(
-    figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], outcomes: Mapping[str, Outcome], name: str
+    figure: Curves, sweep: SweepSettings, rows: Sequence[TableRow], results: Sequence[TrialResult], name: str
 ) -> list[Plot]:
-    panels = _panels(figure, rows, outcomes)
+    panels = _panels(figure, rows, results)
     if not panels:
         return []
     places = None if figure.x_axis in _NUMERIC else list(sweep.grid[figure.x_axis])
@@ -155,16 +154,24 @@ def _curves(
     return [curves_plot(panels, places, labels, file_name(name, figure.x_axis, figure.score), figure.caption)]
 
 
-def _panels(figure: Curves, rows: Sequence[TableRow], outcomes: Mapping[str, Outcome]) -> list[Panel]:
+def _panels(figure: Curves, rows: Sequence[TableRow], results: Sequence[TrialResult]) -> list[Panel]:
     """One panel for each value of the panel axis, one curve for each combination of the remaining axes."""
     points: dict[str, dict[str, dict[Place, Value]]] = {}
+    behind: dict[tuple[str, str], list[Mapping[Place, Value]]] = {}
     for row in rows:
-        points_of_row = _points(figure, row, outcomes)
+        of_cell = {each.trial.name: each.outcome for each in results if each.trial.cell == row.cell}
+        points_of_row = _points(figure, row, of_cell)
         if points_of_row:
             rest = [value for axis, value in row.cell.items() if axis not in (figure.x_axis, figure.panels)]
-            panel = points.setdefault(row.cell.get(figure.panels or "", ""), {})
-            panel.setdefault(", ".join(rest) or figure.score, {}).update(points_of_row)
-    return [Panel(title, [Curve(*curve) for curve in curves.items()]) for title, curves in points.items()]
+            title, label = row.cell.get(figure.panels or "", ""), ", ".join(rest) or figure.score
+            points.setdefault(title, {}).setdefault(label, {}).update(points_of_row)
+            if figure.x_axis == EPOCH:
+                others = [outcome for name, outcome in of_cell.items() if name != row.selected]
+                behind[title, label] = [_by_epoch(figure, outcome) for outcome in others]
+    return [
+        Panel(title, [Curve(label, shown, behind.get((title, label), ())) for label, shown in curves.items()])
+        for title, curves in points.items()
+    ]
 
 
 def _points(figure: Curves, row: TableRow, outcomes: Mapping[str, Outcome]) -> Mapping[Place, Value]:

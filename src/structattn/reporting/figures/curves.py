@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from structattn.reporting.figures.figure import Plot, figure_style, legend_above, new_figure
 from structattn.reporting.figures.palette import LineStyle, line_style
@@ -24,11 +25,13 @@ class Curve:
 
     Args:
         label: its name; curves of the same name have the same style in all panels.
-        points: x -> value; either all x are category names, or all are numbers.
+        points: x -> value; either all x are category names, or all are whole numbers.
+        behind: the points of curves that are drawn thinly behind it, such as those of other trials.
     """
 
     label: str
     points: Mapping[Place, Value]
+    behind: Sequence[Mapping[Place, Value]] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def curves_plot(
 
     Args:
         panels: at least one.
-        places: the categories from left to right, which a curve need not all have; None if x is numeric.
+        places: the categories from left to right, which a curve need not all have; None if x is a whole number.
         labels: the labels of the two axes.
         name: the name of the files.
         caption: the caption.
@@ -66,9 +69,11 @@ def curves_plot(
                 lines[curve.label] = _draw(axes, curve, places, aside, styles[curve.label])
             if places is None:
                 axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for axes in grid[len(panels) :]:
             axes.remove()
-        legend_above(figure, [lines[label] for label in names], names)
+        if len(names) > 1:
+            legend_above(figure, [lines[label] for label in names], names)
     return Plot(name, figure, caption)
 
 
@@ -86,6 +91,9 @@ def _draw(axes: Axes, curve: Curve, places: Sequence[str] | None, shift: float, 
     def abscissa(place: Place) -> float:
         return float(place) if places is None else places.index(str(place)) + shift
 
+    for points in curve.behind:
+        thin = sorted((abscissa(place), value) for place, (value, _) in points.items())
+        axes.plot(*zip(*thin, strict=True), color=style.color, linestyle=style.dash, linewidth=0.6, alpha=0.5)
     shown = sorted(curve.points.items(), key=lambda point: abscissa(point[0]))
     bars = axes.errorbar(
         [abscissa(place) for place, _ in shown],
