@@ -58,7 +58,9 @@ def with_logits(inputs, change):
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("time", [1, 2, 3, 8, 15, 16, 17, 18, 31, 32, 33, 34, 47, 48, 49, 63, 64, 65, 66, 100, 128, 200])
+@pytest.mark.parametrize(
+    "time", [1, 2, 3, 8, 15, 16, 17, 18, 31, 32, 33, 34, 47, 48, 49, 63, 64, 65, 66, 100, 128, 200]
+)
 @pytest.mark.parametrize("window", [None, 1, 9, 16, 17, 40])
 @pytest.mark.parametrize("scale", [1.0, 5.0])
 def test_blocks_equal_single_steps(random_inputs, time, window, scale):
