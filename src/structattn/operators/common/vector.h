@@ -39,13 +39,13 @@ inline double sum_lanes(V v) {
 }
 
 namespace lanes {
-// The halves of a pair of vectors for which this bit of the lane's number is 0, or 1, with those of the other one moved beside.
+// For each lane whose number has this bit clear, low: a's and then b's; high: those of the lanes with the bit set.
 template <std::size_t BIT, std::size_t... LANE>
-inline V low_halves(V a, V b, std::index_sequence<LANE...>) {
+inline V low_lanes(V a, V b, std::index_sequence<LANE...>) {
     return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE - BIT : LANE)...);
 }
 template <std::size_t BIT, std::size_t... LANE>
-inline V high_halves(V a, V b, std::index_sequence<LANE...>) {
+inline V high_lanes(V a, V b, std::index_sequence<LANE...>) {
     return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE : LANE + BIT)...);
 }
 template <std::size_t BIT>
@@ -54,8 +54,8 @@ inline void exchange(V *x) {
         for (std::size_t i = 0; i < VL; ++i)
             if (!(i & BIT)) {
                 const V a = x[i], b = x[i + BIT];
-                x[i] = low_halves<BIT>(a, b, std::make_index_sequence<VL>());
-                x[i + BIT] = high_halves<BIT>(a, b, std::make_index_sequence<VL>());
+                x[i] = low_lanes<BIT>(a, b, std::make_index_sequence<VL>());
+                x[i + BIT] = high_lanes<BIT>(a, b, std::make_index_sequence<VL>());
             }
         exchange<2 * BIT>(x);
     }
