@@ -89,6 +89,12 @@ def test_the_best_trials_go_on_and_are_those_trained_alone(halved, run_here, tmp
             assert trial.score == best_score(run.path, EPOCHS)
 
 
+def test_a_cell_passes_all_rungs_before_the_next_one_begins(halved, run_here, tmp_path):
+    _, jobs = run_here(halved, tmp_path)
+    names = [job.trial.cell["language"] for job in jobs]
+    assert names == ["w#w^R"] * 7 + ["Dyck"] * 7  # four trials, then two, then one
+
+
 def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_here, tmp_path):
     rows, _ = run_here(halved, tmp_path / "sweep")
     for row in rows:

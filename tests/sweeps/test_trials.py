@@ -31,6 +31,15 @@ def test_every_combination_occurs_once_for_each_restart(sweep, tmp_path):
         assert trial.settings.training.num_threads == 1
 
 
+def test_values_of_an_axis_may_set_the_first_seed(tree, tmp_path):
+    tree["grid"]["language"]["Dyck"]["seed"] = 7
+    seeds = {(trial.cell["language"], trial.restart): trial.settings.seed for trial in trials(tree, tmp_path)}
+    assert seeds == {("w#w^R", 0): 1, ("w#w^R", 1): 2, ("Dyck", 0): 7, ("Dyck", 1): 8}
+    tree["grid"]["language"]["Dyck"]["seed"] = "7"
+    with pytest.raises(SettingsError, match=r"trial Dyck Tf: seed: expected an integer, got '7'"):
+        trials(tree, tmp_path)
+
+
 def test_models_of_one_language_share_their_data(sweep, tmp_path):
     folders = {}
     for trial in make_trials(sweep, tmp_path):

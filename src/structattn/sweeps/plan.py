@@ -25,9 +25,13 @@ class Plan:
     folder: SweepFolder
 
     def first_jobs(self) -> list[Job]:
-        """Return the jobs to begin with, those of the first trial of each cell first; flush the jobs that are done."""
+        """Return the jobs to begin with; flush the jobs that are done.
+
+        With halving cell by cell, since results are known when a cell has passed all rungs; otherwise those of the
+        first trial of each cell first.
+        """
         jobs = [job for cell in cells_of(self.sweep) for job in self._pending(cell, is_unfinished)]
-        return sorted(jobs, key=lambda job: job.trial.restart)
+        return jobs if self.sweep.halving else sorted(jobs, key=lambda job: job.trial.restart)
 
     def next_jobs(self, status: SweepStatus, ended: Job) -> list[Job]:
         """Return the jobs that can start when a job has ended: those that follow from the scores of its cell."""

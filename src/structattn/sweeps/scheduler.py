@@ -90,7 +90,7 @@ def run_jobs(
         jobs: the jobs, in the order in which they start.
         on_status: called at every poll with the current status.
         check: called at every poll; may raise to stop all jobs.
-        next_jobs: called with the status and each job whose worker has ended; returns jobs to run as well.
+        next_jobs: called with the status and each job whose worker has ended; returns jobs to run next.
     """
     status = SweepStatus(deque(jobs))
     try:
@@ -103,7 +103,8 @@ def run_jobs(
             for job_id, result in engine.wait(POLL_SECONDS):
                 job = status.running.pop(job_id)
                 _record_result(status, job, result)
-                status.waiting.extend(next_jobs(status, job))
+                # Before the jobs that wait: an interrupted sweep has whole cells rather than a rung of each.
+                status.waiting.extendleft(reversed(list(next_jobs(status, job))))
             on_status(status)
     finally:
         engine.close()
