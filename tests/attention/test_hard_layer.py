@@ -5,15 +5,20 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from structattn.attention import (
     AttendingLayer,
     CrossHardAttention,
     CrossSoftmaxAttention,
+    CrossTwoStreamAttention,
     HardAttention,
     SoftmaxAttention,
+    Streams,
+    TwoStreamAttention,
 )
+from structattn.attention.hard_selection import set_temperature
 from structattn.attention.positions import RelativePositions
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
 
@@ -105,6 +110,22 @@ def test_temperature():
     assert (cold.max(-1).values > 0.9).double().mean() > 0.95
     even = torch.ones(7, 7, dtype=torch.float64).tril() / torch.arange(1, 8)[:, None]
     torch.testing.assert_close(warm, even.expand_as(warm), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [HardAttention, CrossHardAttention, TwoStreamAttention, CrossTwoStreamAttention])
+def test_without_noise_training_approaches_evaluation_as_the_temperature_falls(kind):
+    torch.manual_seed(2)
+    layer = nn.ModuleList([kind(6, 2, noise=False).double()])
+    x = Streams(example(), example() + 1) if "Two" in kind.__name__ else example()
+    arguments = (x, x) if "Cross" in kind.__name__ else (x,)
+    different = []
+    for temperature in (1.0, 0.05, 1e-9):
+        set_temperature(layer, temperature)
+        trained, again, used = (layer.train(mode)[0](*arguments) for mode in (True, True, False))
+        torch.testing.assert_close(trained, again, rtol=0, atol=0)
+        different.append(max(float((a - b).detach().abs().max()) for a, b in zip(trained, used, strict=True)))
+    assert different[0] > different[1] > different[2]
+    assert different[2] < 1e-9
 
 
 @pytest.mark.parametrize("training", [True, False])

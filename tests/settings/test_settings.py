@@ -55,6 +55,7 @@ def test_resolved_settings_can_be_read_back(tmp_path):
             "training.schedule={kind: linear, total_steps: 0}",
             r"training\.schedule\.total_steps: .*greater than or equal to 1",
         ),
+        ("training.temperature={updates: 10}", "training.temperature: needs hard attention; the model has none"),
         ("training.optimizer.learning_rate=fast", "training.optimizer.learning_rate=.*: .*got 'fast'"),
         ("seed", "expected path.to.field=value"),
         ("seed.deep=1", "seed.deep: no such field|seed: "),

@@ -8,13 +8,20 @@ from structattn.settings.schedules import (
     CosineSchedule,
     LinearSchedule,
     PlateauSchedule,
+    TemperatureSchedule,
     WarmupSchedule,
     WsdSchedule,
 )
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.training.progress import rate_of_update
-from structattn.training.schedules import schedule_after_validation, with_total_steps
+from structattn.training.schedules import schedule_after_validation, temperature_of_update, with_total_steps
+
+
+def test_the_temperature_falls_exponentially_and_stays_at_its_end():
+    settings = TemperatureSchedule(start=2.0, end=0.02, updates=100)
+    found = [temperature_of_update(settings, update) for update in (25, 50, 100, 1000)]
+    assert found == pytest.approx([2 / 10**0.5, 0.2, 0.02, 0.02], rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))

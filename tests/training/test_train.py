@@ -14,9 +14,11 @@ from structattn.data.folders import write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.runs.folder import RunFolder
+from structattn.settings.budget import Budget
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
+from structattn.training import loop
 from structattn.training.run_training import train
 
 LINES = ["the cat sat", "the dog ran", "a cat ran", "", "the dog sat on a cat", "a dog", "the cat", "dog ran"]
@@ -115,6 +117,24 @@ def test_a_linear_schedule_falls_to_zero_at_the_last_update(text, tmp_path):
     events = map(json.loads, (tmp_path / "run" / "events.jsonl").read_text().splitlines())
     rates = [event["learning_rate"] for event in events if event["event"] == "train"]
     assert rates == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+
+
+def test_the_temperature_of_hard_attention_falls_and_a_resumed_run_is_the_same(text, tmp_path, monkeypatch):
+    model = "model.layers=[{attention: hard, noise: false}]"
+    settings = settings_for(text(), model, "training.temperature={end: 0.01, updates: 4}", "training.validate_every=3")
+    temperatures, step = [], loop.training_step
+
+    def recorded(learner, *rest):
+        temperatures.append(learner.model.layers.blocks[0].attention.layer.selection.temperature)
+        return step(learner, *rest)
+
+    monkeypatch.setattr(loop, "training_step", recorded)
+    train(settings, tmp_path / "whole")
+    assert temperatures == pytest.approx([10**-0.5, 0.1, 10**-1.5, 0.01, 0.01, 0.01])
+    train(settings, tmp_path / "parts", pause_after=Budget(3, "updates"))
+    train(settings, tmp_path / "parts", resume=True)
+    weights = "checkpoints/6/model.safetensors"
+    assert (tmp_path / "parts" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
 
 
 def test_different_seed_gives_a_different_event_log(text, tmp_path):

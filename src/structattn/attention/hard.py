@@ -28,6 +28,7 @@ class HardAttention(nn.Module):
         causal: position t attends to positions up to t only. A bidirectional layer has no ``step``.
         bias: whether the four projections have biases.
         positions: acts on the scores; a module of this layer alone.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class HardAttention(nn.Module):
         causal: bool = True,
         bias: bool = True,
         positions: ScorePositions | None = None,
+        noise: bool = True,
     ) -> None:
         super().__init__()
-        self.selection, self.causal = HardSelection(temperature, straight_through), causal
+        self.selection, self.causal = HardSelection(temperature, straight_through, noise), causal
         self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # queries, keys, values
         self.output = OutputProjection(d_model, bias)
         self.positions = positions
@@ -98,13 +100,20 @@ class CrossHardAttention(nn.Module):
         temperature: of the samples; near 0 they become one-hot.
         straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
         bias: whether the four projections have biases.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
+        self,
+        d_model: int,
+        num_heads: int,
+        temperature: float = 1.0,
+        straight_through: bool = False,
+        bias: bool = True,
+        noise: bool = True,
     ) -> None:
         super().__init__()
-        self.selection = HardSelection(temperature, straight_through)
+        self.selection = HardSelection(temperature, straight_through, noise)
         self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
         self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)  # keys, values
         self.output = OutputProjection(d_model, bias)

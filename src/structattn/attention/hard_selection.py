@@ -1,12 +1,12 @@
 """Scores and selection of hard attention, shared by all layers that use it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
 from structattn.operators import hard_attention, softmax_attention
@@ -68,10 +68,12 @@ class HardSelection:
     Args:
         temperature: of the Gumbel-softmax samples in training; the paper's is 1.
         straight_through: use the one-hot sample in training, too, with the gradient of the relaxed weights.
+        noise: whether samples have Gumbel noise.
     """
 
     temperature: float = 1.0
     straight_through: bool = False
+    noise: bool = True
 
     def attend(
         self, inputs: AttentionInputs, values: Float[Tensor, "batch heads source size"], sample: bool
@@ -96,6 +98,7 @@ class HardSelection:
             self.temperature,
             sample=sample,
             straight_through=self.straight_through,
+            noise=self.noise,
             causal=inputs.causal,
             lengths=inputs.lengths,
             memory_lengths=inputs.memory_lengths,
@@ -108,3 +111,11 @@ class HardSelection:
         _, weights = self.attend_with_weights(inputs, values, sample=False)
         _, probabilities = inputs.softmax_attention(values, return_weights=True)
         return Explanation("hard", weights, details={"probabilities": probabilities.transpose(1, 2)})
+
+
+def set_temperature(module: nn.Module, temperature: float) -> None:
+    """Set the temperature of all hard attention in a module."""
+    for layer in module.modules():
+        selection = getattr(layer, "selection", None)
+        if isinstance(selection, HardSelection):
+            layer.selection = replace(selection, temperature=temperature)  # type: ignore[assignment]  # no tensor

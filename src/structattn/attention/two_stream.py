@@ -47,6 +47,7 @@ class TwoStreamAttention(nn.Module):
         bias: whether the projections have biases.
         positions: acts on the scores; a module of this layer alone.
         output_projection: whether there are output projections, which the paper's equations do not have.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class TwoStreamAttention(nn.Module):
         bias: bool = True,
         positions: ScorePositions | None = None,
         output_projection: bool = True,
+        noise: bool = True,
     ) -> None:
         super().__init__()
-        self.selection, self.causal = HardSelection(temperature, straight_through), causal
+        self.selection, self.causal = HardSelection(temperature, straight_through, noise), causal
         self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # of g: queries, keys, values
         self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of h
         self.syntactic_output = OutputProjection(d_model, bias) if output_projection else ConcatenatedHeads()
@@ -122,13 +124,20 @@ class CrossTwoStreamAttention(nn.Module):
         temperature: of the samples; near 0 they become one-hot.
         straight_through: use one-hot samples in training, too, with the gradient of the relaxed weights.
         bias: whether the projections have biases.
+        noise: whether samples have Gumbel noise; False: training is deterministic.
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, temperature: float = 1.0, straight_through: bool = False, bias: bool = True
+        self,
+        d_model: int,
+        num_heads: int,
+        temperature: float = 1.0,
+        straight_through: bool = False,
+        bias: bool = True,
+        noise: bool = True,
     ) -> None:
         super().__init__()
-        self.selection = HardSelection(temperature, straight_through)
+        self.selection = HardSelection(temperature, straight_through, noise)
         self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
         self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)  # of the memory's g: keys, values
         self.content = InputProjection(d_model, num_heads, parts=1, bias=bias)  # of its h

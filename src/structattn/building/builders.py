@@ -69,7 +69,8 @@ def _softmax(settings: TransformerSettings, softmax: Softmax, causal: bool) -> A
 def _hard(settings: TransformerSettings, hard: Hard, causal: bool) -> AttentionLayer:
     d_model, num_heads = settings.d_model, hard.num_heads or settings.num_heads
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    return HardAttention(d_model, num_heads, hard.temperature, hard.straight_through, causal, settings.bias, positions)
+    sampling = hard.temperature, hard.straight_through
+    return HardAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, hard.noise)
 
 
 def _gaussian(settings: TransformerSettings, gaussian: Gaussian, causal: bool) -> AttentionLayer:
@@ -95,7 +96,8 @@ def _cross_softmax(settings: TransformerSettings, softmax: Softmax) -> CrossAtte
 
 def _cross_hard(settings: TransformerSettings, hard: Hard) -> CrossAttentionLayer:
     num_heads = hard.num_heads or settings.num_heads
-    return CrossHardAttention(settings.d_model, num_heads, hard.temperature, hard.straight_through, settings.bias)
+    sampling = hard.temperature, hard.straight_through
+    return CrossHardAttention(settings.d_model, num_heads, *sampling, settings.bias, hard.noise)
 
 
 def _cross_gaussian(settings: TransformerSettings, gaussian: CrossGaussian) -> CrossAttentionLayer:

@@ -67,7 +67,7 @@ def _block(settings: TwoStreamBase, causal: bool, cross: bool) -> Block:
     return Block(
         d_model,
         _attention(settings, causal),
-        CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias) if cross else None,
+        CrossTwoStreamAttention(d_model, num_heads, *sampling, settings.bias, settings.noise) if cross else None,
         _feedforward(settings),
         norm=settings.norm,
         dropout=settings.dropout,
@@ -86,7 +86,9 @@ def _attention(settings: TwoStreamBase, causal: bool, output_projection: bool = 
     d_model, num_heads = settings.d_model, settings.num_heads
     sampling = (settings.temperature, settings.straight_through)
     positions = score_positions(settings, num_heads, d_model // num_heads)
-    return TwoStreamAttention(d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection)
+    return TwoStreamAttention(
+        d_model, num_heads, *sampling, causal, settings.bias, positions, output_projection, settings.noise
+    )
 
 
 def _feedforward(settings: TwoStreamBase) -> EachStream | None:

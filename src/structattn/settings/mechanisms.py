@@ -36,6 +36,10 @@ class Hard(MultiHead):
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
+    noise: bool = Field(
+        default=True,
+        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+    )
 
 
 class Gaussian(MultiHead):

@@ -11,11 +11,13 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from structattn.settings.base import Settings, words_of
 from structattn.settings.evaluation import EvaluationSettings
+from structattn.settings.mechanisms import Hard
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
 from structattn.settings.suggestions import suggestion
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import Masking, TrainingSettings
+from structattn.settings.two_stream import TwoStreamBase
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER, read_bytes
 from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
@@ -85,6 +87,12 @@ class RunSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_temperature(self) -> Self:
+        if self.training.temperature is not None and not _contains(self.model, (Hard, TwoStreamBase)):
+            raise ValueError("training.temperature: needs hard attention; the model has none")
+        return self
+
+    @model_validator(mode="after")
     def _check_checkpoints(self) -> Self:
         count, kept = self.evaluation.last_checkpoints, self.training.keep_checkpoints
         if count > kept:
@@ -97,6 +105,14 @@ class RunSettings(Settings):
     def to_yaml(self) -> str:
         """Return all settings, including defaults, as YAML that can be read back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _contains(settings: object, kinds: tuple[type[Settings], ...]) -> bool:
+    """Return whether settings are of one of the classes, or contain some at any depth."""
+    if isinstance(settings, kinds):
+        return True
+    parts = tuple(vars(settings).values()) if isinstance(settings, Settings) else settings
+    return isinstance(parts, tuple) and any(_contains(part, kinds) for part in parts)
 
 
 def assign(tree: dict[str, Any], assignment: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings of learning-rate schedules; the formulas are in `training/schedules.py`."""
+"""Settings of schedules of the learning rate and of the temperature; the formulas are in `training/schedules.py`."""
 
 from typing import Annotated, Literal, Self
 
@@ -82,6 +82,14 @@ class WsdSchedule(EndingSchedule):
                 f"total_steps={self.total_steps}"
             )
         return self
+
+
+class TemperatureSchedule(Settings):
+    """Exponential decay of the temperature from ``start`` to ``end``, then constant (Jang et al. 2017)."""
+
+    start: float = Field(default=1.0, gt=0, description="temperature at the beginning")
+    end: float = Field(default=0.05, gt=0, description="temperature from update `updates` on")
+    updates: int = Field(ge=1, description="number of updates of the decay")
 
 
 _Schedule = Annotated[

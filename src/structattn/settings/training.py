@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from structattn.settings.base import MAX_SIZE, Settings, discriminated_by, from_name
 from structattn.settings.optimizers import AdafactorSettings, AdamWSettings, MuonSettings, Optimizer
-from structattn.settings.schedules import EndingSchedule, PlateauSchedule, Schedule
+from structattn.settings.schedules import EndingSchedule, PlateauSchedule, Schedule, TemperatureSchedule
 
 
 class SequenceBatches(Settings):
@@ -137,6 +137,10 @@ class TrainingSettings(Settings):
         default="clamp",
         description="receptive fields of several layers; clamp: sums of at most 1 (equation 1); probabilistic: "
         "complement of the product of complements, which does not saturate",
+    )
+    temperature: TemperatureSchedule | None = Field(
+        default=None,
+        description="schedule of the temperature of hard attention (ours); null: constant, as in the model's settings",
     )
     spelling_weight: float = Field(
         default=1.0, ge=0, description="weight α of the loss of the spelling decoder (Luong & Manning 2016)"

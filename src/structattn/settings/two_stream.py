@@ -22,6 +22,10 @@ class TwoStreamBase(TransformerSettings):
         description="straight-through estimator: one-hot weights in the forward pass of training, the gradient of the "
         "relaxed weights in the backward pass",
     )
+    noise: bool = Field(
+        default=True,
+        description="Gumbel noise in training; false: none, so that training is deterministic (ours)",
+    )
     semantic_positions: bool = Field(
         default=True, description="add positions to both streams; false: to the syntactic stream only"
     )

@@ -8,6 +8,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
+from structattn.attention.hard_selection import set_temperature
 from structattn.runs.ranking import selection_score
 from structattn.runs.summary import PAUSED
 from structattn.settings.budget import Budget
@@ -18,6 +19,7 @@ from structattn.training.diagnosis import first_gradient_not_finite, first_not_f
 from structattn.training.learner import Learner, generator_states, set_generator_states
 from structattn.training.progress import current_epoch, has_trained, rate_of_update, reason_to_stop, validation_is_due
 from structattn.training.run import Run, state_of
+from structattn.training.schedules import temperature_of_update
 
 EXAMPLES_NAMED = 20  # in an error message
 
@@ -161,6 +163,8 @@ def update(run: Run) -> None:
     batches = [run.task.batch(part) for part in own]
     number = before.update + 1
     rate = rate_of_update(run.settings.schedule, before.schedule, number)
+    if run.settings.temperature is not None:
+        set_temperature(run.learner.model, temperature_of_update(run.settings.temperature, number))
     loss_sum = training_step(run.learner, run.task, Update(number, batches, rate, run.settings.max_grad_norm, idle))
     run.progress = after.after_update(before, indices, len(epoch))
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])

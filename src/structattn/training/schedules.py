@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate of each update, and what a validation changes."""
+"""Schedules: the learning rate and the temperature of each update, and what a validation changes."""
 
 import math
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from structattn.settings.schedules import (
     EndingSchedule,
     LinearSchedule,
     PlateauSchedule,
+    TemperatureSchedule,
     WarmupSchedule,
     WsdSchedule,
 )
@@ -93,6 +94,11 @@ def wsd_rate(settings: WsdSchedule, rate: float, update: int) -> float:
 def warmup_rate(settings: WarmupSchedule, rate: float, update: int) -> float:
     """Return r · min(u / w, sqrt(w / u)); with r = 1 / sqrt(d w) the rule of Vaswani et al. (2017)."""
     return rate * min(update / settings.warmup_steps, math.sqrt(settings.warmup_steps / update))
+
+
+def temperature_of_update(settings: TemperatureSchedule, update: int) -> float:
+    """Return start · (end / start)^min(1, u / n) for update u, counted from 1, of a decay over n updates."""
+    return float(settings.start * (settings.end / settings.start) ** min(1.0, update / settings.updates))
 
 
 RATES: dict[type[ScheduleSettings], Callable[[Any, float, int], float]] = {

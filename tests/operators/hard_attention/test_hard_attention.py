@@ -15,6 +15,8 @@ MODES = {
     "argmax": {},
     "soft": {"sample": True},
     "straight through": {"sample": True, "straight_through": True},
+    "no noise": {"sample": True, "noise": False},
+    "straight through, no noise": {"sample": True, "straight_through": True, "noise": False},
     "cold": {"sample": True, "temperature": 0.0},
 }
 
@@ -41,14 +43,14 @@ def outcome(tensors, **options):
     return readings, choices, *gradients
 
 
-def by_hand(scores, values, temperature=1.0, sample=False, straight_through=False):
+def by_hand(scores, values, temperature=1.0, sample=False, straight_through=False, noise=True):
     """One query at a time, with Python's numbers."""
     torch.manual_seed(3)
-    noise = gumbel_noise(scores) if sample else torch.zeros_like(scores)
+    added = gumbel_noise(scores) if sample and noise else torch.zeros_like(scores)
     readings, choices = [], []
     for b, h, t in itertools.product(*map(range, scores.shape[:3])):
         seen = [s for s in range(scores.shape[3]) if scores[b, h, t, s] != -torch.inf]
-        sums = {s: scores[b, h, t, s] + noise[b, h, t, s] for s in seen}
+        sums = {s: scores[b, h, t, s] + added[b, h, t, s] for s in seen}
         best = max(seen, key=lambda s, sums=sums: sums[s].item(), default=-1)
         weights = {best: torch.ones((), dtype=scores.dtype)} if seen else {}
         if sample and temperature > 0 and seen:
@@ -157,6 +159,14 @@ def test_straight_through_has_the_gradient_of_the_soft_draw():
     assert torch.equal(soft[1], hard[1])
     torch.testing.assert_close(soft[2], hard[2])
     torch.testing.assert_close(hard[0], outcome(tensors, temperature=0.0, sample=True)[0])
+
+
+def test_without_noise_the_weights_are_the_softmax_and_nothing_is_drawn():
+    scores, values = inputs(2, 2, 7, 5, 3)
+    state = torch.get_rng_state()
+    *_, weights = hard_attention(scores, values, 0.3, sample=True, noise=False, return_weights=True)
+    torch.testing.assert_close(weights, (scores / 0.3).softmax(-1))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_generator_decides():

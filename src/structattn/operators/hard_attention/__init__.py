@@ -25,6 +25,7 @@ def hard_attention(
     *,
     sample: bool = ...,
     straight_through: bool = ...,
+    noise: bool = ...,
     causal: bool = ...,
     lengths: Tensor | None = ...,
     memory_lengths: Tensor | None = ...,
@@ -40,6 +41,7 @@ def hard_attention(
     *,
     sample: bool = ...,
     straight_through: bool = ...,
+    noise: bool = ...,
     causal: bool = ...,
     lengths: Tensor | None = ...,
     memory_lengths: Tensor | None = ...,
@@ -54,6 +56,7 @@ def hard_attention(
     *,
     sample: bool = False,
     straight_through: bool = False,
+    noise: bool = True,
     causal: bool = False,
     lengths: Int[Tensor, " batch"] | None = None,
     memory_lengths: Int[Tensor, " batch"] | None = None,
@@ -67,9 +70,10 @@ def hard_attention(
 
         out_t = sum_s z_ts v_s,   z_t = softmax_s((l_ts + g_ts) / temperature),   g Gumbel noise.
 
-    Logits and log-probabilities give the same result. A query whose keys are all hidden gives zeros, and zero
-    gradients. Hidden keys and values do not affect a query, even if they are NaN; a NaN among its visible scores gives
-    NaN. The noise comes from torch's global generator, in float32 or better.
+    Logits and log-probabilities give the same result. Without ``noise``, g = 0, and z converges to the one-hot weights
+    of test time as the temperature falls. A query whose keys are all hidden gives zeros, and zero gradients. Hidden
+    keys and values do not affect a query, even if they are NaN; a NaN among its visible scores gives NaN. The noise
+    comes from torch's global generator, in float32 or better.
     Cost: O(B * H * (T * S + T * d)) without ``sample``, O(B * H * T * S * d) with it; memory O(B * H * T * S).
 
     Args:
@@ -80,6 +84,7 @@ def hard_attention(
         sample: draw, as in training.
         straight_through: with ``sample``, use one-hot z in the forward pass and the gradient of the relaxed weights in
             the backward pass.
+        noise: with ``sample``, add the Gumbel noise g; False: g = 0.
         causal: query t attends to keys 0 to t only.
         lengths: the number of queries of each sequence, and of keys as well where ``memory_lengths`` is not given, so
             that T must equal S then. From there on queries give zeros and keys are hidden, forward and backward,
@@ -102,7 +107,7 @@ def hard_attention(
     (scores, values), dtype = computing_precision(scores=scores, values=values)
     with torch.autocast(scores.device.type, enabled=False):
         scores, values = _masked(scores, values, causal, lengths, memory_lengths)
-        scores = gumbel_noise(scores).add_(scores) if sample else scores
+        scores = gumbel_noise(scores).add_(scores) if sample and noise else scores
         best, choices = _argmax(scores)
         if sample and temperature >= _COLDEST:
             weights = _drawn_weights(scores, best, temperature, straight_through)
