@@ -10,6 +10,7 @@ from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.training.adamw import AdamW
 from structattn.training.learner import (
     MismatchError,
     build_learner,
@@ -77,6 +78,22 @@ def test_defaults_are_those_of_torch_but_for_the_momentum_of_sgd():
         theirs = type(ours)(parameters)
         same = ours.defaults.keys() - {"lr", "fused", "weight_decay", "momentum", "adjust_lr_fn"}
         assert {name: ours.defaults[name] for name in same} == {name: theirs.defaults[name] for name in same}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_adamw_is_that_of_torch_where_its_kernel_cannot_run(dtype):
+    """bfloat16 parameters; a closure."""
+    models = [small_model().to(dtype) for _ in range(2)]
+    optimizers = [
+        kind(model.parameters(), lr=0.02, fused=True)
+        for kind, model in zip((AdamW, torch.optim.AdamW), models, strict=True)
+    ]
+    for model, optimizer in zip(models, optimizers, strict=True):
+        take_steps(model, [optimizer], 2)
+        model["output"].weight.grad = torch.ones_like(model["output"].weight)
+        assert optimizer.step(lambda: torch.tensor(3.0)) == 3
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_muon_has_the_matrices_of_layers_and_adamw_the_rest():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structattn.attention.hard_selection import set_temperature
+from structattn.operators.foreach import clip_gradients, total_norm
 from structattn.runs.ranking import selection_score
 from structattn.runs.summary import PAUSED
 from structattn.settings.budget import Budget
@@ -56,7 +57,7 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
     generators = generator_states(learner.device)
     loss_sum = accumulate_gradients(learner, task, update.batches, update.idle)
     gradients = [parameter.grad for parameter in learner.parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = total_norm(gradients)
     if learner.parallel is not None:
         loss_sum, norm = learner.parallel.totals(loss_sum, norm)
     loss, gradient_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only synchronisation
@@ -64,12 +65,13 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
         found = f"the loss is {loss}, the gradient norm {gradient_norm}"
         raise _non_finite_error(learner, task, update, generators, found)
     if update.max_grad_norm is not None and gradient_norm > update.max_grad_norm:
-        torch.nn.utils.clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
+        clip_gradients(learner.parameters, update.max_grad_norm, norm)
     for optimizer in learner.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = update.learning_rate * group["factor"]
         optimizer.step()
-        optimizer.zero_grad()
+    for parameter in learner.parameters:  # zero_grad of the optimizers takes as long as a small layer
+        parameter.grad = None
     return float(loss)
 
 

@@ -18,6 +18,7 @@ from structattn.settings.optimizers import (
     SgdSettings,
 )
 from structattn.support.errors import SettingsError
+from structattn.training.adamw import AdamW
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
 
@@ -61,8 +62,8 @@ def _group(parameters: Sequence[Tensor], learning_rate: float, factor: float) ->
 
 
 def _adamw(parameters: Sequence[Tensor], settings: AdamWSettings, factor: float) -> torch.optim.Optimizer:
-    """Return AdamW; its fused kernel works element by element, so that no sum depends on the number of threads."""
-    return torch.optim.AdamW(
+    """Return AdamW; its kernels work element by element, so that no sum depends on the number of threads."""
+    return AdamW(
         _group(parameters, settings.learning_rate, factor),
         betas=settings.betas,
         eps=settings.epsilon,
