@@ -26,7 +26,12 @@ def dropped_steps(rate: float) -> int:
 
 def mask_numbers(count: int) -> Tensor:
     """Return 64-bit numbers from torch's global generator, each of them four 16-bit numbers, for ``count`` elements."""
-    return torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    return random_integers((count + 3) // 4)
+
+
+def random_integers(count: int) -> Tensor:
+    """Return 64-bit numbers from torch's global generator; parts of them are what calls for fewer would return."""
+    return torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
 
 
 def apply_mask(x: Tensor, numbers: Tensor, dropped: int) -> Tensor:

@@ -17,14 +17,14 @@ from structattn.operators.common.differentiation import in_forward_mode, transfo
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
 from structattn.operators.common.kernels import has_kernel
 from structattn.operators.linear import current_precision
-from structattn.operators.residual_sublayers.reference import SublayerWeights
-from structattn.operators.residual_sublayers.sequence import (
-    ATTENTION,
-    FEEDFORWARD,
-    SublayerCall,
-    run_one,
-    run_sequence,
+from structattn.operators.residual_sublayers.cpu import (
+    AttentionOptions,
+    FeedForwardOptions,
+    residual_attention_cpu,
+    residual_feedforward_cpu,
 )
+from structattn.operators.residual_sublayers.reference import SublayerWeights
+from structattn.operators.residual_sublayers.sequence import run_sequence
 
 __all__ = [
     "AttentionSublayer",
@@ -53,7 +53,7 @@ def can_fuse(x: object, weights: SublayerWeights) -> bool:
         return False
     eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
     precise = x.dtype in (torch.float32, torch.float64) and current_precision() == "float32"
-    return eager and precise and has_kernel("residual_attention_forward_float32")
+    return eager and precise and has_kernel("ResidualSequence")
 
 
 class AttentionSublayer(NamedTuple):
@@ -78,13 +78,16 @@ class AttentionSublayer(NamedTuple):
     dropout: float = 0.0
     epsilon: float = 1e-5
 
-    def call(self, x: Tensor, lengths: Tensor | None) -> SublayerCall:
-        """Draw the random numbers of a call."""
+    def options(self) -> AttentionOptions:
+        """Return the numbers that the kernel takes."""
+        causal, dropped = float(self.causal), dropped_steps(self.dropout)
+        return AttentionOptions(self.num_heads, causal, self.epsilon, self.weight_dropout, dropped)
+
+    def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output for ``x``."""
         seed = torch.randint(2**63 - 1, (1,)) if self.weight_dropout > 0 else None
         numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
-        dropped = dropped_steps(self.dropout)
-        options = [self.num_heads, float(self.causal), self.epsilon, self.weight_dropout, dropped]
-        return SublayerCall(ATTENTION, self.weights, (lengths, seed, numbers), options)
+        return residual_attention_cpu(x, *self.weights, lengths, seed, numbers, [*self.options()])[0]
 
 
 class FeedForwardSublayer(NamedTuple):
@@ -104,13 +107,16 @@ class FeedForwardSublayer(NamedTuple):
     dropout: float = 0.0
     epsilon: float = 1e-5
 
-    def call(self, x: Tensor, lengths: Tensor | None) -> SublayerCall:
-        """Draw the random numbers of a call."""
+    def options(self) -> FeedForwardOptions:
+        """Return the numbers that the kernel takes."""
+        return FeedForwardOptions(self.epsilon, dropped_steps(self.hidden_dropout), dropped_steps(self.dropout))
+
+    def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output for ``x``; lengths do not matter."""
         hidden = x.shape[0] * x.shape[1] * len(self.weights.first)
         hidden_numbers = mask_numbers(hidden) if self.hidden_dropout > 0 else None
         numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
-        options = [self.epsilon, dropped_steps(self.hidden_dropout), dropped_steps(self.dropout)]
-        return SublayerCall(FEEDFORWARD, self.weights, (hidden_numbers, numbers), options)
+        return residual_feedforward_cpu(x, *self.weights, hidden_numbers, numbers, [*self.options()])[0]
 
 
 ResidualSublayer = AttentionSublayer | FeedForwardSublayer
@@ -132,5 +138,6 @@ def residual_sublayers(
         ValueError: lengths are not integers of shape (B,) from 0 to T.
     """
     lengths = integer_lengths(lengths, len(x), x.device)
-    calls = [sublayer.call(x, lengths) for sublayer in sublayers]
-    return run_one(x, calls[0]) if len(calls) == 1 else run_sequence(x, calls)
+    if len(sublayers) == 1:
+        return sublayers[0].apply(x, lengths)
+    return run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in sublayers], lengths)

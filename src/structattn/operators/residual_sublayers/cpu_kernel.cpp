@@ -1,7 +1,9 @@
 // Residual sublayers with a layer norm before them, forward and backward: softmax self-attention and feed-forward.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
+#include <vector>
 
 #include "common/kernels.h"
 #include "residual_sublayers/attention.h"
@@ -30,8 +32,9 @@ int useful_threads(int64_t products, int threads) { return products < 1000000 ? 
 struct AttentionCall {
     AttentionSizes sizes;
     double epsilon, rate;
-    int64_t dropped;        // see Mask
-    int64_t lengths, seed, mask_numbers, projected, readings;  // addresses
+    int64_t dropped;  // see Mask
+    uint64_t seed;    // of the weights' dropout
+    int64_t lengths, mask_numbers, projected, readings;  // addresses
 
     int threads(int threads) const {
         const int64_t positions = sizes.batch * sizes.time;
@@ -39,7 +42,7 @@ struct AttentionCall {
     }
     template <class Number>
     AttentionSublayer<Number> sublayer(const Weights<Number> &weights, int64_t x) const {
-        const softmax::Dropout dropout{seed ? *numbers<const uint64_t>(seed) : 0, rate};
+        const softmax::Dropout dropout{seed, rate};
         return {sizes, weights, Number(epsilon), dropout, Mask<Number>(mask_numbers, dropped),
                 Lengths(lengths, sizes.batch, sizes.time), numbers<const Number>(x), numbers<Number>(projected),
                 numbers<Number>(readings)};
@@ -111,6 +114,108 @@ void feedforward_backward(const FeedForwardCall &call, int64_t x, const Six &giv
     });
 }
 
+// Sublayers one after the other. What each of them keeps for the backward pass, and its input, are pieces of one memory;
+// its random numbers follow those of the one before it, in the order in which separate calls draw them.
+class Sequence {
+public:
+    // For each step, the number of hidden units, 0 for attention, and the options of its separate call.
+    Sequence(std::array<int64_t, 3> sizes, const std::vector<int64_t> &units, const std::vector<std::vector<double>> &options)
+        : batch_(sizes[0]), time_(sizes[1]), width_(sizes[2]) {
+        for (size_t s = 0; s < units.size(); ++s) add(units[s], options.at(s));
+    }
+    // Numbers of the memory.
+    int64_t kept() const { return kept_; }
+    // 64-bit random numbers.
+    int64_t draws() const { return draws_; }
+
+    // ``given`` and ``found``: the addresses of the parameters of each step, and of their gradients.
+    template <class Number>
+    void forward(int64_t x, const std::vector<Six> &given, int64_t lengths, int64_t drawn, int64_t kept, int64_t y,
+                 int threads) const {
+        for (size_t s = 0; s < steps_.size(); ++s) {
+            const Step &step = steps_[s];
+            const int64_t from = step.input < 0 ? x : kept + step.input * sizeof(Number);
+            const int64_t to = s + 1 == steps_.size() ? y : kept + steps_[s + 1].input * sizeof(Number);
+            if (step.heads) attention_forward<Number>(attention<Number>(step, lengths, drawn, kept), from, given[s], to, threads);
+            else feedforward_forward<Number>(feedforward<Number>(step, drawn, kept), from, given[s], to, threads);
+        }
+    }
+    // The gradient of each input takes the place of that of the output.
+    template <class Number>
+    void backward(int64_t x, const std::vector<Six> &given, int64_t lengths, int64_t drawn, int64_t kept, int64_t grad_y,
+                  int64_t grad_x, const std::vector<Six> &found, int threads) const {
+        for (size_t s = steps_.size(); s-- > 0; grad_y = grad_x) {
+            const Step &step = steps_[s];
+            const int64_t from = step.input < 0 ? x : kept + step.input * sizeof(Number);
+            if (step.heads)
+                attention_backward<Number>(attention<Number>(step, lengths, drawn, kept), from, given[s], grad_y, grad_x,
+                                           found[s], threads);
+            else
+                feedforward_backward<Number>(feedforward<Number>(step, drawn, kept), from, given[s], grad_y, grad_x,
+                                             found[s], threads);
+        }
+    }
+
+private:
+    struct Step {
+        int64_t heads = 0, units = 0;
+        bool causal = false;
+        double epsilon = 0, rate = 0;
+        int64_t hidden_dropped = 0, dropped = 0;
+        int64_t input = -1, tables[2] = {-1, -1};  // offsets in the memory; the first input is x itself
+        int64_t draws[2] = {-1, -1};  // of the seed or of hidden units, and of the output
+    };
+
+    void add(int64_t units, const std::vector<double> &options) {
+        const int64_t rows = batch_ * time_;
+        Step step;
+        if (!steps_.empty()) step.input = take(rows * width_);
+        if (units) {
+            step.units = units, step.epsilon = options.at(0);
+            step.hidden_dropped = int64_t(options.at(1)), step.dropped = int64_t(options.at(2));
+            if (step.hidden_dropped) step.draws[0] = draw(rows * units);
+            step.tables[0] = take(rows * padded_row(units));
+        } else {
+            step.heads = int64_t(options.at(0)), step.causal = options.at(1) != 0, step.epsilon = options.at(2);
+            step.rate = options.at(3), step.dropped = int64_t(options.at(4));
+            if (step.rate > 0) step.draws[0] = draws_++;
+            step.tables[0] = take(rows * padded_row(3 * width_)), step.tables[1] = take(rows * padded_row(width_));
+        }
+        if (step.dropped) step.draws[1] = draw(rows * width_);
+        steps_.push_back(step);
+    }
+    int64_t take(int64_t count) {
+        const int64_t first = kept_;
+        kept_ += (count + 15) / 16 * 16;
+        return first;
+    }
+    // A random number serves four elements.
+    int64_t draw(int64_t elements) {
+        const int64_t first = draws_;
+        draws_ += (elements + 3) / 4;
+        return first;
+    }
+    static int64_t address(int64_t drawn, int64_t first) { return first < 0 ? 0 : drawn + first * 8; }
+
+    template <class Number>
+    AttentionCall attention(const Step &step, int64_t lengths, int64_t drawn, int64_t kept) const {
+        constexpr uint64_t seeds = (uint64_t(1) << 63) - 1;  // as torch.randint(seeds) takes a number modulo its limit
+        const uint64_t seed = step.draws[0] < 0 ? 0 : *numbers<const uint64_t>(address(drawn, step.draws[0])) % seeds;
+        return {{batch_, time_, width_, step.heads, step.causal}, step.epsilon, step.rate, step.dropped, seed, lengths,
+                address(drawn, step.draws[1]), kept + step.tables[0] * int64_t(sizeof(Number)),
+                kept + step.tables[1] * int64_t(sizeof(Number))};
+    }
+    template <class Number>
+    FeedForwardCall feedforward(const Step &step, int64_t drawn, int64_t kept) const {
+        return {{batch_ * time_, width_, step.units}, step.epsilon, step.hidden_dropped, step.dropped,
+                address(drawn, step.draws[0]), address(drawn, step.draws[1]),
+                kept + step.tables[0] * int64_t(sizeof(Number))};
+    }
+
+    int64_t batch_, time_, width_, kept_ = 0, draws_ = 0;
+    std::vector<Step> steps_;
+};
+
 }  // namespace
 
 void register_residual_sublayers(nanobind::module_ &module) {
@@ -122,7 +227,8 @@ void register_residual_sublayers(nanobind::module_ &module) {
                             int64_t dropped, std::array<int64_t, 5> addresses) {
             const auto [batch, time, width, heads] = sizes;
             const auto [lengths, seed, mask_numbers, projected, readings] = addresses;
-            new (call) AttentionCall{{batch, time, width, heads, causal}, epsilon, rate, dropped, lengths, seed,
+            const uint64_t value = seed ? *numbers<const uint64_t>(seed) : 0;
+            new (call) AttentionCall{{batch, time, width, heads, causal}, epsilon, rate, dropped, value, lengths,
                                      mask_numbers, projected, readings};
         });
     nb::class_<FeedForwardCall>(module, "ResidualFeedForwardCall")
@@ -134,6 +240,14 @@ void register_residual_sublayers(nanobind::module_ &module) {
             new (call) FeedForwardCall{{rows, width, hidden_units}, epsilon, hidden_dropped, dropped,
                                        hidden_mask_numbers, mask_numbers, hidden};
         });
+    nb::class_<Sequence>(module, "ResidualSequence")
+        .def(nb::init<std::array<int64_t, 3>, const std::vector<int64_t> &, const std::vector<std::vector<double>> &>())
+        .def_prop_ro("kept", &Sequence::kept)
+        .def_prop_ro("draws", &Sequence::draws)
+        .def("forward_float32", &Sequence::forward<float>, Unlocked())
+        .def("forward_float64", &Sequence::forward<double>, Unlocked())
+        .def("backward_float32", &Sequence::backward<float>, Unlocked())
+        .def("backward_float64", &Sequence::backward<double>, Unlocked());
     module.def("residual_attention_forward_float32", &attention_forward<float>, Unlocked());
     module.def("residual_attention_forward_float64", &attention_forward<double>, Unlocked());
     module.def("residual_attention_backward_float32", &attention_backward<float>, Unlocked());

@@ -1,99 +1,97 @@
-"""Sublayers in sequence as one function of autograd, of which each call takes as long as a small sublayer."""
+"""Sublayers in sequence: one call of the kernel forward, one backward, because a call takes as long as a sublayer."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from structattn.operators.residual_sublayers.cpu import (
-    attention_backward,
-    attention_forward,
-    feedforward_backward,
-    feedforward_forward,
-    residual_attention_backward,
-    residual_attention_cpu,
-    residual_feedforward_backward,
-    residual_feedforward_cpu,
-)
+from structattn.operators.common.dropout import random_integers
+from structattn.operators.common.kernels import kernel_module
+from structattn.operators.common.registration import refuse_double_backward
+from structattn.operators.residual_sublayers.cpu import AttentionOptions, FeedForwardOptions
 from structattn.operators.residual_sublayers.reference import SublayerWeights
 
 _NUM_WEIGHTS = len(SublayerWeights._fields)
 
 
-class SublayerKind(NamedTuple):
-    """The functions of a kind of sublayer.
-
-    Args:
-        operator: with derivatives; returns the output, and what is kept for the backward pass.
-        forward: the same without derivatives.
-        backward: from the cotangent, the arguments of ``forward`` and what it kept, to the gradients of x and weights.
-        backward_operator: the same, with its refusal of second derivatives.
-    """
-
-    operator: Callable[..., tuple[Tensor, ...]]
-    forward: Callable[..., tuple[Tensor, ...]]
-    backward: Callable[..., tuple[Tensor, ...]]
-    backward_operator: Callable[..., tuple[Tensor, ...]]
-
-
-ATTENTION = SublayerKind(residual_attention_cpu, attention_forward, attention_backward, residual_attention_backward)
-FEEDFORWARD = SublayerKind(
-    residual_feedforward_cpu, feedforward_forward, feedforward_backward, residual_feedforward_backward
-)
-
-
-class SublayerCall(NamedTuple):
-    """The arguments of a sublayer's operator, except for x.
-
-    Args:
-        kind: the functions.
-        weights: the parameters.
-        extras: lengths and random numbers; without derivatives.
-        options: numbers.
-    """
-
-    kind: SublayerKind
-    weights: SublayerWeights
-    extras: tuple[Tensor | None, ...]
-    options: list[float]
-
-
-def run_one(x: Tensor, call: SublayerCall) -> Tensor:
-    """Apply a sublayer by its operator."""
-    return call.kind.operator(x, *call.weights, *call.extras, call.options)[0]
-
-
-def run_sequence(x: Tensor, calls: Sequence[SublayerCall]) -> Tensor:
-    """Apply sublayers one after the other, with the results of their operators."""
-    weights = [weight for call in calls for weight in call.weights]
-    y: Tensor = _Sequence.apply(x, calls, *weights)  # type: ignore[no-untyped-call]  # torch's
+def run_sequence(
+    x: Tensor,
+    sublayers: Sequence[tuple[SublayerWeights, AttentionOptions | FeedForwardOptions]],
+    lengths: Tensor | None,
+) -> Tensor:
+    """Apply sublayers one after the other, with the results and random numbers of their operators."""
+    weights = [weight for own, _ in sublayers for weight in own]
+    units = [0 if isinstance(options, AttentionOptions) else len(own.first) for own, options in sublayers]
+    plan = kernel_module().ResidualSequence(x.shape, units, [options for _, options in sublayers])
+    drawn = random_integers(plan.draws) if plan.draws else None
+    y: Tensor = _Sequence.apply(x, plan, lengths, drawn, *weights)  # type: ignore[no-untyped-call]  # torch's
     return y
 
 
 class _Sequence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, calls: Sequence[SublayerCall], *weights: Tensor | None) -> Tensor:
-        saved: list[Tensor | None] = []
-        ctx.calls = []  # kind, number of saved tensors, options
-        for kind, own_weights, extras, options in calls:
-            y, *kept = kind.forward(x, *own_weights, *extras, options)
-            of_call = [x, *own_weights, *extras, *kept]
-            ctx.calls.append((kind, len(of_call), options))
-            saved += of_call
-            x = y
-        ctx.save_for_backward(*saved)
-        return x
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        plan: Any,
+        lengths: Tensor | None,
+        drawn: Tensor | None,
+        *weights: Tensor | None,
+    ) -> Tensor:
+        x, lengths = x.contiguous(), None if lengths is None else lengths.contiguous()
+        given = [None if weight is None else weight.contiguous() for weight in weights]
+        kept, y = x.new_empty(plan.kept), x.new_empty(x.shape)
+        run = plan.forward_float32 if x.dtype == torch.float32 else plan.forward_float64
+        run(x.data_ptr(), _addresses(given), *map(_address, (lengths, drawn, kept, y)), torch.get_num_threads())
+        ctx.plan = plan
+        ctx.save_for_backward(x, lengths, drawn, kept, *given)
+        return y
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        rest, found = list(ctx.saved_tensors), list[Tensor | None]()
-        direct = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-        for kind, count, options in reversed(ctx.calls):
-            arguments = rest[-count:]
-            del rest[-count:]
-            backward = kind.backward if direct else kind.backward_operator
-            cotangent, *of_weights = backward(cotangent, *arguments, options)
-            weights = arguments[1 : 1 + _NUM_WEIGHTS]
-            found[:0] = [None if own is None else new for own, new in zip(weights, of_weights, strict=True)]
-        return cotangent, None, *found
+        run = _Gradients.apply if torch.is_grad_enabled() else _gradients
+        grad_x, *found = run(ctx.plan, cotangent, *ctx.saved_tensors)
+        return grad_x, None, None, None, *found
+
+
+class _Gradients(torch.autograd.Function):
+    """``_gradients`` with a refusal of second derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
+        return _gradients(*inputs)
+
+    backward = staticmethod(refuse_double_backward("residual_sublayers", "CPU"))
+
+
+def _gradients(
+    plan: Any,
+    cotangent: Tensor,
+    x: Tensor,
+    lengths: Tensor | None,
+    drawn: Tensor | None,
+    kept: Tensor,
+    *weights: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of x and of the weights."""
+    cotangent, grad_x = cotangent.contiguous(), x.new_empty(x.shape)
+    gradients = [None if weight is None else x.new_empty(weight.shape) for weight in weights]
+    run = plan.backward_float32 if x.dtype == torch.float32 else plan.backward_float64
+    run(
+        x.data_ptr(),
+        _addresses(weights),
+        *map(_address, (lengths, drawn, kept, cotangent, grad_x)),
+        _addresses(gradients),
+        torch.get_num_threads(),
+    )
+    return grad_x, *gradients
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _addresses(weights: Sequence[Tensor | None]) -> list[list[int]]:
+    flat = [0 if weight is None else weight.data_ptr() for weight in weights]
+    return [flat[first : first + _NUM_WEIGHTS] for first in range(0, len(flat), _NUM_WEIGHTS)]
