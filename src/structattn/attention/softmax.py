@@ -52,7 +52,7 @@ class SoftmaxAttention(nn.Module):
         """Process whole sequences. Cost: O(T^2 d + T d^2) each."""
         return mask_padding(self.output(self._attend(x, lengths)), lengths)
 
-    def residual_sublayer(self, x: object, norm: Any, dropout: float) -> AttentionSublayer | None:
+    def residual_sublayer(self, x: Tensor, norm: Any, dropout: float) -> AttentionSublayer | None:
         """Return x + Dropout(self(norm(x), lengths)) as a sublayer of one kernel; None where that cannot run.
 
         Args:
@@ -61,11 +61,12 @@ class SoftmaxAttention(nn.Module):
             dropout: of the residual.
         """
         fits = self.positions is None and type(self) is SoftmaxAttention
-        weights = fusible_weights(x, norm, self.projection, self.output) if fits else None
+        projection = self.projection
+        weights = fusible_weights(x, norm, projection, self.output) if fits else None
         if weights is None:
             return None
         rate = self.dropout if self.training else 0.0
-        return AttentionSublayer(weights, self.projection.num_heads, self.causal, rate, dropout, norm.eps)
+        return AttentionSublayer(weights, projection.num_heads, self.causal, rate, dropout, norm.eps)
 
     def attend(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

@@ -17,7 +17,7 @@ from structattn.attention import (
     TwoStreamAttention,
 )
 from structattn.attention.explanation import Sublayer
-from structattn.attention.fused import fusible_weights, is_hooked
+from structattn.attention.fused import fusible_weights, is_hooked, modules_replaceable
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import dropout
@@ -69,16 +69,16 @@ class Residual(nn.Module):
 
     def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
         """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
-        sublayer = self.fused_sublayer(x)
-        if sublayer is not None:
+        if modules_replaceable(x) and (sublayer := self.fused_sublayer(cast(Tensor, x))) is not None:
             return residual_sublayers(cast(Tensor, x), [sublayer], *cast(tuple[Tensor | None, ...], arguments))
         normalized = self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
         return self._add_residual(x, self.layer(normalized, *arguments))
 
-    def fused_sublayer(self, x: HiddenStates) -> ResidualSublayer | None:
-        """Return the sublayer for one kernel; None where that cannot run, or would skip hooks."""
-        of_layer = getattr(self.layer, "residual_sublayer", None)
-        if of_layer is None or self.norm_placement != "pre" or is_hooked(self.layer):
+    def fused_sublayer(self, x: Tensor) -> ResidualSublayer | None:
+        """Return the sublayer for the kernel if that is for it and skips no hooks; ``modules_replaceable(x)`` holds."""
+        layer = self.layer
+        of_layer = getattr(layer, "residual_sublayer", None)
+        if of_layer is None or self.norm_placement != "pre" or is_hooked(layer):
             return None
         sublayer: ResidualSublayer | None = of_layer(x, self.norm, self.dropout if self.training else 0.0)
         return sublayer
@@ -135,7 +135,7 @@ class FeedForward(nn.Module):
         hidden = F.relu(apply_linear(self.hidden, x))
         return apply_linear(self.output, dropout(hidden, self.dropout))
 
-    def residual_sublayer(self, x: object, norm: Any, dropout: float) -> FeedForwardSublayer | None:
+    def residual_sublayer(self, x: Tensor, norm: Any, dropout: float) -> FeedForwardSublayer | None:
         """Return x + Dropout(self(norm(x))) as a sublayer of one kernel; None where that cannot run.
 
         Args:
@@ -237,8 +237,8 @@ class Block(nn.Module):
             x = self.stack(x, lengths)
         return x
 
-    def fused_sublayers(self, x: HiddenStates) -> list[ResidualSublayer] | None:
-        """Return the sublayers if each of them is for one kernel; None where modules have to be called."""
+    def fused_sublayers(self, x: Tensor) -> list[ResidualSublayer] | None:
+        """Return the sublayers if the kernel is for each of them; ``modules_replaceable(x)`` holds."""
         present = [residual for residual in (self.attention, self.feedforward) if residual is not None]
         if self.cross is not None or self.stack is not None or type(self) is not Block or is_hooked(self, *present):
             return None

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
+from structattn.attention.fused import modules_replaceable
 from structattn.models.block import Block, HiddenStates, Memory
 from structattn.operators.residual_sublayers import ResidualSublayer, residual_sublayers
 
@@ -52,8 +53,9 @@ class Layers(nn.Module):
         lengths = _drop_full_lengths(lengths, x)
         memory_lengths = _drop_full_lengths(memory_lengths, memory)
         run: list[ResidualSublayer] = []
+        replaceable = modules_replaceable(x)
         for block in self.blocks:
-            sublayers = block.fused_sublayers(x)
+            sublayers = block.fused_sublayers(x) if replaceable else None
             if sublayers is not None:
                 run += sublayers
                 continue

@@ -65,7 +65,7 @@ def test_adamw_is_that_of_torch(dtype, weight_decay):
             parameter.grad = gradient.clone() if index >= first else None
         torchs.step()
         lists = [tensor_list(each[first:]) for each in (parameters, gradients, means, squares)]
-        adamw_(*lists, steps[first:], options)
+        adamw_(*lists, tensor_list(steps[first:]), options)
     for parameter, theirs_, step in zip(parameters, theirs, steps, strict=True):
         torch.testing.assert_close(parameter, theirs_.detach(), **TOLERANCES[dtype])
         assert step == torchs.state[theirs_]["step"]
@@ -80,8 +80,9 @@ def test_threads_change_nothing():
                 tensors(torch.float32, seed, [(700000,), (600001,)]) for seed in range(4)
             )
             norm = total_norm(gradients)
-            lists = [tensor_list(each) for each in (parameters, gradients, means, [x.abs_() for x in squares])]
-            adamw_(*lists, [torch.zeros(()) for _ in parameters], AdamWOptions(0.01, 0.9, 0.99, 1e-8, 0.1))
+            steps, squares = [torch.zeros(()) for _ in parameters], [x.abs_() for x in squares]
+            lists = [tensor_list(each) for each in (parameters, gradients, means, squares, steps)]
+            adamw_(*lists, AdamWOptions(0.01, 0.9, 0.99, 1e-8, 0.1))
             found.append([norm, *parameters, *means, *squares])
     finally:
         torch.set_num_threads(before)

@@ -90,7 +90,7 @@ def adamw_(
     gradients: TensorList,
     means: TensorList,
     squares: TensorList,
-    steps: Sequence[Tensor],
+    steps: TensorList,
     options: AdamWOptions,
 ) -> None:
     """Update parameters in place by AdamW (Loshchilov & Hutter 2019, algorithm 2).
@@ -108,7 +108,7 @@ def adamw_(
         gradients.addresses,
         means.addresses,
         squares.addresses,
-        [step.data_ptr() for step in steps],
+        steps.addresses,
         parameters.sizes,
         list(options),
         torch.get_num_threads(),

@@ -32,28 +32,32 @@ __all__ = [
     "ResidualSublayer",
     "SublayerWeights",
     "can_fuse",
+    "fit",
     "residual_sublayers",
 ]
 
 MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast
 
 
-def can_fuse(x: object, weights: SublayerWeights) -> bool:
-    """Whether the kernel can run, and is faster than separate operators.
+def can_fuse(x: object) -> bool:
+    """Whether the kernel can run.
 
-    It is for small float32 and float64 tensors (B, T, d) on a CPU in eager mode: not under a compiler, autocast, int8
+    It is for float32 and float64 tensors (B, T, d) on a CPU in eager mode: not under a compiler, autocast, int8
     precision, transforms of ``torch.func`` or forward-mode differentiation.
     """
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.dim() != 3 or x.device.type != "cpu":
         return False
-    size, units = x.shape[2], weights.second.shape[1]
-    if size > MOST_D_MODEL or units > MOST_D_FF or x.shape[1] > MOST_TIME or weights.scale.shape != (size,):
-        return False
-    if any(weight is not None and weight.dtype != x.dtype for weight in weights):
-        return False
     eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
     precise = x.dtype in (torch.float32, torch.float64) and current_precision() == "float32"
     return eager and precise and has_kernel("ResidualSequence")
+
+
+def fit(x: Tensor, weights: SublayerWeights) -> bool:
+    """Whether weights are those of a sublayer of ``x`` that is so small that the kernel is faster than operators."""
+    (_, time, size), units, dtype = x.shape, weights.second.shape[1], x.dtype
+    if size > MOST_D_MODEL or units > MOST_D_FF or time > MOST_TIME or weights.scale.shape != (size,):
+        return False
+    return {weight.dtype for weight in weights if weight is not None} == {dtype}
 
 
 class AttentionSublayer(NamedTuple):
@@ -130,7 +134,7 @@ def residual_sublayers(
     """Apply sublayers one after the other. Differentiable once; a single feed-forward sublayer twice.
 
     Args:
-        x: the input, for which ``can_fuse`` is true with the weights of each sublayer.
+        x: the input, for which ``can_fuse`` is true, and ``fit`` with the weights of each sublayer.
         sublayers: at least one.
         lengths: the number of positions of each sequence, for attention; None: T.
 

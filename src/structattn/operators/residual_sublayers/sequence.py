@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._utils import _unflatten_dense_tensors
 
 from structattn.operators.common.dropout import random_integers
 from structattn.operators.common.kernels import kernel_module
@@ -23,9 +24,8 @@ def run_sequence(
     """Apply sublayers one after the other, with the results and random numbers of their operators."""
     weights = [weight for own, _ in sublayers for weight in own]
     units = [0 if isinstance(options, AttentionOptions) else len(own.first) for own, options in sublayers]
-    plan = kernel_module().ResidualSequence(x.shape, units, [options for _, options in sublayers])
-    drawn = random_integers(plan.draws) if plan.draws else None
-    y: Tensor = _Sequence.apply(x, plan, lengths, drawn, *weights)  # type: ignore[no-untyped-call]  # torch's
+    plan = x.shape, units, [options for _, options in sublayers]
+    y: Tensor = _Sequence.apply(x, plan, lengths, *weights)  # type: ignore[no-untyped-call]  # torch's
     return y
 
 
@@ -34,15 +34,18 @@ class _Sequence(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        plan: Any,
+        plan: tuple[Any, ...],
         lengths: Tensor | None,
-        drawn: Tensor | None,
         *weights: Tensor | None,
     ) -> Tensor:
+        sequence = kernel_module().ResidualSequence(
+            *plan
+        )  # not kept for the backward pass: graphs may outlive the module
+        drawn = random_integers(sequence.draws) if sequence.draws else None
         x, lengths = x.contiguous(), None if lengths is None else lengths.contiguous()
         given = [None if weight is None else weight.contiguous() for weight in weights]
-        kept, y = x.new_empty(plan.kept), x.new_empty(x.shape)
-        run = plan.forward_float32 if x.dtype == torch.float32 else plan.forward_float64
+        kept, y = x.new_empty(sequence.kept), x.new_empty(x.shape)
+        run = sequence.forward_float32 if x.dtype == torch.float32 else sequence.forward_float64
         run(x.data_ptr(), _addresses(given), *map(_address, (lengths, drawn, kept, y)), torch.get_num_threads())
         ctx.plan = plan
         ctx.save_for_backward(x, lengths, drawn, kept, *given)
@@ -52,7 +55,7 @@ class _Sequence(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         run = _Gradients.apply if torch.is_grad_enabled() else _gradients
         grad_x, *found = run(ctx.plan, cotangent, *ctx.saved_tensors)
-        return grad_x, None, None, None, *found
+        return grad_x, None, None, *found
 
 
 class _Gradients(torch.autograd.Function):
@@ -66,7 +69,7 @@ class _Gradients(torch.autograd.Function):
 
 
 def _gradients(
-    plan: Any,
+    plan: tuple[Any, ...],
     cotangent: Tensor,
     x: Tensor,
     lengths: Tensor | None,
@@ -76,8 +79,12 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of x and of the weights."""
     cotangent, grad_x = cotangent.contiguous(), x.new_empty(x.shape)
-    gradients = [None if weight is None else x.new_empty(weight.shape) for weight in weights]
-    run = plan.backward_float32 if x.dtype == torch.float32 else plan.backward_float64
+    present = [weight for weight in weights if weight is not None]
+    memory = x.new_empty(sum(map(Tensor.numel, present)))  # one allocation
+    pieces = iter(_unflatten_dense_tensors(memory, present))
+    gradients = [None if weight is None else next(pieces) for weight in weights]
+    sequence = kernel_module().ResidualSequence(*plan)
+    run = sequence.backward_float32 if x.dtype == torch.float32 else sequence.backward_float64
     run(
         x.data_ptr(),
         _addresses(weights),
