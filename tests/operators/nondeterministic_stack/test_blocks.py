@@ -16,7 +16,8 @@ from structattn.operators.nondeterministic_stack import (
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import nondeterministic_stack_cpu
 
-IN_BLOCKS = 2  # where the header of a sequence's tables says whether they are those of blocks
+FORM = 2  # where the header of a sequence's tables says what they hold
+STEPS, BLOCKS, BLOCKS_OF_FLOATS = range(3)
 
 
 def whole(inputs, **options):
@@ -47,10 +48,10 @@ def assert_same(found, wanted, tolerance=1e-11):
         assert float((x - r).norm()) <= tolerance * max(float(r.norm()), 1.0)
 
 
-def in_blocks(inputs, window=None):
-    """Whether each sequence was computed in blocks."""
+def forms(inputs, window=None):
+    """What the tables of each sequence hold."""
     arguments = checked_arguments(*inputs.all, None, window)
-    return nondeterministic_stack_cpu(*arguments, False)[2][:, IN_BLOCKS].bool().tolist()
+    return nondeterministic_stack_cpu(*arguments, False)[2][:, FORM].int().tolist()
 
 
 def with_logits(inputs, change):
@@ -65,7 +66,7 @@ def with_logits(inputs, change):
 @pytest.mark.parametrize("scale", [1.0, 5.0])
 def test_blocks_equal_single_steps(random_inputs, time, window, scale):
     inputs = random_inputs(2, time, 2, 3, scale=scale, seed=time)
-    assert in_blocks(inputs, window) == [True] * 2
+    assert forms(inputs, window) == [BLOCKS] * 2
     assert_same(with_gradients(whole, inputs, window=window), with_gradients(by_steps, inputs, window=window))
 
 
@@ -124,11 +125,11 @@ def test_other_sequences_later_steps_and_threads_change_no_bit(random_inputs):
     assert torch.equal(nondeterministic_stack(*mixed, inputs.bottom)[:, :39], whole(inputs)[:, :39])
 
 
-@pytest.mark.parametrize(("scale", "expected"), [(20.0, True), (100.0, False)])
+@pytest.mark.parametrize(("scale", "expected"), [(100.0, BLOCKS), (400.0, STEPS)])
 def test_widely_spread_logits(random_inputs, scale, expected):
-    """At 100 the provisional weights of a block leave the range of doubles."""
+    """At 400 the provisional weights of a block leave the range of doubles."""
     inputs = random_inputs(1, 36, 2, 2, scale=scale)
-    assert in_blocks(inputs) == [expected]
+    assert forms(inputs) == [expected]
     wanted = with_gradients(lambda x: nondeterministic_stack(*x.all, implementation="reference"), inputs)
     assert_same(with_gradients(whole, inputs), wanted, 1e-9)
 
@@ -182,3 +183,56 @@ def test_steps_without_possible_transitions_and_without_numbers(random_inputs):
     assert not readings[0, 50:].any()
     assert readings[1, 60:].isnan().all()
     assert torch.equal(readings[2], clean[2])
+
+
+def float_errors(inputs, size=1.0):
+    """Errors of readings and gradients of float32 inputs, against the float64 kernel; of gradients by the cotangent."""
+    results, whole_size = [], 0.0
+    for dtype in (torch.float32, torch.float64):
+        leaves = inputs.to(torch.float32).to(dtype)
+        leaves = type(inputs)(*(x.requires_grad_() for x in leaves.all))
+        readings = whole(leaves)
+        cotangent = size * torch.randn(readings.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        whole_size = float(cotangent.norm())
+        results.append((readings.detach(), *torch.autograd.grad(readings, leaves.all, cotangent.to(dtype))))
+    (readings, *gradients), (wanted, *wanted_gradients) = results
+    yield float((readings - wanted).norm() / wanted.norm())
+    for x, r in zip(gradients, wanted_gradients, strict=True):
+        yield float((x - r).norm()) / max(float(r.norm()), whole_size)
+
+
+@pytest.mark.parametrize(("states", "symbols", "time"), [(1, 1, 40), (2, 3, 129), (3, 3, 50)])
+@pytest.mark.parametrize(("scale", "expected"), [(0.1, BLOCKS_OF_FLOATS), (3.0, BLOCKS_OF_FLOATS), (30.0, BLOCKS)])
+def test_tables_of_floats(random_inputs, states, symbols, time, scale, expected):
+    inputs = random_inputs(2, time, states, symbols, scale=scale)
+    if states * symbols > 1:  # of one configuration nothing becomes small
+        assert forms(inputs.to(torch.float32)) == [expected] * 2
+    assert max(float_errors(inputs)) < 2e-6
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_cotangents_of_any_size_leave_the_range_of_floats_to_the_tables(random_inputs, size):
+    inputs = random_inputs(2, 60, 2, 3, scale=4.0)
+    assert forms(inputs.to(torch.float32)) == [BLOCKS_OF_FLOATS] * 2
+    assert max(float_errors(inputs, size)) < 2e-6
+
+
+@pytest.mark.parametrize("push_at", [2, 34])
+@pytest.mark.parametrize(("smallness", "expected"), [(-10.0, BLOCKS_OF_FLOATS), (-85.0, BLOCKS), (-300.0, STEPS)])
+def test_what_floats_lose_and_comes_back_is_found_again(random_inputs, push_at, smallness, expected):
+    """A push of a tiny weight that a later pop makes the only run that matters."""
+    inputs = random_inputs(1, 40, 1, 1, scale=0.1)
+    inputs.push[0] = -torch.inf
+    inputs.push[0, push_at], inputs.pop[0] = smallness, -torch.inf
+    inputs.pop[0, 37] = -2 * smallness
+    assert forms(inputs.to(torch.float32)) == [expected]
+    assert max(float_errors(inputs)) < 2e-6
+
+
+def test_pops_that_outweigh_everything_else_keep_their_floats(random_inputs):
+    """Estimates of provisional weights cannot know that there is so much to pop; they are corrected."""
+    inputs = random_inputs(1, 64, 2, 3)
+    inputs.push[:, :32] += 8.0
+    inputs.pop[:, 32:60] += 12.0
+    assert forms(inputs.to(torch.float32)) == [BLOCKS_OF_FLOATS]
+    assert max(float_errors(inputs)) < 2e-6

@@ -1,33 +1,57 @@
-// Vectors of doubles of the width of the instruction set that the file is compiled for.
+// Vectors of floats and doubles of the width of the instruction set that the file is compiled for.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__AVX512F__)
-constexpr int VL = 8;
+constexpr int vector_bytes = 64;
 #elif defined(__AVX2__)
-constexpr int VL = 4;
+constexpr int vector_bytes = 32;
 #else
-constexpr int VL = 2;
+constexpr int vector_bytes = 16;
 #endif
 
-typedef double V __attribute__((vector_size(VL * 8)));
-typedef int64_t VI __attribute__((vector_size(VL * 8)));
-typedef uint64_t VU __attribute__((vector_size(VL * 8)));
+template <class Number, int64_t lanes>
+struct VectorOf {
+    typedef Number Type __attribute__((vector_size(lanes * sizeof(Number))));
+};
+template <class Number>
+constexpr int lanes_in = vector_bytes / int(sizeof(Number));
+template <class Number>
+using Vector = typename VectorOf<Number, lanes_in<Number>>::Type;
+// As many integers as Vector has numbers: of another size, or of the same, as comparisons give.
+template <class Number, class Integer>
+using VectorIntegers = typename VectorOf<Integer, lanes_in<Number>>::Type;
+template <class Number>
+using VectorMask = VectorIntegers<Number, std::conditional_t<sizeof(Number) == 4, int32_t, int64_t>>;
 
-inline V load(const double *p) {
-    V v;
+constexpr int VL = lanes_in<double>;
+using V = Vector<double>;
+using VI = VectorMask<double>;
+
+template <class Number>
+inline Vector<Number> load(const Number *p) {
+    Vector<Number> v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
-inline void store(double *p, V v) { std::memcpy(p, &v, sizeof v); }
-// Not V{} + x: that adds in fact, because 0 + -0 is not -0.
-inline V splat(double x) { return x - V{}; }
+template <class Number>
+inline void store(Number *p, Vector<Number> v) {
+    std::memcpy(p, &v, sizeof v);
+}
+// Not Vector<Number>{} + x: that adds in fact, because 0 + -0 is not -0.
+template <class Number>
+inline Vector<Number> splat_to(Number x) {
+    return x - Vector<Number>{};
+}
+inline V splat(double x) { return splat_to<double>(x); }
 // Keeps the compiler from repeating a load at each use: with two operands from memory for two products, loads take longer.
-inline void keep_in_register([[maybe_unused]] V &v) {
+template <class Lanes>
+inline void keep_in_register([[maybe_unused]] Lanes &v) {
 #if defined(__AVX512F__)
     asm("" : "+v"(v));
 #endif
@@ -38,53 +62,62 @@ inline double sum_lanes(V v) {
     return sum;
 }
 
-namespace lanes {
+namespace exchanges {
 // For each lane whose number has this bit clear, low: a's and then b's; high: those of the lanes with the bit set.
-template <std::size_t BIT, std::size_t... LANE>
-inline V low_lanes(V a, V b, std::index_sequence<LANE...>) {
-    return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE - BIT : LANE)...);
+template <std::size_t BIT, class Lanes, std::size_t... LANE>
+inline Lanes low_lanes(Lanes a, Lanes b, std::index_sequence<LANE...>) {
+    return __builtin_shufflevector(a, b, (LANE & BIT ? sizeof...(LANE) + LANE - BIT : LANE)...);
 }
-template <std::size_t BIT, std::size_t... LANE>
-inline V high_lanes(V a, V b, std::index_sequence<LANE...>) {
-    return __builtin_shufflevector(a, b, (LANE & BIT ? VL + LANE : LANE + BIT)...);
+template <std::size_t BIT, class Lanes, std::size_t... LANE>
+inline Lanes high_lanes(Lanes a, Lanes b, std::index_sequence<LANE...>) {
+    return __builtin_shufflevector(a, b, (LANE & BIT ? sizeof...(LANE) + LANE : LANE + BIT)...);
 }
-template <std::size_t BIT>
-inline void exchange(V *x) {
-    if constexpr (BIT < VL) {
-        for (std::size_t i = 0; i < VL; ++i)
+template <std::size_t BIT, std::size_t SIZE, class Lanes>
+inline void exchange(Lanes *x) {
+    if constexpr (BIT < SIZE) {
+        for (std::size_t i = 0; i < SIZE; ++i)
             if (!(i & BIT)) {
-                const V a = x[i], b = x[i + BIT];
-                x[i] = low_lanes<BIT>(a, b, std::make_index_sequence<VL>());
-                x[i + BIT] = high_lanes<BIT>(a, b, std::make_index_sequence<VL>());
+                const Lanes a = x[i], b = x[i + BIT];
+                x[i] = low_lanes<BIT>(a, b, std::make_index_sequence<SIZE>());
+                x[i + BIT] = high_lanes<BIT>(a, b, std::make_index_sequence<SIZE>());
             }
-        exchange<2 * BIT>(x);
+        exchange<2 * BIT, SIZE>(x);
     }
 }
-}  // namespace lanes
+}  // namespace exchanges
 
-// Exchanges lane i of vector k with lane k of vector i.
-inline void transpose(V (&x)[VL]) { lanes::exchange<1>(x); }
+// Exchanges lane i of vector k with lane k of vector i, for as many vectors as lanes.
+template <class Number>
+inline void transpose(Vector<Number> *x) {
+    exchanges::exchange<1, lanes_in<Number>>(x);
+}
 
 // The sum of the lanes of each vector, in the order of sum_lanes.
-inline V sums_of_lanes(V (&x)[VL]) {
-    transpose(x);
-    V sum{};
-    for (int i = 0; i < VL; ++i) sum += x[i];
+template <class Number>
+inline Vector<Number> sums_of_lanes(Vector<Number> *x) {
+    transpose<Number>(x);
+    Vector<Number> sum{};
+    for (int i = 0; i < lanes_in<Number>; ++i) sum += x[i];
     return sum;
 }
-inline double least_lane(V v) {
-    double least = v[0];
-    for (int i = 1; i < VL; ++i) least = v[i] < least ? v[i] : least;
+template <class Number>
+inline Number least_lane_of(Vector<Number> v) {
+    Number least = v[0];
+    for (int i = 1; i < lanes_in<Number>; ++i) least = v[i] < least ? v[i] : least;
     return least;
 }
-inline V lane_numbers() {
-    V v{};
-    for (int i = 0; i < VL; ++i) v[i] = i;
+inline double least_lane(V v) { return least_lane_of<double>(v); }
+template <class Number>
+inline Vector<Number> lane_numbers_of() {
+    Vector<Number> v{};
+    for (int i = 0; i < lanes_in<Number>; ++i) v[i] = Number(i);
     return v;
 }
+inline V lane_numbers() { return lane_numbers_of<double>(); }
 
 // exp(x) for x <= 0 (-inf included), accurate to one or two units in the last place; 0 below -708.
 inline V exp_of_negative(V x) {
+    typedef VectorIntegers<double, uint64_t> VU;
     const V low = splat(-708);
     const VI kept = x > low;
     x = kept ? x : low;

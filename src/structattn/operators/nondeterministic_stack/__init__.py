@@ -86,7 +86,8 @@ def nondeterministic_stack(
     definition computes log-weights in the dtype of the logits: the error of its readings is about the log-weight times
     the dtype's machine epsilon, and at 2^-6 it refuses. After a step at which nothing is allowed, readings are zero.
     NaN or +inf in a step's logits gives NaN from that step on, in its own sequence. float16 and bfloat16 are computed
-    in float32; the kernel's tables are float64 in any case.
+    in float32; then the kernel's tables are floats where a bound proves that they lose nothing, and doubles elsewhere
+    (DERIVATION.md, "Range").
 
     Returns:
         The readings in the dtype of the logits; zeros past a sequence's length.

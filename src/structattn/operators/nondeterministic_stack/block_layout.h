@@ -10,11 +10,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "nondeterministic_stack/tables.h"
-
 constexpr int STEPS = 16;
 
+// Of tables of float or double.
+template <class Real>
 struct BlockLayout {
+    static constexpr int64_t UNIT = 64 / sizeof(Real);  // whole vectors for every instruction set
+    static int64_t padded(int64_t count) { return (count + UNIT - 1) / UNIT * UNIT; }
+
     int64_t n, Q, C, columns, window;
     int64_t width;  // the columns of the values, padded
     int64_t blocks;
@@ -48,11 +51,12 @@ struct BlockLayout {
 };
 
 // A table over two times.
+template <class Real>
 struct BlockTable {
-    double *base;
-    const BlockLayout *layout;
+    Real *base;
+    const BlockLayout<Real> *layout;
 
-    double *row(int64_t block, int64_t j) const {
+    Real *row(int64_t block, int64_t j) const {
         return base + (layout->begin[block] + j - layout->lowest(block)) * layout->row_size();
     }
 };

@@ -1,4 +1,4 @@
-// Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, computed in double precision.
+// Nondeterministic stack attention on a CPU: batches of sequences in the caller's precision, computed in floats or doubles.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -34,23 +34,26 @@ using In = Array<const T>;
 template <class T>
 using Optional = std::optional<Array<T>>;
 
-// The number type of a sequence and the layout of its tables, stored before them.
+// What the tables of a sequence hold: single steps in doubles, or blocks in doubles or floats.
+enum class Form { steps, blocks, blocks_of_floats };
+
+// The number type of a sequence and the form of its tables, stored before them.
 constexpr int64_t HEADER = LANES;
 
 struct Forwarded {
     Mode mode;
     Outcome outcome;
-    bool in_blocks;
+    Form form;
 };
 
 struct Header {
     double *at;
     void set(const Forwarded &done) const {
-        at[0] = double(int(done.mode)), at[1] = double(done.outcome.live), at[2] = double(done.in_blocks);
+        at[0] = double(int(done.mode)), at[1] = double(done.outcome.live), at[2] = double(int(done.form));
     }
     Mode mode() const { return Mode(int(at[0])); }
     int64_t live() const { return int64_t(at[1]); }
-    bool in_blocks() const { return at[2] != 0; }
+    Form form() const { return Form(int(at[2])); }
 };
 
 // The logits of a batch and its values, in the caller's precision.
@@ -115,15 +118,16 @@ void require_room(const Batch<T> &batch, int64_t room) {
     int64_t needed = 0;
     if (has_compiled_form(batch.Q(), batch.S()))
         needed = std::max(Layout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size,
-                          BlockLayout(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size);
+                          BlockLayout<double>(batch.T_(), batch.Q(), batch.S(), batch.columns(), batch.window).size);
     if (room < HEADER + needed) throw std::length_error("nondeterministic_stack: the tables are too small for the layout");
 }
 
-template <int Q, int S>
+template <class Real, int Q, int S>
 bool forward_in_blocks(const Sequence &seq, double *tables, const Outputs &out) {
-    const BlockLayout layout(seq.n, Q, S, seq.columns, seq.window);
-    Scratch room(8 * fast::BlockForward<Q, S>::room(layout));
-    return fast::BlockForward<Q, S>(seq, layout, tables, room.as<double>()).run(out);
+    using Forward = fast::BlockForward<Real, Q, S>;
+    const BlockLayout<Real> layout(seq.n, Q, S, seq.columns, seq.window);
+    Scratch room(sizeof(Real) * Forward::room(layout));
+    return Forward(seq, layout, reinterpret_cast<Real *>(tables), room.as<Real>()).run(out);
 }
 
 template <int Q, int S>
@@ -133,23 +137,40 @@ Outcome forward_in_steps(const Sequence &seq, double *tables, const Outputs &out
     return fast::Forward<Q, S>(seq, layout, tables, room.as<double>()).run(out);
 }
 
-Forwarded forward_one(const Sequence &seq, double *tables, const Outputs &out, bool only_wide) {
-    Outcome outcome{0, false};
-    bool in_blocks = false;
-    const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-        in_blocks = forward_in_blocks<q, s>(seq, tables, out);
-        outcome = in_blocks ? Outcome{seq.n, true} : forward_in_steps<q, s>(seq, tables, out);
-    });
-    if (!compiled && !only_wide) outcome = general::Tables<Plain>(seq).forward(out);
-    if (outcome.trusted) return {Mode::doubles, outcome, in_blocks};
-    return {Mode::wide, general::Tables<Wide>(seq).forward(out), false};
+// In the first form whose numbers are trusted.
+template <int Q, int S>
+Forwarded forward_compiled(const Sequence &seq, double *tables, const Outputs &out, bool floats) {
+    if (floats && forward_in_blocks<float, Q, S>(seq, tables, out)) return {Mode::doubles, {seq.n, true}, Form::blocks_of_floats};
+    if (forward_in_blocks<double, Q, S>(seq, tables, out)) return {Mode::doubles, {seq.n, true}, Form::blocks};
+    return {Mode::doubles, forward_in_steps<Q, S>(seq, tables, out), Form::steps};
 }
 
-template <int Q, int S>
+// floats: whether tables of floats are precise enough.
+Forwarded forward_one(const Sequence &seq, double *tables, const Outputs &out, bool floats, bool only_wide) {
+    Forwarded done{Mode::doubles, {0, false}, Form::steps};
+    const bool compiled = !only_wide && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
+        done = forward_compiled<q, s>(seq, tables, out, floats);
+    });
+    if (!compiled && !only_wide) done.outcome = general::Tables<Plain>(seq).forward(out);
+    if (done.outcome.trusted) return done;
+    return {Mode::wide, general::Tables<Wide>(seq).forward(out), Form::steps};
+}
+
+template <class Real, int Q, int S>
 void backward_in_blocks(const Sequence &seq, const double *tables, const Cotangents &cot, const Gradients &grad) {
-    const BlockLayout layout(seq.n, Q, S, seq.columns, seq.window);
-    Scratch room(8 * fast::BlockBackward<Q, S>::room(layout));
-    fast::BlockBackward<Q, S>(seq, layout, tables, room.as<double>()).run(cot, grad);
+    using Backward = fast::BlockBackward<Real, Q, S>;
+    const BlockLayout<Real> layout(seq.n, Q, S, seq.columns, seq.window);
+    Scratch room(sizeof(Real) * Backward::room(layout));
+    Backward(seq, layout, reinterpret_cast<const Real *>(tables), room.as<Real>()).run(cot, grad);
+}
+
+// A power of two of about the size of the cotangents. Divided by it, they leave the whole range of floats to what they are
+// multiplied with.
+inline double size_of(const Sequence &seq, const Cotangents &cot) {
+    double largest = 0;
+    for (int64_t i = 0; i < seq.n * seq.configurations() * seq.columns; ++i) largest = std::max(largest, std::fabs(cot.readings[i]));
+    for (int64_t i = 0; i < seq.n; ++i) largest = std::max(largest, std::fabs(cot.log_weight[i]));
+    return largest > 0 && std::isfinite(largest) ? std::ldexp(1.0, std::ilogb(largest)) : 1;
 }
 
 template <int Q, int S>
@@ -165,8 +186,11 @@ void backward_in_steps(const Sequence &seq, int64_t live, const double *tables, 
 
 void backward_one(const Sequence &seq, const Header &header, const double *tables, const Cotangents &cot, const Gradients &grad) {
     if (header.mode() == Mode::doubles && with_sizes(seq.Q, seq.S, [&](auto q, auto s) {
-            if (header.in_blocks()) backward_in_blocks<q, s>(seq, tables, cot, grad);
-            else backward_in_steps<q, s>(seq, header.live(), tables, cot, grad);
+            switch (header.form()) {
+                case Form::blocks_of_floats: return backward_in_blocks<float, q, s>(seq, tables, cot, grad);
+                case Form::blocks: return backward_in_blocks<double, q, s>(seq, tables, cot, grad);
+                case Form::steps: return backward_in_steps<q, s>(seq, header.live(), tables, cot, grad);
+            }
         }))
         return;
     // Neither stores its tables: rare or slow cases are recomputed.
@@ -192,7 +216,8 @@ void forward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, std
         const Doubles<T> one(batch, b);
         std::vector<double> reading(one.n * width), weight(one.n);
         double *table = tables.data() + b * tables.shape(1);
-        Forwarded done = forward_one(one.view, table + HEADER, {reading.data(), weight.data()}, only_wide);
+        Forwarded done = forward_one(one.view, table + HEADER, {reading.data(), weight.data()},
+                                     std::is_same_v<T, float>, only_wide);
         const Outcome outcome = done.outcome;
         const double after = one.first_bad < one.n && outcome.live == one.first_bad ? NAN : 0;
         std::fill(reading.begin() + outcome.live * width, reading.end(), after);
@@ -217,16 +242,21 @@ void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, st
         const Header header{table};
         const bool bad = header.mode() == Mode::not_a_number;
         const T *reading_from = reading_.data() + b * T_ * width, *weight_from = log_weight_.data() + b * T_;
-        const std::vector<double> reading_cot(reading_from, reading_from + one.n * width);
-        const std::vector<double> weight_cot(weight_from, weight_from + one.n);
+        std::vector<double> reading_cot(reading_from, reading_from + one.n * width);
+        std::vector<double> weight_cot(weight_from, weight_from + one.n);
         std::vector<double> push_out(T_ * C * C), repl_out(T_ * C * C), pop_out(T_ * C * batch.Q()), values_out((T_ + 1) * m);
         if (bad) {
             auto spoil = [&](std::vector<double> &out, int64_t count) { std::fill_n(out.begin(), count, NAN); };
             spoil(push_out, one.n * C * C), spoil(repl_out, one.n * C * C), spoil(pop_out, one.n * C * batch.Q());
             spoil(values_out, (one.n + 1) * m);
         } else {
+            const double size = header.form() == Form::blocks_of_floats ? size_of(one.view, {reading_cot.data(), weight_cot.data()}) : 1;
+            if (size != 1) for (auto *given : {&reading_cot, &weight_cot}) for (double &x : *given) x /= size;
             const Gradients grad{push_out.data(), repl_out.data(), pop_out.data(), values_ ? values_out.data() : nullptr};
             backward_one(one.view, header, table + HEADER, {reading_cot.data(), weight_cot.data()}, grad);
+            if (size != 1)
+                for (auto *found : {&push_out, &repl_out, &pop_out, &values_out})
+                    for (double &x : *found) x *= size;
         }
         std::copy(push_out.begin(), push_out.end(), push_.data() + b * push_out.size());
         std::copy(repl_out.begin(), repl_out.end(), repl_.data() + b * repl_out.size());

@@ -9,9 +9,22 @@
 
 // Entries of the tables, fractions of the weight of all runs so far, count as lost below this.
 constexpr double smallest_share = 1e-290;
-// A lost fraction can grow in each step by the growth of the fastest configuration divided by that of the total. Up to
-// this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
+// Step by step, a lost fraction can grow in each step by the growth of the fastest configuration divided by that of the
+// total. Up to this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
 constexpr double largest_regrowth = 600;
+
+// The limits of blocks with tables of float or double: what counts as lost, how large all that is lost may have become, and
+// by how much provisional numbers may differ from true ones, before they are computed again and at all.
+template <class Real>
+struct Range;
+template <>
+struct Range<double> {
+    static constexpr double smallest_share = ::smallest_share, largest_loss = 1e-20, retry_drift = 1e60, largest_drift = 1e100;
+};
+template <>
+struct Range<float> {
+    static constexpr double smallest_share = 1e-30, largest_loss = 1e-9, retry_drift = 1e6, largest_drift = 1e12;
+};
 
 // The logits that matter are as large as the growth of the total, and the difference of two is rounded to about 1e-16 of
 // their size. Up to this size it stays below 1e-10.
