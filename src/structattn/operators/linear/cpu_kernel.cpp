@@ -1,5 +1,8 @@
 // Linear layers with packed weights; quantization of rows to int8, and the scales of products of such rows.
+#include <nanobind/stl/array.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -8,6 +11,7 @@
 #include "common/scratch.h"
 #include "linear/packed.h"
 #include "linear/quantization.h"
+#include "linear/selected.h"
 
 namespace {
 
@@ -75,6 +79,31 @@ void packed_feedforward(uintptr_t x, uintptr_t first, uintptr_t last, uintptr_t 
     });
 }
 
+// y = the outputs of x that are in the list of each row; see ``SelectedLinear``. Consecutive rows with one list share a part.
+void selected_linear(uintptr_t x, uintptr_t weight, int64_t stride, uintptr_t bias, uintptr_t lists, uintptr_t list_of_row,
+                     uintptr_t y, const std::array<int64_t, 5> &sizes, int threads) {
+    const auto [rows, outputs, inputs, num_lists, width] = sizes;
+    const SelectedLinear layer{{reinterpret_cast<const float *>(weight), stride}, reinterpret_cast<const float *>(bias),
+                               reinterpret_cast<const int64_t *>(lists), outputs, inputs, width};
+    const int64_t *lists_of_rows = checked_numbers(list_of_row, rows, num_lists);
+    std::vector<int64_t> starts;
+    for (int64_t r = 0; r < rows; ++r)
+        if (r == 0 || lists_of_rows[r] != lists_of_rows[r - 1]) starts.push_back(r);
+    starts.push_back(rows);
+    const int64_t size = inputs, row_size = padded<float>(inputs), columns = width;
+    for_each_sequence(int64_t(starts.size()) - 1, threads_for(rows * inputs * width, threads), [&](int64_t part) {
+        const int64_t first = starts[part], count = starts[part + 1] - first;
+        Scratch memory(count * row_size * sizeof(float));
+        float *from = memory.as<float>();
+        for (int64_t r = 0; r < count; ++r) {
+            float *end = std::copy_n(reinterpret_cast<const float *>(x) + (first + r) * size, size, from + r * row_size);
+            std::fill(end, from + (r + 1) * row_size, 0.0f);
+        }
+        const int64_t *list = layer.lists + lists_of_rows[first] * columns;
+        layer.multiply(from, row_size, count, list, reinterpret_cast<float *>(y) + first * columns);
+    });
+}
+
 }  // namespace
 
 void register_linear(nanobind::module_ &module) {
@@ -85,6 +114,7 @@ void register_linear(nanobind::module_ &module) {
     module.def("pack_float32", &pack, Unlocked());
     module.def("packed_linear_float32", &packed_linear, Unlocked());
     module.def("packed_feedforward_float32", &packed_feedforward, Unlocked());
+    module.def("selected_linear_float32", &selected_linear, Unlocked());
     module.def("quantize_rows_float32", &quantize_rows, Unlocked());
     module.def("scale_rows_float32", &scale_rows, Unlocked());
 }
