@@ -1,7 +1,7 @@
 """Translation models whose decoder runs in one kernel call for each step, where the kernel has all of its layers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from structattn.attention import CrossGaussianAttention, CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
+from structattn.decoding.candidates import Restriction, restrict
+from structattn.decoding.fused_state import FusedState
 from structattn.decoding.stepper import DecodingStart, Stepper
 from structattn.models import EncoderDecoder
 from structattn.models.block import Block, FeedForward, Residual
@@ -28,30 +30,7 @@ from structattn.operators.decoder_layers import (
 from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.linear import current_precision, keep_until_changed
 from structattn.operators.linear.packed import Linear, packed_linear
-
-
-@dataclass(frozen=True)
-class FusedState:
-    """The number of positions so far, their keys and values in all layers, and the memory: an immutable value.
-
-    Args:
-        position: the number of positions.
-        cache: one tensor with keys and values, or values alone, of each layer with self-attention; None without any.
-        memory_rows: keys, if any, and values of each layer with cross-attention.
-        memory: which of their rows belong to each member of the batch.
-    """
-
-    position: int
-    cache: KeyValueCache | None
-    memory_rows: tuple[tuple[Tensor, ...], ...]
-    memory: Memory
-
-    def select(self, indices: Int[Tensor, " selected"]) -> "FusedState":
-        """Return the states of some members of the batch, in a new order."""
-        lengths = None if self.memory.lengths is None else self.memory.lengths.index_select(0, indices)
-        memory = Memory(self.memory.first.index_select(0, indices), self.memory.size, lengths)
-        cache = None if self.cache is None else self.cache.select(indices)
-        return FusedState(self.position, cache, self.memory_rows, memory)
+from structattn.operators.linear.selected import selected_linear
 
 
 @dataclass(frozen=True)
@@ -71,15 +50,22 @@ class FusedDecoder:
     def step(
         self, tokens: Int[Tensor, " batch"], state: FusedState
     ) -> tuple[Float[Tensor, "batch classes"], FusedState]:
-        """Take one more token of each sentence; return the logits of the next one and the new state."""
+        """Take one more token of each sentence; return the logits of the next one and the new state.
+
+        Under a restriction, the columns are the candidates, as those of ``RestrictedStepper``.
+        """
         embedding: Any = self.model.target
         cache = None if state.cache is None else self._needed(state.cache.extend())
-        state = FusedState(state.position, cache, state.memory_rows, state.memory)
+        state = replace(state, cache=cache)
         indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
         x = embedding.embed_step(tokens, state.position)
         x = decoder_layers(self.packed, x, list(self._cached_rows(state)), indices, state.memory)
-        logits = packed_linear(self.model.decoder.final(x), self.packed.output)
-        return logits, FusedState(state.position + 1, cache, state.memory_rows, state.memory)
+        return self._logits(self.model.decoder.final(x), state.restriction), replace(state, position=state.position + 1)
+
+    def _logits(self, x: Tensor, restriction: Restriction | None) -> Tensor:
+        if restriction is None:
+            return packed_linear(x, self.packed.output)
+        return selected_linear(x, _output(self.model), restriction.lists, restriction.list_of_row)
 
     def _needed(self, cache: KeyValueCache) -> KeyValueCache:
         """Return the positions to which a later one may attend: not all of them if all heads are hard-coded."""
@@ -126,22 +112,23 @@ class _Weights:
 def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
     """Return a faster model with its start, where the kernel has all layers of the decoder; the arguments elsewhere.
 
+    The logits of both are those of the candidates of the start, if it has any.
+
     The kernel is for float32 models on a CPU in evaluation mode, without gradients; its products are in the precision
     that ``linear_precision`` sets. Weights are laid out once inside of it, and elsewhere once for each search, in
     addition to the model's own.
     """
     state = start.state
     if not (type(model) is EncoderDecoder and isinstance(state, LayersState) and state.position == 0):
-        return model, start
+        return restrict(model, start)
     blocks = list(model.decoder.blocks)
     if not (_can_run(model) and all(_has_layer(block) for block in blocks) and _alike(blocks)):
-        return model, start
+        return restrict(model, start)
     caches = [_cross_cache(block.cross) for block in state.blocks if block.cross is not None]
     memory_rows = tuple(_memory_rows(cache) for cache in caches)
     memory = _memory(caches[0]) if caches else Memory(torch.zeros_like(start.tokens), 0, None)
-    return _fused_decoder(model), DecodingStart(
-        FusedState(0, _empty_cache(model, len(start.tokens)), memory_rows, memory), start.tokens
-    )
+    cache = _empty_cache(model, len(start.tokens))
+    return _fused_decoder(model), replace(start, state=FusedState(0, cache, memory_rows, memory, Restriction.of(start)))
 
 
 def _empty_cache(model: EncoderDecoder, batch_size: int) -> KeyValueCache | None:
@@ -229,10 +216,8 @@ def _packed_decoder(model: EncoderDecoder) -> FusedDecoder:
     blocks, precision = list(model.decoder.blocks), current_precision()
     parts = [part for block in blocks for part in _parts(block)]
     pre_norm, epsilon = parts[0].norm_placement == "pre", parts[0].norm.eps
-    embedding: Any = model.target
-    output = (embedding.class_embeddings(), None) if model.output is None else _linear(model.output)
     sublayers = [sublayer for block in blocks for sublayer in _sublayers(block)]
-    packed = pack_sublayers(sublayers, output, pre_norm, epsilon, precision)
+    packed = pack_sublayers(sublayers, _output(model), pre_norm, epsilon, precision)
     hard_coded = tuple(part.layer.heads.gaussians if hasattr(part.layer, "heads") else None for part in parts)
     return FusedDecoder(model, packed, hard_coded)
 
@@ -253,6 +238,11 @@ def _sublayers(block: Any) -> Iterator[Sublayer]:
             yield Sublayer("cross_gaussian", None, _linear(layer.output), norm, layer.heads.value.num_heads)
         else:
             yield Sublayer("feedforward", _linear(layer.hidden), _linear(layer.output), norm)
+
+
+def _output(model: EncoderDecoder) -> Linear:
+    embedding: Any = model.target
+    return (embedding.class_embeddings(), None) if model.output is None else _linear(model.output)
 
 
 def _linear(module: nn.Linear) -> Linear:

@@ -41,10 +41,14 @@ class DecodingStart:
     Args:
         state: of the model, before the first step.
         tokens: the first token to give to the model, usually <bos>.
+        candidates: the ids that may occur in the text of each sentence, usually with <eos> among them, in ascending
+            order and then <pad>; None: all. Probabilities are those of the model given that the next token is one of
+            them.
     """
 
     state: DecoderState
     tokens: Int[Tensor, " batch"]
+    candidates: Int[Tensor, "batch candidates"] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,136 +7,84 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
+from structattn.decoding.beam.hypotheses import FinishedHypotheses, Hypotheses, rank
+from structattn.decoding.beam.presets import BeamSearch, length_penalized
+from structattn.decoding.candidates import Columns
 from structattn.decoding.fused import fuse
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
 from structattn.operators.top_continuations import top_continuations
-from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, PAD, class_of
+from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, class_of
 
 
 @dataclass(frozen=True)
-class Hypotheses:
-    """Hypotheses of equal length, the same number for each sentence, best first; log p = -inf marks an empty slot.
+class Sentences:
+    """What the search for each sentence is given.
 
     Args:
-        log_probs: log-probability of the tokens after the first.
-        tokens: the token that the model was given first, usually <bos>, and those that follow.
-        parents: index, in the beam of the previous step, of the hypothesis that each one extends.
-        finished: whether the last token is <eos>.
+        indices: of the sentences, for the results.
+        limits: their maximum lengths.
+        forced: the tokens of their prefixes, then <pad>.
+        columns: what the columns of the model's logits stand for.
     """
 
-    log_probs: Float[Tensor, "batch beam"]
-    tokens: Int[Tensor, "batch beam time"]
-    parents: Int[Tensor, "batch beam"]
-    finished: Bool[Tensor, "batch beam"]
+    indices: Int[Tensor, " open"]
+    limits: Int[Tensor, " open"]
+    forced: Int[Tensor, "open prefix"]
+    columns: Columns
 
-    @staticmethod
-    def initial(start: DecodingStart) -> "Hypotheses":
-        """Return one hypothesis without tokens for each sentence."""
-        zeros = torch.zeros(len(start.tokens), 1, device=start.tokens.device)
-        return Hypotheses(zeros, start.tokens[:, None, None], zeros.long(), zeros.bool())
+    def select(self, rows: Int[Tensor, " selected"]) -> "Sentences":
+        """Return some of the sentences."""
+        return Sentences(self.indices[rows], self.limits[rows], self.forced[rows], self.columns.select(rows))
 
-    def select(self, sentences: Int[Tensor, " selected"]) -> "Hypotheses":
-        """Return the hypotheses of some sentences."""
-        return Hypotheses(*(x[sentences] for x in (self.log_probs, self.tokens, self.parents, self.finished)))
-
-    def best(self, allowed: Bool[Tensor, "batch beam"], k: int) -> "Hypotheses":
-        """Return the k best allowed hypotheses; fewer where no sentence has k, but at least one slot."""
-        log_probs, order = self.log_probs.masked_fill(~allowed, -math.inf).sort(dim=1, descending=True, stable=True)
-        num_filled = int((log_probs > -math.inf).sum(1).max()) if len(log_probs) else 0
-        order = order[:, : max(1, min(k, num_filled))]
-        tokens = self.tokens.take_along_dim(order[:, :, None], 1)
-        parents, finished = self.parents.gather(1, order), self.finished.gather(1, order)
-        return Hypotheses(log_probs[:, : order.shape[1]], tokens, parents, finished)
+    def required(self, length: int) -> Int[Tensor, " open"] | None:
+        """Return the column that must follow in each sentence, negative where any may; None: any in all of them."""
+        if length >= self.forced.shape[1]:
+            return None
+        return self.columns.of_classes(class_of(self.forced[:, length]))
 
 
 @dataclass(frozen=True)
-class FinishedHypotheses:
-    """Up to ``beam_size`` finished hypotheses of each sentence, best first; a score of -inf marks an empty slot.
+class OpenSearch:
+    """The search for the sentences where it continues.
 
     Args:
-        scores: log-probabilities under the length penalty of the search.
-        log_probs: as in ``Hypotheses``.
-        tokens: as in ``Hypotheses``, with <pad> after <eos>.
-    """
-
-    scores: Float[Tensor, "batch beam"]
-    log_probs: Float[Tensor, "batch beam"]
-    tokens: Int[Tensor, "batch beam time"]
-
-    @staticmethod
-    def empty(batch_size: int, beam_size: int, device: torch.device) -> "FinishedHypotheses":
-        """Return empty slots."""
-        minus_inf = torch.full((batch_size, beam_size), -math.inf, device=device)
-        tokens = torch.zeros(batch_size, beam_size, 0, dtype=torch.int64, device=device)
-        return FinishedHypotheses(minus_inf, minus_inf, tokens)
-
-    def select(self, sentences: Int[Tensor, " selected"]) -> "FinishedHypotheses":
-        """Return the finished hypotheses of some sentences."""
-        return FinishedHypotheses(self.scores[sentences], self.log_probs[sentences], self.tokens[sentences])
-
-    def merge(self, candidates: Hypotheses, scores: Float[Tensor, "batch candidates"]) -> "FinishedHypotheses":
-        """Return the best of these and of the candidates, these first among equals; a score of -inf excludes."""
-        if not bool((scores > -math.inf).any()):
-            return self
-        beam_size, time = self.scores.shape[1], candidates.tokens.shape[2]
-        scores, order = torch.cat([self.scores, scores], 1).sort(dim=1, descending=True, stable=True)
-        scores, order = scores[:, :beam_size], order[:, :beam_size]
-        log_probs = torch.cat([self.log_probs, candidates.log_probs], 1).gather(1, order)
-        tokens = torch.cat([F.pad(self.tokens, (0, time - self.tokens.shape[2])), candidates.tokens], 1)
-        return FinishedHypotheses(scores, log_probs, tokens.take_along_dim(order[:, :, None], 1))
-
-
-def rank(beam: Hypotheses, finished: FinishedHypotheses, penalty: LengthPenalty, n_best: int) -> list[list[Hypothesis]]:
-    """Return the n best hypotheses of each sentence: finished ones first, then unfinished ones, each by score."""
-    first = _sorted(finished.log_probs, finished.scores > -math.inf, finished.tokens, penalty)
-    second = _sorted(beam.log_probs, beam.log_probs > -math.inf, beam.tokens, penalty)
-    return [(done + unfinished)[:n_best] for done, unfinished in zip(first, second, strict=True)]
-
-
-def _sorted(
-    log_probs: Float[Tensor, "batch beam"],
-    filled: Bool[Tensor, "batch beam"],
-    tokens: Int[Tensor, "batch beam time"],
-    penalty: LengthPenalty,
-) -> list[list[Hypothesis]]:
-    lengths = (tokens[:, :, 1:] != PAD).sum(2)  # the first token is not part of the text
-    columns = (filled, lengths, tokens, log_probs, length_penalized(penalty, log_probs, lengths))
-    return [
-        sorted(
-            (
-                Hypothesis(tuple(ids[1 : length + 1]), log_prob, score)
-                for is_filled, length, ids, log_prob, score in zip(*sentence, strict=True)
-                if is_filled
-            ),
-            key=lambda hypothesis: -hypothesis.score,
-        )
-        for sentence in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The sentences whose search continues.
-
-    Args:
-        sentences: their indices in the batch.
+        model: see ``beam_search``.
+        sentences: these sentences.
         beam: their unfinished hypotheses.
         finished: their finished hypotheses.
         state: the model's state; row b * num_parents + w is that of hypothesis w of sentence b in the previous beam.
         num_parents: the number of hypotheses of each sentence in the previous beam.
+        length: the number of tokens of the hypotheses.
     """
 
-    sentences: Int[Tensor, " open"]
+    model: Stepper
+    sentences: Sentences
     beam: Hypotheses
     finished: FinishedHypotheses
     state: DecoderState
     num_parents: int
+    length: int
 
-    def select(self, rows: Int[Tensor, " selected"]) -> "_Search":
+    @staticmethod
+    def begin(
+        model: Stepper,
+        start: DecodingStart,
+        max_lengths: MaxLengths,
+        beam_size: int,
+        prefixes: Sequence[Sequence[int]] | None,
+    ) -> "OpenSearch":
+        """Return the search for a batch before its first step; see ``beam_search``."""
+        batch_size, device = len(start.tokens), start.tokens.device
+        limits = check_max_lengths(max_lengths, batch_size)
+        forced = check_prefixes(prefixes, limits, device)
+        sentences = Sentences(torch.arange(batch_size, device=device), limits.to(device), forced, Columns.of(start))
+        model, start = fuse(model, start)
+        finished = FinishedHypotheses.empty(batch_size, beam_size, device)
+        return OpenSearch(model, sentences, Hypotheses.initial(start), finished, start.state, 1, 0)
+
+    def select(self, rows: Int[Tensor, " selected"]) -> "OpenSearch":
         """Return the search for some of the sentences, in their order, with a state for each hypothesis of their beams.
 
         The state is not copied where every hypothesis extends the one in its own row.
@@ -145,10 +93,11 @@ class _Search:
         state_rows = (rows[:, None] * self.num_parents + self.beam.parents[rows]).flatten()
         if not torch.equal(state_rows, torch.arange(num_states, device=rows.device)):
             state = state.select(state_rows)
-        if len(rows) == len(self.sentences):
-            return _Search(self.sentences, self.beam, self.finished, state, self.beam.parents.shape[1])
-        beam = self.beam.select(rows)
-        return _Search(self.sentences[rows], beam, self.finished.select(rows), state, beam.parents.shape[1])
+        selected = replace(self, state=state, num_parents=self.beam.parents.shape[1])
+        if len(rows) == len(self.sentences.indices):
+            return selected
+        sentences, beam = self.sentences.select(rows), self.beam.select(rows)
+        return replace(selected, sentences=sentences, beam=beam, finished=self.finished.select(rows))
 
 
 @torch.no_grad()
@@ -194,40 +143,40 @@ def beam_search(
     search = BeamSearch() if search is None else search
     if not 1 <= n_best <= search.beam_size:
         raise ValueError(f"n_best={n_best}; expected 1 to beam_size={search.beam_size}")
-    batch_size, device = len(start.tokens), start.tokens.device
-    limits = check_max_lengths(max_lengths, batch_size)
-    forced, limits = check_prefixes(prefixes, limits, device), limits.to(device)
-    model, start = fuse(model, start)
-    results: list[list[Hypothesis]] = [[] for _ in range(batch_size)]
-    finished = FinishedHypotheses.empty(batch_size, search.beam_size, device)
-    sentences = torch.arange(batch_size, device=device)
-    current, length = _Search(sentences, Hypotheses.initial(start), finished, start.state, 1), 0
-    while True:
-        done = _is_done(current, search, n_best, limits[current.sentences], length)
-        at_end, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-        if len(at_end) > 0:
-            ranked = rank(current.beam.select(at_end), current.finished.select(at_end), search.ranking_penalty, n_best)
-            for sentence, hypotheses in zip(current.sentences[at_end].tolist(), ranked, strict=True):
-                results[sentence] = hypotheses
-        if len(going_on) == 0:
-            return results
-        current = current.select(going_on)
-        required = forced[current.sentences, length] if length < forced.shape[1] else None
-        length += 1
-        current, ended = _step(model, current, search, required, length)
-        if on_step is not None:
-            on_step(current.beam, ended)
+    results: list[list[Hypothesis]] = [[] for _ in start.tokens]
+    current: OpenSearch | None = OpenSearch.begin(model, start, max_lengths, search.beam_size, prefixes)
+    while current is not None:
+        current, ended = _finish(current, search, n_best)
+        for index, hypotheses in ended:
+            results[index] = hypotheses
+        if current is not None:
+            current, finished = _step(current, search)
+            if on_step is not None:
+                on_step(current.beam, finished)
+    return results
 
 
-def _step(
-    model: Stepper, current: _Search, search: BeamSearch, required: Tensor | None, length: int
-) -> tuple[_Search, Hypotheses]:
-    """Extend all hypotheses by one token, to ``length``, and prune; return also the extensions that finished.
+def _finish(
+    current: OpenSearch, search: BeamSearch, n_best: int
+) -> tuple[OpenSearch | None, list[tuple[int, list[Hypothesis]]]]:
+    """Return the search for the sentences where it goes on, if any, and the n best hypotheses of the others."""
+    done = _is_done(current, search, n_best)
+    ended, going_on = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+    rest = current.select(going_on) if len(going_on) > 0 else None
+    if len(ended) == 0:
+        return rest, []
+    ranked = rank(current.beam.select(ended), current.finished.select(ended), search.ranking_penalty, n_best)
+    return rest, list(zip(current.sentences.indices[ended].tolist(), ranked, strict=True))
+
+
+def _step(current: OpenSearch, search: BeamSearch) -> tuple[OpenSearch, Hypotheses]:
+    """Extend all hypotheses by one token, and prune; return also the extensions that finished.
 
     At most ``beam_size`` of the 2 * ``beam_size`` best extensions end in <eos>, so ``beam_size`` unfinished ones remain
     if there are as many. Finished ones count only if they are among the ``beam_size`` best.
     """
-    extensions, state = _extend(model, current, required, 2 * search.beam_size)
+    extensions, state = _extend(current, 2 * search.beam_size)
+    length = current.length + 1
     finished, scores = current.finished, length_penalized(search.length_penalty, extensions.log_probs, length)
     among_best = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < search.beam_size
     open_ = ~extensions.finished
@@ -238,28 +187,21 @@ def _step(
     finished = finished.merge(extensions, scores.masked_fill(dropped, -math.inf))
     ended = replace(extensions, log_probs=extensions.log_probs.masked_fill(dropped, -math.inf))
     beam = extensions.best(open_, search.beam_size)
-    return _Search(current.sentences, beam, finished, state, current.num_parents), ended
+    return replace(current, beam=beam, finished=finished, state=state, length=length), ended
 
 
-def _extend(
-    model: Stepper, current: _Search, required: Int[Tensor, " open"] | None, k: int
-) -> tuple[Hypotheses, DecoderState]:
+def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
     """Return the k most probable one-token extensions of each sentence's hypotheses, and the model's new state.
 
-    Args:
-        model: see ``beam_search``.
-        current: W hypotheses for each sentence, with one row of the state for each.
-        required: the id that must follow in each sentence, <pad> where any may; None: any may in all of them.
-        k: there are fewer where W * classes is less.
+    There are fewer where hypotheses times columns are less. Each hypothesis has a row of the state.
     """
-    beam = current.beam
-    logits, state = model.step(beam.tokens[..., -1].flatten(), current.state)
+    beam, sentences = current.beam, current.sentences
+    logits, state = current.model.step(beam.tokens[..., -1].flatten(), current.state)
     logits = logits.view(*beam.log_probs.shape, -1)
-    num_classes = logits.shape[2]
-    k = min(k, beam.log_probs.shape[1] * num_classes)
-    forced = None if required is None else class_of(required)  # a negative one for <pad>
-    values, indices = top_continuations(logits, beam.log_probs, k, forced)
-    parents, classes = indices // num_classes, indices % num_classes
+    num_columns = logits.shape[2]
+    k = min(k, beam.log_probs.shape[1] * num_columns)
+    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length))
+    parents, classes = indices // num_columns, sentences.columns.classes(indices % num_columns)
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
     return Hypotheses(values, tokens, parents, (classes == EOS_CLASS) & (values > -math.inf)), state
@@ -280,11 +222,10 @@ def _compete(
     return FinishedHypotheses(kept_scores, finished.log_probs, finished.tokens), stay[:, num_finished:]
 
 
-def _is_done(
-    current: _Search, search: BeamSearch, n_best: int, limits: Int[Tensor, " open"], length: int
-) -> Bool[Tensor, " open"]:
+def _is_done(current: OpenSearch, search: BeamSearch, n_best: int) -> Bool[Tensor, " open"]:
     """Return whether each sentence's search ends: at its maximum length, without hypotheses, or by stopping rule."""
     best_open, scores = current.beam.log_probs[:, 0], current.finished.scores
+    limits, length = current.sentences.limits, current.length
     ended = (limits <= length) | (best_open == -math.inf)
     if search.stopping == "all_finished":
         return ended | (scores[:, -1] > -math.inf)

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from structattn.decoding.beam.hypotheses import Hypotheses
 from structattn.decoding.beam.presets import BeamSearch, LengthPenalty, length_penalized
-from structattn.decoding.beam.search import Hypotheses, beam_search
+from structattn.decoding.beam.search import beam_search
 from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 

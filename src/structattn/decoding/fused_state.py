@@ -1,0 +1,37 @@
+"""The state of a fused decoder."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from structattn.attention.cache import KeyValueCache
+from structattn.decoding.candidates import Restriction
+from structattn.operators.decoder_layers import Memory
+
+
+@dataclass(frozen=True)
+class FusedState:
+    """The number of positions so far, their keys and values in all layers, and the memory: an immutable value.
+
+    Args:
+        position: the number of positions.
+        cache: one tensor with keys and values, or values alone, of each layer with self-attention; None without any.
+        memory_rows: keys, if any, and values of each layer with cross-attention.
+        memory: which of their rows belong to each member of the batch.
+        restriction: to candidates; None: to none.
+    """
+
+    position: int
+    cache: KeyValueCache | None
+    memory_rows: tuple[tuple[Tensor, ...], ...]
+    memory: Memory
+    restriction: Restriction | None = None
+
+    def select(self, indices: Int[Tensor, " selected"]) -> "FusedState":
+        """Return the states of some members of the batch, in a new order."""
+        lengths = None if self.memory.lengths is None else self.memory.lengths.index_select(0, indices)
+        memory = Memory(self.memory.first.index_select(0, indices), self.memory.size, lengths)
+        cache = None if self.cache is None else self.cache.select(indices)
+        restriction = None if self.restriction is None else self.restriction.select(indices)
+        return FusedState(self.position, cache, self.memory_rows, memory, restriction)
