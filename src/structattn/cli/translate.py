@@ -104,6 +104,15 @@ def translate(
             help="Precision of the products of linear layers; int8 is faster, and needs a CPU with VNNI or AMX."
         ),
     ] = Precision.float32,
+    shortlist: Annotated[
+        bool,
+        typer.Option(
+            "--shortlist",
+            help="Choose the words of a translation among likely translations of the words of its source and the "
+            "most frequent words, which is faster. They are learned from the training data at the first use, and kept "
+            "in the (first) run folder.",
+        ),
+    ] = False,
     json: JsonLines = False,
     data: PreparedData = None,
 ) -> None:
@@ -131,7 +140,7 @@ def translate(
         "unknown_words": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
-    translator = make_translator(opened, how, precision.value)
+    translator = make_translator(opened, how, precision.value, shortlist)
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         if any(given is not None for given in (search, beam, length_penalty)):

@@ -151,6 +151,7 @@ class TrainedRun:
         seed: int = 1,
         batch_size: int = 64,
         precision: LinearPrecision = "float32",
+        shortlist: bool = False,
         **evaluation: Any,
     ) -> list[list[Translation]] | Iterator[list[Translation]]:
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
@@ -166,6 +167,8 @@ class TrainedRun:
             batch_size: the number of lines that are translated at once; affects speed and memory only.
             precision: of the products of linear layers, "float32" or "int8"; int8 is faster, and needs a CPU with VNNI
                 or AMX.
+            shortlist: let translations contain only likely translations of the tokens of their source, and frequent
+                tokens, which is faster; see ``structattn translate --shortlist``.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
 
@@ -178,7 +181,8 @@ class TrainedRun:
         how = self.settings.evaluation.changed(least | evaluation)
         if n < 1 or (sampling is None and n > how.beam_size):
             raise UsageError(f"n is {n}; expected 1 to {how.beam_size}, the size of the beam")
-        translator = replace(make_translator([self], how, precision), sampling=sampling, batch_size=batch_size)
+        translator = make_translator([self], how, precision, shortlist)
+        translator = replace(translator, sampling=sampling, batch_size=batch_size)
         return _listed(lines, in_chunks(lines, lambda chunk, first: translator(chunk, n, first=first)))
 
     @overload

@@ -7,6 +7,7 @@ from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import max_target_lengths
 from structattn.inference.loaded import LoadedRun, translation_model
 from structattn.inference.pair_scorer import PairScorer
+from structattn.inference.shortlist import run_shortlist
 from structattn.inference.translator import SEARCHES, Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.models import EncoderDecoder
@@ -17,7 +18,10 @@ from structattn.support.errors import UsageError
 
 
 def make_translator(
-    runs: Sequence[LoadedRun], how: EvaluationSettings | None = None, precision: LinearPrecision = "float32"
+    runs: Sequence[LoadedRun],
+    how: EvaluationSettings | None = None,
+    precision: LinearPrecision = "float32",
+    shortlist: bool = False,
 ) -> Translator:
     """Return a translator with the model of a run, or with an ensemble of the models of several runs.
 
@@ -25,8 +29,11 @@ def make_translator(
         runs: translation runs.
         how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
         precision: of the products of linear layers; see ``linear_precision``.
+        shortlist: whether translations contain only likely translations of the tokens of their source, frequent
+            tokens, and those of their prefix. The shortlist is that of the first run; see ``run_shortlist``.
 
     Raises:
+        DataError: the file of the shortlist is damaged, or belongs to other data.
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
             do not support the treatment of unknown words; or int8 is not available for the processor or device.
     """
@@ -41,7 +48,8 @@ def make_translator(
     unknown = _unknown_word_method(how.unknown_words, models, sides)
     exponent = () if how.length_penalty is None else (how.length_penalty,)
     search = SEARCHES[how.search](how.beam_size, *exponent)
-    return Translator(models, sides, search, limits, unknown=unknown, precision=precision)
+    chosen = run_shortlist(runs[0]) if shortlist else None
+    return Translator(models, sides, search, limits, unknown=unknown, precision=precision, shortlist=chosen)
 
 
 def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:

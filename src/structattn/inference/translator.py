@@ -1,7 +1,7 @@
 """Translation of lines with trained models."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from structattn.decoding import (
     you_2020,
 )
 from structattn.inference.pairs import PairEncoder
+from structattn.inference.shortlist import Shortlist
 from structattn.inference.unknown_words import EncodedSources, Unknown, UnknownWords
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision, linear_precision
@@ -170,6 +171,7 @@ class Translator:
         sampling: draws hypotheses, in place of the beam search.
         batch_size: the maximum number of lines decoded at once; None: any.
         precision: of the products of linear layers; see ``linear_precision``.
+        shortlist: chooses the tokens that a translation may contain by the tokens of its source; None: all may.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -181,6 +183,7 @@ class Translator:
     sampling: SeededSampling | None = None
     batch_size: int | None = None
     precision: LinearPrecision = "float32"
+    shortlist: Shortlist | None = None
 
     def __call__(
         self,
@@ -242,7 +245,7 @@ class Translator:
         if not encoded.ids:
             return None
         sources = self._sources([encoded])
-        model, start = self._start(sources)
+        model, start = self._start([encoded], sources)
         limits = self._limits([encoded], sources)
         found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
         ((best, words), *_), *_ = self._completed(sources, [found])
@@ -283,7 +286,7 @@ class Translator:
 
     def _decode(self, lines: list[_Line], sources: EncodedSources, n_best: int) -> list[list[Hypothesis]]:
         prefixes, limits = [line.prefix for line in lines], self._limits(lines, sources)
-        model, start = self._start(sources)
+        model, start = self._start(lines, sources)
         if self.sampling is not None:
             return self.sampling(model, start, limits, [line.text for line in lines], n_best, prefixes)
         return beam_search(model, start, limits, self.search, self._num_hypotheses(n_best), prefixes)
@@ -298,15 +301,20 @@ class Translator:
     def _num_hypotheses(self, n_best: int) -> int:
         return self.search.beam_size if self.unknown == "spell" else n_best
 
-    def _start(self, sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
+    def _start(self, lines: list[_Line], sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
         starts = [
             start_translation(model, ids, sources.lengths, rare)
             for model, (ids, rare) in zip(self.models, sources.inputs, strict=True)
         ]
-        if len(starts) == 1:
-            return self.models[0], starts[0]
-        ensemble = Ensemble(self.models)
-        return ensemble, ensemble.start(starts)
+        model: Stepper = self.models[0]
+        start = starts[0]
+        if len(starts) > 1:
+            ensemble = Ensemble(self.models)
+            model, start = ensemble, ensemble.start(starts)
+        if self.shortlist is None:
+            return model, start
+        candidates = self.shortlist.candidates([line.ids for line in lines], [line.prefix for line in lines])
+        return model, replace(start, candidates=candidates.to(start.tokens.device))
 
     def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
         """Return the hypotheses of each sentence as texts, the best first."""
