@@ -66,10 +66,10 @@ class Method:
     exported: bool = True  # whether CTranslate2 has the same model
 
 
-def build(system: str, size: str) -> EncoderDecoder:
-    """Return a model with random weights that never predicts <eos>."""
+def build(system: str, size: str, changes: dict[str, Any] | None = None) -> EncoderDecoder:
+    """Return a model with random weights that never predicts <eos>; ``changes`` are other settings."""
     torch.manual_seed(0)
-    settings = yaml.safe_load(SYSTEMS.read_text())[system] | SIZES[size]
+    settings = yaml.safe_load(SYSTEMS.read_text())[system] | SIZES[size] | (changes or {})
     vocabulary = VocabularySpec(VOCABULARY)
     model = build_encoder_decoder(EncoderDecoderSettings.model_validate(settings), vocabulary, vocabulary)
     with torch.no_grad():

@@ -104,6 +104,79 @@ def test_logits_of_hard_coded_and_absent_attention_are_those_of_the_model(name, 
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
 
 
+OTHER_ATTENTION = {
+    "hard": {"decoder": {"layers": "2xhard", "cross_attention": "hard.softmax-1"}},
+    "rotary": {"positions": {"kind": "rotary"}, "decoder": {"layers": "1.hard.1", "cross_attention": "2.hard"}},
+    "rotary, halves, other base": {"positions": {"kind": "rotary", "layout": "halves", "base": 50.0}, "num_heads": 2},
+    "ALiBi": {"positions": "alibi", "decoder": {"layers": "1.hard"}},
+    "ALiBi, shifted": {"positions": {"kind": "alibi", "variant": "shifted"}},
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", OTHER_ATTENTION)
+@torch.no_grad()
+def test_logits_of_hard_attention_and_other_positions_are_those_of_the_model(name, padded):
+    model = built(**{"d_model": 24} | OTHER_ATTENTION[name])
+    start = started(model, padded)
+    assert len(fuse(model, start)[0].runs) == 1, "all layers are in one call"
+    for logits, expected in steps_of_both(model, start):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def pointer(attention="softmax"):
+    return {"attention": attention, "stack": {"attention": "stack_pointer"}}
+
+
+MODULES = {  # the numbers of sublayers of each run
+    "a stack in the middle": ({"decoder": {"layers": "1.superposition-8.1"}}, [3, 1, 5]),
+    "first and last": ({"decoder": {"layers": "nondeterministic-1-2-3.1.superposition-8"}}, [1, 5, 1, 2]),
+    "added stacks": (
+        {"decoder": {"layers": [pointer(), pointer("gaussian"), {"attention": "softmax"}]}},
+        [3, 1, 3, 1, 3],
+    ),
+    "learned beside hard-coded heads": ({"decoder": {"layers": [gaussian(num_learned_heads=1), gaussian()]}}, [1, 5]),
+    "relative positions": ({"positions": "relative"}, [1, 2, 1, 2]),
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+@torch.no_grad()
+def test_sublayers_that_are_not_in_the_kernel_run_between_the_others(name, padded):
+    changes, runs = MODULES[name]
+    model = built(**changes)
+    start = started(model, padded)
+    assert [len(run.parts) for run in fuse(model, start)[0].runs] == runs
+    for logits, expected in steps_of_both(model, start):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@torch.no_grad()
+def test_a_sublayer_without_norm_is_a_module():
+    model = built()
+    model.decoder.blocks[1].cross.norm = None
+    for logits, expected in steps_of_both(model, started(model)):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@torch.no_grad()
+def test_hard_attention_takes_the_first_of_equal_scores_and_keeps_nan():
+    model = built(decoder={"layers": "2xhard"})
+    for block in model.decoder.blocks:
+        block.attention.layer.projection.weight[:20] = 0  # queries
+        block.attention.layer.projection.bias[:20] = 0
+    for logits, expected in steps_of_both(model, started(model)):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    model.decoder.blocks[0].attention.layer.projection.bias[0] = torch.nan
+    fused, start = fuse(model, started(model))
+    assert fused.step(start.tokens, start.state)[0].isnan().all()
+
+
 @needs_kernel
 @torch.no_grad()
 def test_hard_coded_heads_keep_only_the_positions_that_they_need():
@@ -179,7 +252,6 @@ def test_weights_are_kept_for_the_next_batch_until_they_change():
         lambda model: model.double(),
         lambda model: model.train(),
         lambda model: model.decoder.blocks[0].attention.layer.output.register_forward_hook(lambda *_: None),
-        lambda model: setattr(model.decoder.blocks[1].cross, "norm", None),
         lambda model: setattr(model.decoder.blocks[1].cross.norm, "eps", 0.1),
     ],
 )
@@ -187,17 +259,6 @@ def test_weights_are_kept_for_the_next_batch_until_they_change():
 def test_other_models_keep_their_step(change):
     model = built()
     change(model)
-    start = started(model)
-    assert fuse(model, start) == (model, start)
-
-
-OTHERS = [{"layers": "2xhard"}, {"layers": "2.superposition-8"}, {"layers": [gaussian(num_learned_heads=1)] * 2}]
-
-
-@pytest.mark.parametrize("decoder", OTHERS, ids=str)
-@torch.no_grad()
-def test_other_mechanisms_keep_their_step(decoder):
-    model = built(decoder=decoder)
     start = started(model)
     assert fuse(model, start) == (model, start)
 

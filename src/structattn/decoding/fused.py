@@ -1,36 +1,47 @@
-"""Translation models whose decoder runs in one kernel call for each step, where the kernel has all of its layers."""
+"""Translation models whose decoder runs in one kernel call for each step, or in one for each run of layers in it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from structattn.attention import CrossGaussianAttention, CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
 from structattn.decoding.candidates import Restriction, restrict
 from structattn.decoding.fused_state import FusedState
+from structattn.decoding.fused_sublayers import Step, is_cross, kind_of, linear_of, num_cached, weights_of
 from structattn.decoding.stepper import DecodingStart, Stepper
 from structattn.models import EncoderDecoder
-from structattn.models.block import Block, FeedForward, Residual
+from structattn.models.block import Block, Residual
 from structattn.models.embedding import Embedding
 from structattn.models.layers import LayersState
-from structattn.operators import gaussian_weights
 from structattn.operators.decoder_layers import (
-    CachedRows,
+    Kind,
     Memory,
     PackedLayers,
-    Sublayer,
     can_run_decoder_layers,
     decoder_layers,
     pack_sublayers,
 )
-from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.linear import current_precision, keep_until_changed
 from structattn.operators.linear.packed import Linear, packed_linear
 from structattn.operators.linear.selected import selected_linear
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Sublayers that follow each other: any number in one kernel call, or one as a module.
+
+    Args:
+        parts: the sublayers with their kinds.
+        packed: the weights for the kernel; None for a module.
+    """
+
+    parts: tuple[tuple[Residual, Kind | None], ...]
+    packed: PackedLayers | None
 
 
 @dataclass(frozen=True)
@@ -39,13 +50,13 @@ class FusedDecoder:
 
     Args:
         model: the model.
-        packed: the weights of its decoder and of its output layer.
-        hard_coded: the hard-coded heads of each sublayer; None where there are none.
+        packed: the weights of all sublayers in the kernel, and of the output layer.
+        runs: the sublayers of the decoder.
     """
 
     model: EncoderDecoder
     packed: PackedLayers
-    hard_coded: tuple[Gaussians | None, ...]
+    runs: tuple[_Run, ...]
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: FusedState
@@ -58,9 +69,16 @@ class FusedDecoder:
         cache = None if state.cache is None else self._needed(state.cache.extend())
         state = replace(state, cache=cache)
         indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
-        x = embedding.embed_step(tokens, state.position)
-        x = decoder_layers(self.packed, x, list(self._cached_rows(state)), indices, state.memory)
-        return self._logits(self.model.decoder.final(x), state.restriction), replace(state, position=state.position + 1)
+        rows = Step(state).cached_rows(_in_kernel(self.runs))
+        x, modules, after = embedding.embed_step(tokens, state.position), iter(state.modules), []
+        for run in self.runs:
+            if run.packed is not None:
+                x = decoder_layers(run.packed, x, [next(rows) for _ in run.parts], indices, state.memory)
+            else:
+                x, new = _module_step(run.parts[0][0], x, next(modules))
+                after.append(new)
+        logits = self._logits(self.model.decoder.final(x), state.restriction)
+        return logits, replace(state, position=state.position + 1, modules=tuple(after))
 
     def _logits(self, x: Tensor, restriction: Restriction | None) -> Tensor:
         if restriction is None:
@@ -69,50 +87,22 @@ class FusedDecoder:
 
     def _needed(self, cache: KeyValueCache) -> KeyValueCache:
         """Return the positions to which a later one may attend: not all of them if all heads are hard-coded."""
-        count = 0
-        for sublayer, gaussians in zip(self.packed.sublayers, self.hard_coded, strict=True):
-            if sublayer.kind == "softmax":
-                return cache
-            if sublayer.kind == "gaussian" and gaussians is not None:
-                count = max(count, gaussians.values_needed(torch.float32))
-        return cache.last(count)
-
-    def _cached_rows(self, state: FusedState) -> Iterator[CachedRows | None]:
-        """Return what each sublayer attends to."""
-        own = iter(() if state.cache is None else state.cache.rows[0].unbind(1))
-        memories, weights = iter(state.memory_rows), _Weights(state)
-        for sublayer, gaussians in zip(self.packed.sublayers, self.hard_coded, strict=True):
-            across = sublayer.kind.startswith("cross")
-            if sublayer.kind == "feedforward":
-                yield None
-            elif gaussians is not None:
-                values = next(memories)[-1] if across else next(own)
-                yield CachedRows(None, values, weights.of(gaussians, across))
-            else:
-                yield CachedRows(*next(memories)) if across else CachedRows(next(own), next(own))
+        attending = [(part.layer, kind) for part, kind in _in_kernel(self.runs) if num_cached(kind)]
+        if any(kind != "gaussian" for _, kind in attending):
+            return cache
+        return cache.last(max(layer.heads.gaussians.values_needed(torch.float32) for layer, _ in attending))
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """The weights of hard-coded heads for the last position, computed once for all layers that have the same."""
-
-    state: FusedState
-    known: dict[tuple[Gaussians, bool], Tensor] = field(default_factory=dict)
-
-    def of(self, gaussians: Gaussians, across: bool) -> Float[Tensor, "heads positions"]:
-        """Return the weights of the positions so far, or of those of a memory."""
-        if (gaussians, across) not in self.known:
-            past = 0 if self.state.cache is None else self.state.cache.num_steps
-            keys, first = (self.state.memory.size, self.state.position) if across else (past, past - 1)
-            weights = gaussian_weights(**vars(gaussians), queries=1, keys=keys, first=first)
-            self.known[gaussians, across] = weights[:, 0].contiguous()
-        return self.known[gaussians, across]
+def _module_step(part: Residual, x: Tensor, state: Any) -> tuple[Any, Any]:
+    """Return the output of a sublayer and its new state, None if it has none."""
+    return (part(x), None) if state is None else part.step(x, state)
 
 
 def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
-    """Return a faster model with its start, where the kernel has all layers of the decoder; the arguments elsewhere.
+    """Return a faster model with its start, where the kernel has sublayers of the decoder; the arguments elsewhere.
 
-    The logits of both are those of the candidates of the start, if it has any.
+    The sublayers that it does not have, such as stacks, run as modules between the others. The logits of both are those
+    of the candidates of the start, if it has any.
 
     The kernel is for float32 models on a CPU in evaluation mode, without gradients; its products are in the precision
     that ``linear_precision`` sets. Weights are laid out once inside of it, and elsewhere once for each search, in
@@ -121,21 +111,29 @@ def fuse(model: Stepper, start: DecodingStart) -> tuple[Stepper, DecodingStart]:
     state = start.state
     if not (type(model) is EncoderDecoder and isinstance(state, LayersState) and state.position == 0):
         return restrict(model, start)
-    blocks = list(model.decoder.blocks)
-    if not (_can_run(model) and all(_has_layer(block) for block in blocks) and _alike(blocks)):
+    if not (_can_run(model) and _are_alike(model)):
         return restrict(model, start)
-    caches = [_cross_cache(block.cross) for block in state.blocks if block.cross is not None]
-    memory_rows = tuple(_memory_rows(cache) for cache in caches)
+    fused = _fused_decoder(model)
+    states = iter(
+        [of_part for pair in zip(model.decoder.blocks, state.blocks, strict=True) for of_part in _states(*pair)]
+    )
+    caches, modules = list[CrossAttentionCache](), list[Any]()
+    for run in fused.runs:
+        for (_, kind), of_part in zip(run.parts, states, strict=False):
+            if kind is None:
+                modules.append(of_part)
+            elif is_cross(kind):
+                caches.append(_cross_cache(of_part))
     memory = _memory(caches[0]) if caches else Memory(torch.zeros_like(start.tokens), 0, None)
-    cache = _empty_cache(model, len(start.tokens))
-    return _fused_decoder(model), replace(start, state=FusedState(0, cache, memory_rows, memory, Restriction.of(start)))
+    rows = tuple(map(_memory_rows, caches))
+    cache = _empty_cache(fused, len(start.tokens))
+    return fused, replace(start, state=FusedState(0, cache, rows, memory, tuple(modules), Restriction.of(start)))
 
 
-def _empty_cache(model: EncoderDecoder, batch_size: int) -> KeyValueCache | None:
+def _empty_cache(fused: FusedDecoder, batch_size: int) -> KeyValueCache | None:
     """Return the cache of ``FusedState``."""
-    parts = [part for block in model.decoder.blocks for part in _parts(block)]
-    count = sum({SoftmaxAttention: 2, GaussianAttention: 1}.get(type(part.layer), 0) for part in parts)
-    weight = parts[0].norm.weight
+    parts = _in_kernel(fused.runs)
+    count, weight = sum(num_cached(kind) for _, kind in parts), parts[0][0].norm.weight
     return KeyValueCache.of_size(batch_size, [(count, len(weight))], weight) if count else None
 
 
@@ -152,34 +150,32 @@ def _can_run(model: EncoderDecoder) -> bool:
     return fits and can_run_decoder_layers(current_precision())
 
 
-def _has_layer(block: Block) -> bool:
-    if block.stack is not None:
+def _are_alike(model: EncoderDecoder) -> bool:
+    """Return whether there are sublayers in the kernel, and all their norms have the same placement and epsilon."""
+    if not all(type(block) is Block for block in model.decoder.blocks):
         return False
-    kinds = (
-        (block.attention, (SoftmaxAttention, GaussianAttention)),
-        (block.cross, (CrossSoftmaxAttention, CrossGaussianAttention)),
-        (block.feedforward, (FeedForward,)),
-    )
-    return all(part is None or (type(part.layer) in types and _is_plain(part)) for part, types in kinds)
-
-
-def _is_plain(part: Residual) -> bool:
-    """Return whether a sublayer has a layer norm with bias, no positions, and no learned beside hard-coded heads."""
-    if type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
-        return False
-    if isinstance(part.layer, GaussianAttention | CrossGaussianAttention):
-        return part.layer.heads.learned is None
-    return getattr(part.layer, "positions", None) is None
-
-
-def _alike(blocks: list[Block]) -> bool:
-    """Return whether all norms have the same placement and epsilon, and there is at least one."""
-    norms = {(part.norm_placement, part.norm.eps) for block in blocks for part in _parts(block)}
+    norms = {(part.norm_placement, part.norm.eps) for part, kind in _parts(model) if kind is not None}
     return len(norms) == 1
 
 
-def _parts(block: Any) -> list[Any]:
-    return [part for part in (block.attention, block.cross, block.feedforward) if part is not None]
+def _parts(model: EncoderDecoder) -> list[tuple[Any, Kind | None]]:
+    """Return the sublayers that are present, and their kinds in the kernel; None for modules."""
+    parts = [part for block in model.decoder.blocks for part in _sublayers(block) if part is not None]
+    return [(part, kind_of(part)) for part in parts]
+
+
+def _sublayers(block: Any) -> tuple[Residual | None, ...]:
+    return block.attention, block.cross, block.feedforward, block.stack
+
+
+def _states(block: Any, state: Any) -> Iterator[Any]:
+    """Return the states of the sublayers that are present; None for feed-forward sublayers."""
+    of_all = (state.attention, state.cross, None, state.stack)
+    return (of_one for part, of_one in zip(_sublayers(block), of_all, strict=True) if part is not None)
+
+
+def _in_kernel(runs: tuple[_Run, ...]) -> list[tuple[Any, Kind]]:
+    return [(part, kind) for run in runs for part, kind in run.parts if kind is not None]
 
 
 def _cross_cache(state: Any) -> CrossAttentionCache:
@@ -213,37 +209,26 @@ def _fused_decoder(model: EncoderDecoder) -> FusedDecoder:
 
 
 def _packed_decoder(model: EncoderDecoder) -> FusedDecoder:
-    blocks, precision = list(model.decoder.blocks), current_precision()
-    parts = [part for block in blocks for part in _parts(block)]
-    pre_norm, epsilon = parts[0].norm_placement == "pre", parts[0].norm.eps
-    sublayers = [sublayer for block in blocks for sublayer in _sublayers(block)]
-    packed = pack_sublayers(sublayers, _output(model), pre_norm, epsilon, precision)
-    hard_coded = tuple(part.layer.heads.gaussians if hasattr(part.layer, "heads") else None for part in parts)
-    return FusedDecoder(model, packed, hard_coded)
+    parts = _parts(model)
+    in_kernel = [(part, kind) for part, kind in parts if kind is not None]
+    pre_norm, epsilon = in_kernel[0][0].norm_placement == "pre", in_kernel[0][0].norm.eps
+    sublayers = [weights_of(part, kind) for part, kind in in_kernel]
+    packed = pack_sublayers(sublayers, _output(model), pre_norm, epsilon, current_precision())
+    return FusedDecoder(model, packed, tuple(_runs(parts, packed)))
 
 
-def _sublayers(block: Any) -> Iterator[Sublayer]:
-    """Return the weights of the sublayers that are present."""
-    for part in _parts(block):
-        layer, norm = part.layer, (part.norm.weight, part.norm.bias)
-        if isinstance(layer, SoftmaxAttention):
-            first, count = layer.projection, layer.projection.num_heads
-            yield Sublayer("softmax", _linear(first), _linear(layer.output), norm, count)
-        elif isinstance(layer, GaussianAttention):
-            value = layer.heads.value
-            yield Sublayer("gaussian", _linear(value), _linear(layer.output), norm, value.num_heads)
-        elif isinstance(layer, CrossSoftmaxAttention):
-            yield Sublayer("cross_softmax", _linear(layer.query), _linear(layer.output), norm, layer.query.num_heads)
-        elif isinstance(layer, CrossGaussianAttention):
-            yield Sublayer("cross_gaussian", None, _linear(layer.output), norm, layer.heads.value.num_heads)
+def _runs(parts: list[tuple[Any, Kind | None]], packed: PackedLayers) -> Iterator[_Run]:
+    """Return the sublayers as runs: as many as possible in a kernel call, each other one alone."""
+    first = 0
+    for is_module, run in groupby(parts, key=lambda part: part[1] is None):
+        together = tuple(run)
+        if is_module:
+            yield from (_Run((part,), None) for part in together)
         else:
-            yield Sublayer("feedforward", _linear(layer.hidden), _linear(layer.output), norm)
+            yield _Run(together, replace(packed, sublayers=packed.sublayers[first : first + len(together)]))
+            first += len(together)
 
 
 def _output(model: EncoderDecoder) -> Linear:
     embedding: Any = model.target
-    return (embedding.class_embeddings(), None) if model.output is None else _linear(model.output)
-
-
-def _linear(module: nn.Linear) -> Linear:
-    return module.weight, module.bias
+    return (embedding.class_embeddings(), None) if model.output is None else linear_of(model.output)

@@ -1,6 +1,7 @@
 """The state of a fused decoder."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -16,9 +17,10 @@ class FusedState:
 
     Args:
         position: the number of positions.
-        cache: one tensor with keys and values, or values alone, of each layer with self-attention; None without any.
-        memory_rows: keys, if any, and values of each layer with cross-attention.
+        cache: one tensor with keys and values, or values alone, of each self-attention in the kernel; None without any.
+        memory_rows: keys, if any, and values of each cross-attention in the kernel.
         memory: which of their rows belong to each member of the batch.
+        modules: the states of the sublayers that are not in the kernel; None for those without a state.
         restriction: to candidates; None: to none.
     """
 
@@ -26,6 +28,7 @@ class FusedState:
     cache: KeyValueCache | None
     memory_rows: tuple[tuple[Tensor, ...], ...]
     memory: Memory
+    modules: tuple[Any, ...] = ()
     restriction: Restriction | None = None
 
     def select(self, indices: Int[Tensor, " selected"]) -> "FusedState":
@@ -33,5 +36,6 @@ class FusedState:
         lengths = None if self.memory.lengths is None else self.memory.lengths.index_select(0, indices)
         memory = Memory(self.memory.first.index_select(0, indices), self.memory.size, lengths)
         cache = None if self.cache is None else self.cache.select(indices)
+        modules = tuple(None if state is None else state.select(indices) for state in self.modules)
         restriction = None if self.restriction is None else self.restriction.select(indices)
-        return FusedState(self.position, cache, self.memory_rows, memory, restriction)
+        return FusedState(self.position, cache, self.memory_rows, memory, modules, restriction)

@@ -172,3 +172,14 @@ def test_the_shifted_matrix():
 def test_refusals(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("position", [0, 5, 1023, 1024, 3000])
+def test_the_rotation_at_a_position_is_that_of_a_vector_there(layout, position):
+    positions, (query, key) = RotaryPositions(SIZE, layout=layout), vectors(1, 1)
+    rotated = positions(query, key, position)[0]
+    cosines, sines = positions.rotation(position)
+    first, second = (slice(0, None, 2), slice(1, None, 2)) if layout == "interleaved" else (slice(0, 2), slice(2, 4))
+    torch.testing.assert_close(rotated[..., first], query[..., first] * cosines - query[..., second] * sines)
+    torch.testing.assert_close(rotated[..., second], query[..., first] * sines + query[..., second] * cosines)

@@ -38,6 +38,10 @@ class RotaryPositions(nn.Module):
         """Return the rotated query and key, and no bias. Cost: O(B * H * (T + S) * D)."""
         return self._rotate(query, first), self._rotate(key, 0), None
 
+    def rotation(self, position: int) -> Float[Tensor, "2 pair"]:
+        """Return cosines and sines of the angles at a position, in float64."""
+        return self._rows(position, 1)[:, 0]
+
     def _rotate(self, x: Tensor, first: int) -> Tensor:
         if x.shape[-1] != self.size:
             raise ValueError(f"the heads have size {x.shape[-1]}; expected {self.size}")

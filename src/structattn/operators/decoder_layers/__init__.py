@@ -1,7 +1,7 @@
 """One step of all layers of a transformer decoder in one call of a kernel, with weights that are laid out once.
 
-The definition is ``Layers.step`` of blocks of self-attention and cross-attention, both softmax attention or hard-coded,
-and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32 or int8.
+The definition is ``Layers.step`` of blocks of self-attention and cross-attention, each softmax attention, hard or
+hard-coded, and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32 or int8.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,10 @@ from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, p
 
 __all__ = [
     "CachedRows",
+    "Kind",
     "Memory",
     "PackedLayers",
+    "Rotation",
     "Sublayer",
     "can_run_decoder_layers",
     "decoder_layers",
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 Norm = tuple[Float32[Tensor, " d_model"], Float32[Tensor, " d_model"]]  # scale and shift
-Kind = Literal["softmax", "gaussian", "cross_softmax", "cross_gaussian", "feedforward"]
+Kind = Literal["softmax", "hard", "gaussian", "cross_softmax", "cross_hard", "cross_gaussian", "feedforward"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -36,9 +38,10 @@ class Sublayer:
     """A sublayer with its residual connection and norm.
 
     Args:
-        kind: softmax or hard-coded attention to the positions so far or to the memory, or a feed-forward sublayer.
-        first: to queries, keys and values ("softmax"), to values ("gaussian"), to queries ("cross_softmax"), or to
-            hidden units, before their relu ("feedforward"); None for "cross_gaussian".
+        kind: softmax attention, hard or hard-coded attention to the positions so far or to the memory, or a
+            feed-forward sublayer.
+        first: to queries, keys and values ("softmax", "hard"), to values ("gaussian"), to queries ("cross_softmax",
+            "cross_hard"), or to hidden units, before their relu ("feedforward"); None for "cross_gaussian".
         last: from the heads' outputs, or the hidden units.
         norm: scale and shift.
         num_heads: 1 for "feedforward".
@@ -80,18 +83,34 @@ class PackedLayers:
 
 
 @dataclass(frozen=True, eq=False)
+class Rotation:
+    """The rotation of queries and keys at the new position; keys are cached as they are after it.
+
+    Args:
+        angles: cosines and sines of the angle of each pair of components.
+        interleaved: whether pair i is components 2i and 2i + 1; otherwise i and i + size / 2.
+    """
+
+    angles: Float32[Tensor, "2 pair"]
+    interleaved: bool
+
+
+@dataclass(frozen=True, eq=False)
 class CachedRows:
     """What a sublayer with attention reads, and writes to in the case of self-attention.
 
     Args:
-        keys: of softmax attention, else None.
+        keys: None for hard-coded attention.
         values: at the same stride as the keys.
-        weights: of each hard-coded head, for the positions so far, or of the memory, from the first one on; else None.
+        weights: of each hard-coded head, or what is added to the scores of each other one, for the positions so far, or
+            of the memory, from the first one on; None: nothing is added.
+        rotation: of queries and keys in self-attention; None: none.
     """
 
     keys: Float32[Tensor, "stored d_model"] | None
     values: Float32[Tensor, "stored d_model"]
     weights: Float32[Tensor, "heads positions"] | None = None
+    rotation: Rotation | None = None
 
 
 @dataclass(frozen=True)
@@ -159,8 +178,14 @@ def decoder_layers(
 
     Raises:
         IndexError: a row index is out of range.
-        ValueError: a length is not from 0 to S, or weights have another number of heads or positions.
+        ValueError: a length is not from 0 to S, weights have another number of heads or positions, or a rotation has
+            another number of pairs.
     """
+    own, memories = (_least_rows(packed, cached, cross) for cross in (False, True))
+    if own is None:
+        row_indices = row_indices[:, :0]
+    if memories is None:
+        memory = Memory(torch.zeros_like(memory.first), 0, None)
     x, row_indices, first = x.clone(), row_indices.contiguous(), memory.first.contiguous()
     lengths = None if memory.lengths is None else memory.lengths.contiguous()
     past = row_indices.shape[1]
@@ -176,9 +201,9 @@ def decoder_layers(
         packed.pre_norm,
         packed.epsilon,
         row_indices.data_ptr(),
-        _least_rows(packed, cached, cross=False),
+        own or 0,
         first.data_ptr(),
-        _least_rows(packed, cached, cross=True),
+        memories or 0,
         0 if lengths is None else lengths.data_ptr(),
         torch.get_num_threads(),
     )
@@ -191,6 +216,9 @@ def _fields(sublayer: _PackedSublayer, rows: CachedRows | None, positions: int) 
     keys, values, weights = (None, None, None) if rows is None else (rows.keys, rows.values, rows.weights)
     if weights is not None and weights.shape != (sublayer.num_heads, positions):
         raise ValueError(f"weights have shape {tuple(weights.shape)}; expected ({sublayer.num_heads}, {positions})")
+    rotation = None if rows is None else rows.rotation
+    if rotation is not None and rotation.angles.shape != (2, last.inputs // sublayer.num_heads // 2):
+        raise ValueError(f"the angles have shape {tuple(rotation.angles.shape)}; expected one for each pair in a head")
     return (
         KINDS.index(sublayer.kind),
         sublayer.num_heads,
@@ -203,10 +231,13 @@ def _fields(sublayer: _PackedSublayer, rows: CachedRows | None, positions: int) 
         0 if values is None else values.data_ptr(),
         0 if values is None else values.stride(0),
         0 if weights is None else weights.data_ptr(),
+        0 if rotation is None else rotation.angles.data_ptr(),
+        int(rotation is not None and rotation.interleaved),
     )
 
 
-def _least_rows(packed: PackedLayers, cached: Sequence[CachedRows | None], cross: bool) -> int:
-    """Return the number of rows to which all sublayers with cross-attention or self-attention attend."""
+def _least_rows(packed: PackedLayers, cached: Sequence[CachedRows | None], cross: bool) -> int | None:
+    """Return the number of rows to which all sublayers with cross-attention or self-attention attend; None without."""
     pairs = zip(packed.sublayers, cached, strict=True)
-    return min((len(rows.values) for each, rows in pairs if rows and each.kind.startswith("cross") == cross), default=0)
+    counts = [len(rows.values) for each, rows in pairs if rows and each.kind.startswith("cross") == cross]
+    return min(counts, default=None)

@@ -19,11 +19,14 @@
 namespace {
 
 // In the order of ``KINDS`` in __init__.py.
-enum Kind : int64_t { softmax, gaussian, cross_softmax, cross_gaussian, feedforward };
+enum Kind : int64_t { softmax, hard, gaussian, cross_softmax, cross_hard, cross_gaussian, feedforward };
 
 // A sublayer in the order of ``_fields`` in __init__.py: sizes, and addresses of the linear layers at its start and at its
-// end, of its norm, of the first key and value, and of the weights of hard-coded heads.
-enum Field : int { kind, heads, hidden, first_linear, last_linear, scale, shift, keys, values, stride, weights, num_fields };
+// end, of its norm, of the first key and value, of the weights of hard-coded heads or the biases of the scores of others, and
+// of the rotation of queries and keys.
+enum Field : int {
+    kind, heads, hidden, first_linear, last_linear, scale, shift, keys, values, stride, weights, angles, interleaved, num_fields
+};
 using Sublayer = std::array<int64_t, num_fields>;
 
 template <class Number>
@@ -61,7 +64,9 @@ struct Step {
     void project(const Sublayer &layer, const float *input, int64_t parts, const Buffers &to) const {
         const int64_t d = sizes.width;
         linear(layer[first_linear], parts * d, d).multiply(input, rows, to.inner, to.product);
+        const Rotation rotation{pointer<float>(layer[angles]), layer[interleaved] != 0};
         for (int64_t r = 0; r < rows; ++r) {
+            if (rotation.angles) rotation.apply(to.inner + r * parts * d, 2 * layer[heads], d / layer[heads]);
             const int64_t at = chosen(r)[sizes.past - 1] * layer[stride];
             const float *values_of_row = to.inner + (r + 1) * parts * d - d;
             if (parts == 3) std::copy_n(values_of_row - d, d, pointer<float>(layer[keys]) + at);
@@ -83,24 +88,27 @@ struct Step {
         };
         auto all = [&](int64_t) { return sizes.past; };
         auto length = [&](int64_t r) { return lengths[first + r]; };
-        const float *hard = pointer<float>(layer[weights]);
+        const float *of_heads = pointer<float>(layer[weights]);
+        const bool is_hard = layer[kind] == hard || layer[kind] == cross_hard;
         switch (layer[kind]) {
             case softmax:
+            case hard:
                 project(layer, input, 3, to);
-                softmax_attend(to.inner, 3 * d, rows, layer[heads], d, past_of(keys), value_offset, all, to.attention,
-                               to.attended);
+                learned_attend(to.inner, 3 * d, rows, layer[heads], d, past_of(keys), value_offset, all, is_hard, of_heads,
+                               sizes.past, to.attention, to.attended);
                 break;
             case gaussian:
                 project(layer, input, 1, to);
-                gaussian_attend(hard, sizes.past, rows, layer[heads], d, past_of(values), all, to.attention, to.attended);
+                gaussian_attend(of_heads, sizes.past, rows, layer[heads], d, past_of(values), all, to.attention, to.attended);
                 break;
             case cross_softmax:
+            case cross_hard:
                 linear(layer[first_linear], d, d).multiply(input, rows, to.inner, to.product);
-                softmax_attend(to.inner, d, rows, layer[heads], d, memory_of(keys), value_offset, length, to.attention,
-                               to.attended);
+                learned_attend(to.inner, d, rows, layer[heads], d, memory_of(keys), value_offset, length, is_hard, of_heads,
+                               sizes.sources, to.attention, to.attended);
                 break;
             default:
-                gaussian_attend(hard, sizes.sources, rows, layer[heads], d, memory_of(values), length, to.attention,
+                gaussian_attend(of_heads, sizes.sources, rows, layer[heads], d, memory_of(values), length, to.attention,
                                 to.attended);
         }
         linear(layer[last_linear], d, d).multiply(to.attended, rows, to.result, to.product);

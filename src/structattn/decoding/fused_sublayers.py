@@ -1,0 +1,152 @@
+"""The sublayers that the kernel of fused decoders has: their weights, and what their attention reads in a step."""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from structattn.attention import (
+    CrossGaussianAttention,
+    CrossHardAttention,
+    CrossSoftmaxAttention,
+    GaussianAttention,
+    HardAttention,
+    SoftmaxAttention,
+)
+from structattn.attention.positions.alibi import AlibiPositions
+from structattn.attention.positions.rotary import RotaryPositions
+from structattn.decoding.fused_state import FusedState
+from structattn.models.block import FeedForward, Residual
+from structattn.operators import gaussian_weights
+from structattn.operators.decoder_layers import CachedRows, Kind, Rotation, Sublayer
+from structattn.operators.gaussian_attention import Gaussians
+from structattn.operators.linear.packed import Linear
+
+Made = TypeVar("Made")
+
+KINDS: dict[type, Kind] = {
+    SoftmaxAttention: "softmax",
+    HardAttention: "hard",
+    GaussianAttention: "gaussian",
+    CrossSoftmaxAttention: "cross_softmax",
+    CrossHardAttention: "cross_hard",
+    CrossGaussianAttention: "cross_gaussian",
+    FeedForward: "feedforward",
+}
+
+
+def kind_of(part: Residual) -> Kind | None:
+    """Return the kind of a sublayer; None where the kernel does not have it.
+
+    The kernel has layer norms with bias, rotary positions and ALiBi, but no learned beside hard-coded heads.
+    """
+    if type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
+        return None
+    if isinstance(part.layer, GaussianAttention | CrossGaussianAttention) and part.layer.heads.learned is not None:
+        return None
+    if type(getattr(part.layer, "positions", None)) not in (type(None), RotaryPositions, AlibiPositions):
+        return None
+    return KINDS.get(type(part.layer))
+
+
+def is_cross(kind: Kind) -> bool:
+    """Return whether a sublayer attends to a memory."""
+    return kind.startswith("cross")
+
+
+def num_cached(kind: Kind) -> int:
+    """Return how many vectors of each position later positions attend to."""
+    return {"softmax": 2, "hard": 2, "gaussian": 1}.get(kind, 0)
+
+
+def weights_of(part: Any, kind: Kind) -> Sublayer:
+    """Return the weights of a sublayer that the kernel has."""
+    layer, norm, last = part.layer, (part.norm.weight, part.norm.bias), linear_of(part.layer.output)
+    if kind == "feedforward":
+        return Sublayer(kind, linear_of(layer.hidden), last, norm)
+    if kind == "gaussian":
+        return Sublayer(kind, linear_of(layer.heads.value), last, norm, layer.heads.value.num_heads)
+    if kind == "cross_gaussian":
+        return Sublayer(kind, None, last, norm, layer.heads.value.num_heads)
+    first = layer.query if is_cross(kind) else layer.projection
+    return Sublayer(kind, linear_of(first), last, norm, first.num_heads)
+
+
+def linear_of(module: nn.Linear) -> Linear:
+    """Return weight and bias."""
+    return module.weight, module.bias
+
+
+@dataclass(frozen=True)
+class Step:
+    """What attention in the kernel reads in the step for the last position of a state.
+
+    Weights, biases and rotations are computed once for all layers that have the same.
+    """
+
+    state: FusedState
+    known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def cached_rows(self, parts: list[tuple[Any, Kind]]) -> Iterator[CachedRows | None]:
+        """Return what each sublayer attends to."""
+        own = iter(() if self.state.cache is None else self.state.cache.rows[0].unbind(1))
+        memories = iter(self.state.memory_rows)
+        for part, kind in parts:
+            if kind == "feedforward":
+                yield None
+            elif kind in ("gaussian", "cross_gaussian"):
+                values = next(memories)[-1] if is_cross(kind) else next(own)
+                yield CachedRows(None, values, self._weights(part.layer.heads.gaussians, is_cross(kind)))
+            elif is_cross(kind):
+                keys, values = next(memories)
+                yield CachedRows(keys, values)
+            else:
+                yield CachedRows(
+                    next(own), next(own), *self._positions(part.layer.positions, part.layer.projection.num_heads)
+                )
+
+    def _weights(self, gaussians: Gaussians, across: bool) -> Float[Tensor, "heads positions"]:
+        """Return the weights of the positions so far, or of those of a memory."""
+        keys, first = (self.state.memory.size, self.state.position) if across else (self._past, self._past - 1)
+
+        def make() -> Tensor:
+            weights = gaussian_weights(**vars(gaussians), queries=1, keys=keys, first=first)
+            return weights[:, 0].contiguous()
+
+        return self._once((gaussians, across), make)
+
+    def _positions(self, positions: Any, num_heads: int) -> tuple[Tensor | None, Rotation | None]:
+        """Return what is added to the scores, and the rotation of queries and keys."""
+        if isinstance(positions, RotaryPositions):
+            key = (RotaryPositions, positions.size, positions.base, positions.layout)
+            return None, self._once(key, lambda: self._rotation(positions))
+        if isinstance(positions, AlibiPositions):
+            return self._once(
+                (AlibiPositions, num_heads, positions.variant), lambda: self._bias(positions, num_heads)
+            ), None
+        return None, None
+
+    def _rotation(self, positions: RotaryPositions) -> Rotation:
+        angles = positions.rotation(self.state.position).to(torch.float32).contiguous()
+        return Rotation(angles, positions.layout == "interleaved")
+
+    def _bias(self, positions: AlibiPositions, num_heads: int) -> Float[Tensor, "heads positions"]:
+        query, keys = (
+            torch.empty(1, num_heads, 1, 1),
+            torch.empty(1, num_heads, self._past, 1),
+        )  # only their shapes count
+        bias: Tensor = positions(query, keys, self._past - 1)[2]
+        return bias[0, :, 0].contiguous()
+
+    @property
+    def _past(self) -> int:
+        return 0 if self.state.cache is None else self.state.cache.num_steps
+
+    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        if key not in self.known:
+            self.known[key] = make()
+        made: Made = self.known[key]
+        return made
