@@ -1,6 +1,6 @@
 """Sentences per second of beam search, compared with CTranslate2 on the same weights: one thread, interleaved.
 
-    OMP_NUM_THREADS=1 python benchmarks/decoding_peers.py [--turns 5] [--batches 1] [--output FILE.json]
+    OMP_NUM_THREADS=1 python benchmarks/decoding_peers.py [--turns 5] [--batches 1] [--memory] [--output FILE.json]
 
 Random weights at two sizes: those of You et al. (2020), d 288, 5 + 5 layers, 4 heads, feed-forward 507, and d 512,
 6 + 6 layers, 8 heads, feed-forward 2,048; vocabulary 10,000. Batches of 64 random sources of 28 tokens are translated
@@ -9,11 +9,17 @@ that both engines do the same work; the fraction of equal translations is report
 
 The weights of both engines are laid out before they are measured. All methods take turns, and medians are reported.
 Hard-coded attention (hc-sa, sh-x) is measured at the smaller size.
+
+``--memory`` (Linux) measures how much the resident memory of a process grows at most while it translates its first
+batch, after a batch of one sentence; per sentence, each method in a process of its own.
 """
 
 import argparse
 import json
+import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -130,18 +136,48 @@ def methods(folder: Path, sizes: list[str], kept: ExitStack) -> list[Method]:
     return found
 
 
+def random_sources(count: int) -> list[list[int]]:
+    """Return sources that end in <eos>."""
+    ids = torch.randint(4, VOCABULARY, (count, LENGTH), generator=torch.Generator().manual_seed(0))
+    ids[:, -1] = EOS
+    return ids.tolist()
+
+
+def memory_of(method: Method, beam: int) -> float:
+    """Return by how many MiB the resident memory grows at most while a batch is translated, per sentence."""
+    sources = random_sources(SENTENCES)
+    method.run(sources[:1], beam)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _kib("VmRSS")
+    method.run(sources, beam)
+    return (_kib("VmHWM") - before) / 1024 / SENTENCES
+
+
+def _kib(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def memory_in_own_process(row: dict[str, Any]) -> float:
+    """Return ``memory_of`` for the method and beam of a row, measured in another process."""
+    case = [row["method"], row["size"], str(row["beam"])]
+    done = subprocess.run(
+        [sys.executable, __file__, "--memory-of", *case], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return float(done.stdout)
+
+
 def measured(found: list[Method], beams: list[int], turns: int, batches: int) -> list[dict[str, Any]]:
     """Return sentences per second of each method and beam: medians and all turns, after a warm-up turn."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(4, VOCABULARY, (batches * SENTENCES, LENGTH), generator=generator)
-    ids[:, -1] = EOS
+    ids = random_sources(batches * SENTENCES)
     cases = [(method, beam) for beam in beams for method in found]
     speeds: list[list[float]] = [[] for _ in cases]
     texts: dict[tuple[str, str, int], list[list[int]]] = {}
     for _ in track(range(turns + 1), "turns"):
         for (method, beam), speed in zip(cases, speeds, strict=True):
             start = time.process_time()
-            texts[method.name, method.size, beam] = method.run(ids.tolist(), beam)
+            texts[method.name, method.size, beam] = method.run(ids, beam)
             speed.append(len(ids) / (time.process_time() - start))
     rows = []
     for (method, beam), speed in zip(cases, speeds, strict=True):
@@ -162,7 +198,8 @@ def measured(found: list[Method], beams: list[int], turns: int, batches: int) ->
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    table = Table("size", "beam", "method", "sentences/s", "of CTranslate2 float32", "equal translations")
+    columns = ("size", "beam", "method", "sentences/s", "of CTranslate2 float32", "equal translations")
+    table = Table(*columns, "MiB per sentence")
     first = {(row["size"], row["beam"]): row for row in rows if row["method"] == "CTranslate2 float32"}
     for row in sorted(rows, key=lambda row: (row["size"], row["beam"])):
         speed, reference = row["sentences_per_second"], first[row["size"], row["beam"]]["sentences_per_second"]
@@ -170,6 +207,7 @@ def report(rows: list[dict[str, Any]]) -> None:
             f"{speed:.1f}",
             f"{speed / reference:.2f}",
             f"{row['equal_to_ctranslate2_float32']:.0%}" if row["exported"] else "",
+            f"{row['mib_per_sentence']:.2f}" if "mib_per_sentence" in row else "",
         )
         table.add_row(row["size"], str(row["beam"]), row["method"], *cells)
     Console().print(table)
@@ -181,14 +219,23 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--memory", action="store_true", help="measure the peak memory, too")
+    parser.add_argument("--memory-of", nargs=3, metavar=("METHOD", "SIZE", "BEAM"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with temporary_folder() as folder, ExitStack() as kept:
+        if arguments.memory_of:
+            name, size, beam = arguments.memory_of
+            (method,) = (each for each in methods(folder, [size], kept) if each.name == name)
+            print(memory_of(method, int(beam)))
+            return
         rows = measured(methods(folder, arguments.sizes, kept), arguments.beams, arguments.turns, arguments.batches)
+    if arguments.memory:
+        rows = [row | {"mib_per_sentence": memory_in_own_process(row)} for row in track(rows, "memory")]
     report(rows)
     if arguments.output:
-        about = {key: value for key, value in vars(arguments).items() if key != "output"}
+        about = {key: value for key, value in vars(arguments).items() if key not in ("output", "memory_of")}
         about |= {"torch": torch.__version__, "ctranslate2": ctranslate2.__version__, "threads": 1}
         about |= {"processor": processor_name()}
         arguments.output.write_text(json.dumps(about | {"results": rows}, indent=1) + "\n", encoding="utf-8")
