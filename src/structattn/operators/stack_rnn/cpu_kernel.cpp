@@ -1,10 +1,12 @@
 // Recurrent networks with stacks, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
 //
-// A sequence is processed by one thread; the weight matrices are packed once for the batch. The backward kernel returns the
+// Up to four sequences are processed by one thread, step by step together, so that their products with the weight matrices read
+// these once; nothing that is computed for one depends on the others. The matrices are packed once for the batch. The backward kernel returns the
 // adjoints of the gates and outputs at every step; torch computes the gradients of the matrices as matrix products.
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -50,6 +52,32 @@ struct Kept {
     const Number *before(int64_t b, int64_t t) const { return t > 0 ? cells.row(b, t - 1) : nullptr; }
 };
 
+// Working memory of the stacks of some sequences.
+template <class Stack>
+class StackMemory {
+public:
+    StackMemory(const Sizes &sizes, const Lengths &lengths, int64_t first, int64_t end, bool way_back)
+        : sizes_(sizes), way_back_(way_back), scratch_(bytes(lengths, first, end)), next_(scratch_.template as<double>()) {}
+    double *take(int64_t steps) {
+        double *own = next_;
+        next_ += room(steps);
+        return own;
+    }
+
+private:
+    const Sizes &sizes_;
+    const bool way_back_;
+    ScratchFor<OfStacks> scratch_;
+    double *next_;
+
+    int64_t room(int64_t steps) const { return (Stack::room(sizes_, steps, way_back_) + 7) / 8 * 8; }
+    int64_t bytes(const Lengths &lengths, int64_t first, int64_t end) const {
+        int64_t numbers = 0;
+        for (int64_t b = first; b < end; ++b) numbers += room(std::max<int64_t>(lengths[b] - 1, 0));
+        return 8 * numbers;
+    }
+};
+
 template <class Number>
 struct Forward {
     const Sizes &sizes;
@@ -60,27 +88,55 @@ struct Forward {
     const Lengths lengths;
 
     template <class Stack>
-    void run(int64_t b) const {
-        const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0);
-        kept.hiddens.zeros_from(b, n), kept.sources.zeros_from(b, n);
-        if (n == 0) return;
-        ScratchFor<OfStacks> scratch(8 * Stack::room(sizes, steps, false));
-        Stack stack(sizes, steps, kept.stack(b), scratch.template as<double>());
-        std::vector<Number> gates(Map<Number>::padded(sizes.gates())), outputs(Map<Number>::padded(sizes.outputs()));
-        Number *source = kept.sources.row(b, 0);
-        std::fill_n(source, sizes.units, Number(0));
-        stack.start(source + sizes.units);
+    struct Sequence {
+        int64_t b, steps;
+        Stack stack;  // parts of it refer to others
+        Number *source;
+        std::vector<Number> gates, outputs;
+
+        Sequence(const Forward &pass, int64_t b, int64_t steps, double *room)
+            : b(b), steps(steps), stack(pass.sizes, steps, pass.kept.stack(b), room), source(pass.kept.sources.row(b, 0)),
+              gates(Map<Number>::padded(pass.sizes.gates())), outputs(Map<Number>::padded(pass.sizes.outputs())) {
+            std::fill_n(source, pass.sizes.units, Number(0));
+            stack.start(source + pass.sizes.units);
+        }
+        Sequence(const Sequence &) = delete;
+    };
+
+    // For sequences from ``first`` to ``end``.
+    template <class Stack>
+    void run(int64_t first, int64_t end) const {
+        StackMemory<Stack> memory(sizes, lengths, first, end, false);
+        std::deque<Sequence<Stack>> all;  // never moved
+        for (int64_t b = first; b < end; ++b) {
+            const int64_t n = lengths[b];
+            kept.hiddens.zeros_from(b, n), kept.sources.zeros_from(b, n);
+            if (n > 0) all.emplace_back(*this, b, n - 1, memory.take(n - 1));
+        }
+        std::vector<typename Map<Number>::Product> products;
         for (int64_t t = 0;; ++t) {
-            Number *hidden = kept.hiddens.row(b, t);
-            std::copy_n(inputs.row(b, t), sizes.gates(), gates.data());
-            recurrent.add_product(source, gates.data());
-            go_on(b, t, gates.data(), hidden);
-            if (t == steps) return;
-            source = kept.sources.row(b, t + 1);
-            std::copy_n(hidden, sizes.units, source);
-            std::copy_n(bias, sizes.outputs(), outputs.data());
-            heads.add_product(hidden, outputs.data());
-            stack.advance(t + 1, outputs.data(), source + sizes.units);
+            products.clear();
+            for (auto &one : all) {
+                if (t > one.steps) continue;
+                std::copy_n(inputs.row(one.b, t), sizes.gates(), one.gates.data());
+                products.push_back({one.source, one.gates.data()});
+            }
+            if (products.empty()) return;
+            recurrent.add_products(products);
+            products.clear();
+            for (auto &one : all) {
+                if (t > one.steps) continue;
+                Number *hidden = kept.hiddens.row(one.b, t);
+                go_on(one.b, t, one.gates.data(), hidden);
+                if (t == one.steps) continue;
+                one.source = kept.sources.row(one.b, t + 1);
+                std::copy_n(hidden, sizes.units, one.source);
+                std::copy_n(bias, sizes.outputs(), one.outputs.data());
+                products.push_back({hidden, one.outputs.data()});
+            }
+            heads.add_products(products);
+            for (auto &one : all)
+                if (t < one.steps) one.stack.advance(t + 1, one.outputs.data(), one.source + sizes.units);
         }
     }
 
@@ -103,28 +159,55 @@ struct Backward {
     Number *const bottom_;
 
     template <class Stack>
-    void run(int64_t b) const {
-        const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0), units = sizes.units;
-        Number *of_bottom = bottom_ + b * sizes.vector;
-        gates_.zeros_from(b, n), outputs_.zeros_from(b, steps);
-        if (n == 0) std::fill_n(of_bottom, sizes.vector, Number(0));
-        if (n == 0) return;
-        ScratchFor<OfStacks> scratch(8 * Stack::room(sizes, steps, true));
-        Stack stack(sizes, steps, kept.stack(b), scratch.template as<double>());
-        stack.begin_way_back();
-        std::vector<Number> hidden_(Map<Number>::padded(units)), memory_(units);
-        std::vector<Number> source_(Map<Number>::padded(sizes.sources()));
-        for (int64_t t = steps; t >= 0; --t) {
-            for (int64_t k = 0; k < units; ++k) hidden_[k] = cotangent.row(b, t)[k] + source_[k];
-            if (t < steps) {
-                stack.retreat(t + 1, source_.data() + units, outputs_.row(b, t));
-                heads.add_product(outputs_.row(b, t), hidden_.data());
-            }
-            go_back(b, t, hidden_.data(), memory_.data());
-            std::fill(source_.begin(), source_.end(), Number(0));
-            recurrent.add_product(gates_.row(b, t), source_.data());
+    struct Sequence {
+        int64_t b, steps;
+        Stack stack;
+        std::vector<Number> hidden_, memory_, source_;
+
+        Sequence(const Backward &pass, int64_t b, int64_t steps, double *room)
+            : b(b), steps(steps), stack(pass.sizes, steps, pass.kept.stack(b), room),
+              hidden_(Map<Number>::padded(pass.sizes.units)), memory_(pass.sizes.units),
+              source_(Map<Number>::padded(pass.sizes.sources())) {
+            stack.begin_way_back();
         }
-        stack.finish(source_.data() + units, of_bottom);
+        Sequence(const Sequence &) = delete;
+    };
+
+    // For sequences from ``first`` to ``end``.
+    template <class Stack>
+    void run(int64_t first, int64_t end) const {
+        StackMemory<Stack> memory(sizes, lengths, first, end, true);
+        std::deque<Sequence<Stack>> all;
+        int64_t t = -1;
+        for (int64_t b = first; b < end; ++b) {
+            const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0);
+            gates_.zeros_from(b, n), outputs_.zeros_from(b, steps);
+            if (n == 0) std::fill_n(bottom_ + b * sizes.vector, sizes.vector, Number(0));
+            if (n == 0) continue;
+            all.emplace_back(*this, b, steps, memory.take(steps));
+            t = std::max(t, steps);
+        }
+        std::vector<typename Map<Number>::Product> products;
+        for (; t >= 0; --t) {
+            products.clear();
+            for (auto &one : all) {
+                if (t > one.steps) continue;
+                for (int64_t k = 0; k < sizes.units; ++k) one.hidden_[k] = cotangent.row(one.b, t)[k] + one.source_[k];
+                if (t == one.steps) continue;
+                one.stack.retreat(t + 1, one.source_.data() + sizes.units, outputs_.row(one.b, t));
+                products.push_back({outputs_.row(one.b, t), one.hidden_.data()});
+            }
+            heads.add_products(products);
+            products.clear();
+            for (auto &one : all) {
+                if (t > one.steps) continue;
+                go_back(one.b, t, one.hidden_.data(), one.memory_.data());
+                std::fill(one.source_.begin(), one.source_.end(), Number(0));
+                products.push_back({gates_.row(one.b, t), one.source_.data()});
+            }
+            recurrent.add_products(products);
+        }
+        for (auto &one : all) one.stack.finish(one.source_.data() + sizes.units, bottom_ + one.b * sizes.vector);
     }
 
 private:
@@ -145,11 +228,16 @@ int useful_threads(const Sizes &sizes, int threads) {
 
 template <class Number, class Pass>
 void run_all(const Sizes &sizes, const Pass &pass, int threads) {
-    for_each_sequence(sizes.count, useful_threads(sizes, threads), [&](int64_t b) {
+    threads = useful_threads(sizes, threads);
+    // Tables of two nondeterministic stacks would not stay in the second-level cache.
+    const int64_t most = sizes.nondeterministic() ? 1 : 4;
+    const int64_t together = std::clamp<int64_t>((sizes.count + threads - 1) / std::max(threads, 1), 1, most);
+    for_each_sequence((sizes.count + together - 1) / together, threads, [&](int64_t group) {
+        const int64_t first = group * together, end = std::min(first + together, sizes.count);
         switch (sizes.stack) {
-            case StackName::superposition: return pass.template run<SuperpositionStack<Number>>(b);
-            case StackName::stratified: return pass.template run<StratifiedStack<Number>>(b);
-            case StackName::nondeterministic: return pass.template run<NondeterministicStack<Number>>(b);
+            case StackName::superposition: return pass.template run<SuperpositionStack<Number>>(first, end);
+            case StackName::stratified: return pass.template run<StratifiedStack<Number>>(first, end);
+            case StackName::nondeterministic: return pass.template run<NondeterministicStack<Number>>(first, end);
         }
     });
 }

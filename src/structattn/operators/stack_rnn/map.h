@@ -1,4 +1,4 @@
-// Products of a vector and a matrix, with a matrix layout for inner loops over the result.
+// Products of vectors and a matrix, with a matrix layout for inner loops over the result.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,19 @@ public:
     Map &operator=(const Map &) = delete;
     static int64_t padded(int64_t count) { return (count + wide - 1) / wide * wide; }
 
-    void add_product(const Number *x, Number *y) const {
-        for_each_panel([&](auto count, int64_t first) { add_to_panel<count>(x, first, y); });
+    struct Product {
+        const Number *x;
+        Number *y;
+    };
+    // Products with several vectors, whose sums are those of single products: the matrix is read once for four of them.
+    void add_products(const std::vector<Product> &products) const {
+        for_each_panel([&](auto count, int64_t first) {
+            const Product *next = products.data();
+            int64_t left = int64_t(products.size());
+            for (; left >= 4; left -= 4, next += 4) add_to_panel<count, 4>(next, first);
+            for (; left >= 2; left -= 2, next += 2) add_to_panel<count, 2>(next, first);
+            if (left) add_to_panel<count, 1>(next, first);
+        });
     }
 
 private:
@@ -66,19 +77,29 @@ private:
         if (columns_ > first) one(std::integral_constant<int, 1>{});
     }
 
-    template <int COUNT>
-    void add_to_panel(const Number *x, int64_t first, Number *y) const {
-        Vector sum[COUNT];
-        std::memcpy(sum, y + first, sizeof sum);
-        const Number *row = numbers_ + first * rows_;
-        for (int64_t i = 0; i < rows_; ++i, row += COUNT * wide)
-            for (int k = 0; k < COUNT; ++k) {
-                __builtin_prefetch(row + (3 * COUNT + k) * wide);  // the matrix is larger than the L1 cache
-                Vector factor;
-                std::memcpy(&factor, row + k * wide, sizeof factor);
-                sum[k] += x[i] * factor;
+    // COUNT vectors of columns, and SOME vectors x.
+    template <int COUNT, int SOME>
+    void add_to_panel(const Product *products, int64_t first) const {
+        constexpr int sums = VL == 8 ? 16 : 8;  // that stay in registers
+        constexpr int part = COUNT * SOME <= sums ? COUNT : sums / SOME;
+        for (int begin = 0; begin < COUNT; begin += part) {
+            const int64_t column = first + begin * wide;
+            Vector sum[SOME][part];
+            const Number *x[SOME];
+            for (int s = 0; s < SOME; ++s) {
+                std::memcpy(sum[s], products[s].y + column, sizeof sum[s]);
+                x[s] = products[s].x;
             }
-        std::memcpy(y + first, sum, sizeof sum);
+            const Number *row = numbers_ + first * rows_ + begin * wide;
+            for (int64_t i = 0; i < rows_; ++i, row += COUNT * wide)
+                for (int k = 0; k < part; ++k) {
+                    __builtin_prefetch(row + (3 * COUNT + k) * wide);  // the matrix is larger than the L1 cache
+                    Vector factor;
+                    std::memcpy(&factor, row + k * wide, sizeof factor);
+                    for (int s = 0; s < SOME; ++s) sum[s][k] += x[s][i] * factor;
+                }
+            for (int s = 0; s < SOME; ++s) std::memcpy(products[s].y + column, sum[s], sizeof sum[s]);
+        }
     }
 };
 
