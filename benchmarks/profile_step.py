@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from training_steps import settings_of_model
 
+from structattn.operators.foreach import clip_gradients, total_norm
 from structattn.runs.folder import RunFolder
 from structattn.tasks.losses import cross_entropy_sum, model_inputs
 from structattn.training.assembly import initial_learner, make_plan
@@ -71,8 +72,9 @@ def profiled_step(model: str, length: int, strings: int, folder: Path) -> tuple[
         cotangent = backward("output and loss", loss, [x, *network.output.parameters()])
         cotangent = backward("layers", x, [embedded, *network.layers.parameters()], cotangent)
         backward("embedding", embedded, list(network.embedding.parameters()), cotangent)
-        watch("clipping", lambda: torch.nn.utils.clip_grad_norm_(learner.parameters, 5.0))
-        watch("optimizer", lambda: (optimizer.step(), optimizer.zero_grad()))
+        gradients = [parameter.grad for parameter in learner.parameters]
+        watch("clipping", lambda: clip_gradients(learner.parameters, 5.0, total_norm(gradients)))
+        watch("optimizer", optimizer.step)
 
     return step, watch
 

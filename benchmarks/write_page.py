@@ -211,6 +211,29 @@ def profile(found: dict[str, Any]) -> str:
     )
 
 
+def alternatives(found: dict[str, Any], profiled: dict[str, Any]) -> str:
+    """Return a table of other ways to take a training step, and what training restarts together can gain at most."""
+    times, restarts = found["relative_times"], found["restarts"]
+    rows = [(model, f"{each['together']:.2f}", f"{each['compiled']:.2f}") for model, each in times.items()]
+    slowest = max(each["seconds_to_compile"] for each in times.values())
+    step, calls = (sum(profiled["milliseconds"]["Tf"][kind].values()) for kind in ("step", "calls"))
+    longest = (
+        40 + 40 * restarts / (restarts + 1)
+    ) / 60  # the mean of the longest of uniform lengths, of the mean length
+    gains = [step / ((step - calls) * positions + calls / restarts) for positions in (1, longest)]
+    return f"""`{found["command"]}`:
+processor time of other ways to take these steps, relative to the training loop's; more than 1 is slower. Together:
+{restarts} restarts by `torch.vmap` over their parameters, under favourable conditions (the same dropout masks and
+learning rate, batches of one length). Compiled: by `torch.compile`, which takes up to {slowest:.0f} s for each shape of
+a batch and drops other elements.
+
+{table(("model", "together", "compiled"), rows)}
+Sweeps therefore train each restart alone. Kernels for a batch of parameters would save nothing but calls: by the
+profile of Tf, a factor of {gains[0]:.2f} at most if all restarts had batches of the same length, and {gains[1]:.2f}
+with lengths from 40 to 80 in an order of their own, where batches are padded to the longest of {restarts}.
+"""
+
+
 def seeds(results: dict[str, Any]) -> str:
     """Return a table of the differences of both models of the demo, a row for each seed."""
     models = list(dict.fromkeys(row["model"] for row in results["rows"]))
@@ -445,6 +468,7 @@ The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the sa
 
 {steps(cpu)}
 {profile(results_of("profile_step"))}
+{alternatives(results_of("training_alternatives"), results_of("profile_step"))}
 ## The demo with ten seeds
 
 `python benchmarks/demo_seeds.py`: `structattn demo` with the seeds 1 to 10; validation cross-entropy above the lower

@@ -96,6 +96,34 @@ def test_adamw_is_that_of_torch_where_its_kernel_cannot_run(dtype):
         torch.testing.assert_close(one, other)
 
 
+def test_adamw_goes_on_from_a_state_that_is_loaded_between_its_steps():
+    learners = [build_learner(small_model(), TrainingSettings(), "cpu") for _ in range(2)]
+    for learner, count in zip(learners, (2, 5), strict=True):
+        take_steps(learner.model, learner.optimizers, count)
+    first, second = learners
+    with torch.no_grad():
+        for parameter, other in zip(second.parameters, first.parameters, strict=True):
+            parameter.copy_(other)
+    load_optimizer_tensors(second, {name: each.clone() for name, each in optimizer_tensors_of(first).items()})
+    for learner in learners:
+        take_steps(learner.model, learner.optimizers)
+    for one, other in zip(first.parameters, second.parameters, strict=True):
+        assert torch.equal(one, other)
+    assert {float(state["step"]) for state in second.optimizers[0].state.values()} == {5.0}
+
+
+def test_adamw_leaves_parameters_without_a_gradient_alone():
+    ours, theirs = small_model(), small_model()
+    optimizers = AdamW(ours.parameters(), lr=0.02), torch.optim.AdamW(theirs.parameters(), lr=0.02)
+    for step in range(4):
+        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
+            model["output"].requires_grad_(step != 1)
+            model["embedding"].requires_grad_(step > 1)
+            take_steps(model, [optimizer], 1)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_muon_has_the_matrices_of_layers_and_adamw_the_rest():
     model = small_model()
     muon, adamw = build_learner(model, TrainingSettings(optimizer=MUON), "cpu").optimizers

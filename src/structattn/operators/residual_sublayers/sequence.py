@@ -81,7 +81,7 @@ def _gradients(
     cotangent, grad_x = cotangent.contiguous(), x.new_empty(x.shape)
     present = [weight for weight in weights if weight is not None]
     memory = x.new_empty(sum(map(Tensor.numel, present)))  # one allocation
-    pieces = iter(_unflatten_dense_tensors(memory, present))
+    pieces = iter(_unflatten_dense_tensors(memory, present))  # type: ignore[no-untyped-call]  # torch's
     gradients = [None if weight is None else next(pieces) for weight in weights]
     sequence = kernel_module().ResidualSequence(*plan)
     run = sequence.backward_float32 if x.dtype == torch.float32 else sequence.backward_float64
