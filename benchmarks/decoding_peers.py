@@ -40,8 +40,7 @@ from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, start_translation
 from structattn.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision, linear_precision
-from structattn.operators.linear.int8 import int8_refusal
+from structattn.operators.linear import LinearPrecision, linear_precision, precision_refusal
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.files import temporary_folder
 from structattn.support.processor import processor_name
@@ -127,8 +126,8 @@ def methods(folder: Path, sizes: list[str], kept: ExitStack) -> list[Method]:
         found.append(Method("CTranslate2 float32", size, theirs(exported, "float32")))
         found.append(Method("CTranslate2 int8", size, theirs(exported, "int8")))
         found.append(Method("structattn float32", size, ours(model, kept)))
-        if int8_refusal() is None:
-            found.append(Method("structattn int8", size, ours(model, kept, "int8")))
+        available = [precision for precision in ("int8", "bf16") if precision_refusal(precision) is None]
+        found += [Method(f"structattn {name}", size, ours(model, kept, name)) for name in available]
         if not SIZES[size]:
             found += [
                 Method(f"structattn {name}", size, ours(build(name, size), kept), False) for name in ("hc-sa", "sh-x")

@@ -1,9 +1,10 @@
-"""What int8 products and a vocabulary shortlist change: BLEU and speed of trained runs on their test sets, one thread.
+"""What int8, bfloat16 and a vocabulary shortlist change: BLEU and speed of trained runs on their test sets.
 
     OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ... [--turns 3] [--output FILE.json]
 
-Each run translates its test set in float32, in int8, with a shortlist, and with both, in turns, with the settings of
-the run. The differences of BLEU from float32 have p-values of the paired bootstrap of ``structattn compare``.
+Each run translates its test set in float32, bfloat16 and int8, each with and without a shortlist, in turns, with the
+settings of the run, on one thread. The differences of BLEU from float32 have the p-values that ``structattn compare``
+computes, by paired bootstrap.
 
 The last columns say what batches that are refilled as sentences end could save at most: in float32, the number of rows
 of each step (the hypotheses of the sentences that are still open) and its time are recorded, a straight line is fitted,
@@ -29,16 +30,17 @@ from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_translator
 from structattn.inference.translator import Translator
 from structattn.metrics.translation import compare_systems
-from structattn.operators.linear.int8 import int8_refusal
+from structattn.operators.linear import precision_refusal
 from structattn.support.processor import processor_name
 
 
 def translators(run: TrainedRun) -> dict[str, Translator]:
     """Return the translators to compare, the reference first."""
     found = {"float32": make_translator([run]), "shortlist": make_translator([run], shortlist=True)}
-    if int8_refusal() is None:
-        found["int8"] = make_translator([run], precision="int8")
-        found["int8, shortlist"] = make_translator([run], precision="int8", shortlist=True)
+    for precision in ("bf16", "int8"):
+        if precision_refusal(precision) is None:
+            found[precision] = make_translator([run], precision=precision)
+            found[f"{precision}, shortlist"] = make_translator([run], precision=precision, shortlist=True)
     return found
 
 

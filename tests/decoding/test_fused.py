@@ -12,6 +12,7 @@ from structattn.operators.linear import linear_precision
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
 needs_kernel = pytest.mark.skipif(not can_run_decoder_layers("float32"), reason="the kernels were not built")
+needs_bf16 = pytest.mark.skipif(not can_run_decoder_layers("bf16"), reason="the kernels have no bf16 products here")
 needs_int8 = pytest.mark.skipif(not can_run_decoder_layers("int8"), reason="the kernels have no int8 products here")
 SOURCES = [(5, 4, 9, 2), (7, 2), (3, 8, 8, 8, 6, 2)]
 
@@ -198,6 +199,28 @@ def test_logits_in_int8_are_those_of_the_model_in_int8(name):
         for logits, expected in steps_of_both(model, started(model)):
             assert (logits - expected).norm() <= 2e-3 * expected.norm()
             assert not torch.equal(logits, torch.zeros_like(logits))
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", ["the paper's", "all kinds"])
+@torch.no_grad()
+def test_logits_in_bfloat16_are_those_of_the_model_in_bfloat16(name):
+    model = built(decoder=HARD_CODED[name], d_model=96, d_ff=130)
+    start, different = started(model), []
+    for (logits, expected), (_, exact) in zip(_in_bf16(model, start), steps_of_both(model, start), strict=True):
+        assert (logits - expected).norm() <= 5e-3 * expected.norm()
+        different.append(not torch.equal(expected, exact))
+    assert all(different), "bfloat16 was used"
+
+
+def _in_bf16(model, start):
+    steps = steps_of_both(model, start)
+    while True:
+        with linear_precision("bf16"):
+            found = next(steps, None)
+        if found is None:
+            return
+        yield found
 
 
 @needs_kernel

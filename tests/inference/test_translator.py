@@ -22,6 +22,7 @@ from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import SeededSampling
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compare_systems, corpus_scores
+from structattn.operators.linear import precision_refusal
 from structattn.operators.linear.int8 import int8_refusal
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
@@ -120,8 +121,18 @@ def test_int8_changes_few_translations(workspace, run):
     assert [a[0].score for a in whole] != [b[0].score for b in quantized], "int8 was used"
 
 
+@pytest.mark.skipif(precision_refusal("bf16") is not None, reason=str(precision_refusal("bf16")))
+def test_bf16_changes_few_translations(workspace, run):
+    lines = lines_of(workspace, "test.de")
+    found = CliRunner().invoke(
+        app, ["translate", str(workspace / "run"), "--precision", "bf16"], input="".join(f"{line}\n" for line in lines)
+    )
+    whole = make_translator([run])(lines)
+    assert sum(a[0].text == b for a, b in zip(whole, found.stdout.splitlines(), strict=True)) >= 0.9 * len(lines)
+
+
 def test_int8_without_the_instructions(run, monkeypatch):
-    monkeypatch.setattr("structattn.inference.translation.int8_refusal", lambda: "no instructions")
+    monkeypatch.setattr("structattn.inference.translation.precision_refusal", lambda precision: "no instructions")
     with pytest.raises(UsageError, match="precision 'int8' is not available: no instructions"):
         make_translator([run], precision="int8")
 

@@ -26,6 +26,7 @@ class Precision(StrEnum):
 
     float32 = "float32"
     int8 = "int8"
+    bf16 = "bf16"
 
 
 LINES_AT_ONCE = 4096  # sorted and decoded together; the output does not depend on it
@@ -101,7 +102,8 @@ def translate(
     precision: Annotated[
         Precision,
         typer.Option(
-            help="Precision of the products of linear layers; int8 is faster, and needs a CPU with VNNI or AMX."
+            help="Precision of the products of linear layers; int8 is fastest, and needs a CPU with VNNI or AMX; bf16 "
+            "needs AVX512-BF16."
         ),
     ] = Precision.float32,
     shortlist: Annotated[

@@ -165,8 +165,8 @@ class TrainedRun:
             top_p: sample from the fewest most probable tokens of this total probability.
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
-            precision: of the products of linear layers, "float32" or "int8"; int8 is faster, and needs a CPU with VNNI
-                or AMX.
+            precision: of the products of linear layers, "float32", "int8" or "bf16". Int8 is fastest, and needs a CPU
+                with VNNI or AMX; bf16 needs AVX512-BF16, and changes fewer translations.
             shortlist: let translations contain only likely translations of the tokens of their source, and frequent
                 tokens, which is faster; see ``structattn translate --shortlist``.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,

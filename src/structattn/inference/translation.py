@@ -11,8 +11,7 @@ from structattn.inference.shortlist import run_shortlist
 from structattn.inference.translator import SEARCHES, Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision
-from structattn.operators.linear.int8 import int8_refusal
+from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 
@@ -35,11 +34,12 @@ def make_translator(
     Raises:
         DataError: the file of the shortlist is damaged, or belongs to other data.
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
-            do not support the treatment of unknown words; or int8 is not available for the processor or device.
+            do not support the treatment of unknown words; or the precision is not available for the processor or
+            device.
     """
-    refusal = _int8_refusal(runs) if precision == "int8" else None
+    refusal = _refusal(runs, precision)
     if refusal is not None:
-        raise UsageError(f"precision 'int8' is not available: {refusal}")
+        raise UsageError(f"precision {precision!r} is not available: {refusal}")
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
@@ -61,11 +61,12 @@ def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
     return PairScorer(_models(runs), runs[0].prepared.sides)
 
 
-def _int8_refusal(runs: Sequence[LoadedRun]) -> str | None:
+def _refusal(runs: Sequence[LoadedRun], precision: LinearPrecision) -> str | None:
+    """Return why products in a precision are not available for the models; None if they are."""
     for parameter in (next(run.model.parameters()) for run in runs):
-        if parameter.device.type != "cpu":
-            return f"int8 is for CPUs; the model is on {parameter.device}"
-    return int8_refusal()
+        if precision != "float32" and parameter.device.type != "cpu":
+            return f"{precision} is for CPUs; the model is on {parameter.device}"
+    return precision_refusal(precision)
 
 
 def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:

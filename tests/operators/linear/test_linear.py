@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from structattn.operators import linear as linear_module
 from structattn.operators.linear import apply_linear, linear, linear_precision
 from structattn.operators.linear import int8 as int8_module
+from structattn.operators.linear import packed as packed_module
 from structattn.operators.linear.int8 import int8_refusal, quantize_rows, quantize_rows_reference
 from structattn.operators.linear.packed import can_pack
 
@@ -133,6 +134,12 @@ def test_what_int8_refuses():
     with linear_precision("int8"), pytest.raises(ValueError, match="a weight is not finite"):
         linear(numbers(2, 8), weight)
     with pytest.raises(ValueError, match="precision='int4'; expected one of float32, int8"), linear_precision("int4"):
+        pass
+
+
+def test_processors_without_bfloat16(monkeypatch):
+    monkeypatch.setattr(packed_module, "processor_flags", lambda: frozenset({"avx512_vnni"}))
+    with pytest.raises(RuntimeError, match="bf16 needs a processor with AVX512-BF16"), linear_precision("bf16"):
         pass
 
 

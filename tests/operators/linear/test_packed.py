@@ -12,6 +12,7 @@ from structattn.operators.linear.int8 import int8_linear, quantize_weight
 from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
 
 needs_kernel = pytest.mark.skipif(not can_pack("float32"), reason="the kernels were not built")
+needs_bf16 = pytest.mark.skipif(not can_pack("bf16"), reason="the kernels have no bfloat16 products here")
 needs_int8 = pytest.mark.skipif(not can_pack("int8"), reason="the kernels have no int8 products here")
 SIZES = [(0, 3, 2), (1, 1, 1), (2, 7, 5), (7, 63, 33), (13, 64, 32), (29, 288, 507), (3, 0, 4)]  # rows, inputs, outputs
 
@@ -34,6 +35,28 @@ def test_products_are_those_of_torch(sizes, bias, threads, monkeypatch):
     x, weight, added = numbers(rows, inputs), numbers(outputs, inputs), numbers(outputs) if bias else None
     found = packed_linear(x, pack_linear((weight, added)))
     torch.testing.assert_close(found, F.linear(x, weight, added), rtol=1e-5, atol=5e-5)  # sums of 288 products
+
+
+@needs_bf16
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sizes", [*SIZES, (60, 65, 700)])
+def test_products_in_bfloat16_are_those_of_rounded_numbers(sizes, bias, threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    rows, inputs, outputs = sizes
+    x, weight, added = numbers(rows, inputs), numbers(outputs, inputs), numbers(outputs) if bias else None
+    found = packed_linear(x, pack_linear((weight, added), "bf16"))
+    expected = F.linear(x.bfloat16().float(), weight.bfloat16().float(), added)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=5e-5)
+
+
+@needs_bf16
+def test_bfloat16_keeps_infinities_and_nan():
+    x = torch.tensor([[math.inf, 1.0], [math.nan, 1.0], [3e38, 3.4e38], [1.0, -math.inf]])
+    found = packed_linear(x, pack_linear((torch.eye(2), None), "bf16"))
+    assert found[0, 0] == math.inf or found[0].isnan().any()
+    assert found[1].isnan().any()
+    assert found[3].isnan().any() or found[3, 1] == -math.inf
 
 
 @needs_kernel

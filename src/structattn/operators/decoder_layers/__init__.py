@@ -1,7 +1,8 @@
 """One step of all layers of a transformer decoder in one call of a kernel, with weights that are laid out once.
 
 The definition is ``Layers.step`` of blocks of self-attention and cross-attention, each softmax attention, hard or
-hard-coded, and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32 or int8.
+hard-coded, and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32, int8 or
+bfloat16.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from jaxtyping import Float32, Int
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
-from structattn.operators.linear.int8 import LinearPrecision
+from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision
 from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, pack_linears
 
 __all__ = [
@@ -197,7 +198,7 @@ def decoder_layers(
         fields,
         x.data_ptr(),
         (*x.shape, past, memory.size),
-        packed.precision == "int8",
+        PRECISIONS.index(packed.precision),
         packed.pre_norm,
         packed.epsilon,
         row_indices.data_ptr(),

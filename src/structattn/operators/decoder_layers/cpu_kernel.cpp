@@ -36,7 +36,8 @@ inline Number *pointer(int64_t address) {
 
 struct Sizes {
     int64_t rows, width, past, sources;
-    bool int8, pre_norm;
+    Precision precision;
+    bool pre_norm;
     float epsilon;
 };
 
@@ -57,7 +58,7 @@ struct Step {
     };
 
     PackedLinear linear(int64_t address, int64_t outputs, int64_t inputs) const {
-        return {pointer<uint8_t>(address), outputs, inputs, sizes.int8};
+        return {pointer<uint8_t>(address), outputs, inputs, sizes.precision};
     }
 
     // The projection at the start of self-attention, to ``parts`` * d outputs, of which the last ones are cached.
@@ -136,7 +137,7 @@ struct Step {
             widest = std::max(widest, layer[hidden]), most_heads = std::max(most_heads, layer[heads]);
         const int64_t numbers = rows * (3 * d + widest), longest = std::max(sizes.past, sizes.sources);
         const int64_t attention = attention_scratch(d, most_heads, longest);
-        const int64_t product = PackedLinear::prepared_size(rows, widest, sizes.int8);
+        const int64_t product = PackedLinear::prepared_size(rows, widest, sizes.precision);
         Scratch memory((numbers + attention) * sizeof(float) + product);
         float *normalized = memory.as<float>(), *result = normalized + rows * d, *attended = result + rows * d;
         float *inner = attended + rows * d, *scratch = inner + rows * widest;
@@ -146,11 +147,11 @@ struct Step {
 
 // ``x`` (M, d) is replaced by the output. Row indices, memories and lengths are addresses; ``ends`` is 0 where all sources
 // count. ``stored`` and ``memory_stored`` are the numbers of rows of the caches.
-void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int64_t, 4> &counts, bool int8, bool pre_norm,
+void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int64_t, 4> &counts, int64_t precision, bool pre_norm,
           double epsilon, uintptr_t row_indices, int64_t stored, uintptr_t memories, int64_t memory_stored, uintptr_t ends,
           int threads) {
     const auto [rows, width, past, sources] = counts;
-    const Sizes sizes{rows, width, past, sources, int8, pre_norm, float(epsilon)};
+    const Sizes sizes{rows, width, past, sources, Precision(precision), pre_norm, float(epsilon)};
     const int64_t *own = checked_numbers(row_indices, rows * past, stored);
     const int64_t *memory = checked_numbers(memories, rows, std::max<int64_t>(memory_stored - sources, 0) + 1);
     const Lengths lengths(ends, rows, sources, "memory_lengths");

@@ -1,13 +1,14 @@
-"""Linear layers whose products can be computed in int8, for decoding on a CPU.
+"""Linear layers whose products can be computed in int8 or bfloat16, for decoding on a CPU.
 
-``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision("int8")``. Inside, weights are quantized
-once and kept until its end, and inputs are quantized row by row. ``LinearPrecision`` is the type of its argument.
+``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision``. Inside, in int8 or bfloat16, weights are
+quantized or rounded once and kept until its end, and inputs row by row. ``LinearPrecision`` is the type of its
+argument.
 """
 
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from structattn.operators.linear.int8 import LinearPrecision, int8_linear, int8_refusal, quantize_weight
+from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision, int8_linear, int8_refusal, quantize_weight
 from structattn.operators.linear.packed import can_pack, pack_linears, packed_feedforward, packed_linear
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "keep_until_changed",
     "linear",
     "linear_precision",
+    "precision_refusal",
 ]
 
 Form = TypeVar("Form")
@@ -41,17 +43,18 @@ _kept: ContextVar[_Forms | None] = ContextVar("kept_weights", default=None)
 def linear_precision(precision: LinearPrecision) -> Iterator[None]:
     """Compute the products of linear layers in this precision, in this thread.
 
-    "float32" is that of the weights. "int8" holds for float32 layers on a CPU, without gradients; see ``int8_linear``.
-    The quantized weights take a quarter of the memory of the weights, in addition to them. The weights that a fused
-    decoder lays out are kept, too, in either precision.
+    "float32" is that of the weights. The others hold for float32 layers on a CPU, without gradients. In "int8" rows of
+    weights and inputs are quantized; see ``int8_linear``. In "bf16" both are rounded to bfloat16 (8 bits of mantissa),
+    and their products are added in float32. These weights take a quarter or half of the memory of the weights, in
+    addition to them. The weights that a fused decoder lays out are kept, too, in any precision.
 
     Raises:
         ValueError: the precision is unknown.
-        RuntimeError: the processor has no instructions for int8 products, or torch was built without oneDNN.
+        RuntimeError: the processor has no instructions for such products; see ``precision_refusal``.
     """
-    if precision not in get_args(LinearPrecision):
-        raise ValueError(f"precision={precision!r}; expected one of {', '.join(get_args(LinearPrecision))}")
-    refusal = int8_refusal() if precision == "int8" else None
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r}; expected one of {', '.join(PRECISIONS)}")
+    refusal = precision_refusal(precision)
     if refusal is not None:
         raise RuntimeError(refusal)
     precision_token, kept_token = _precision.set(precision), _kept.set(WeakTensorKeyDictionary())
@@ -60,6 +63,15 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
     finally:
         _kept.reset(kept_token)
         _precision.reset(precision_token)
+
+
+def precision_refusal(precision: LinearPrecision) -> str | None:
+    """Return why products in this precision are not available here; None if they are."""
+    if precision == "int8":
+        return int8_refusal()
+    if precision == "float32" or can_pack(precision):
+        return None
+    return "bf16 needs a processor with AVX512-BF16 (avx512_bf16), and the compiled kernels"
 
 
 def current_precision() -> LinearPrecision:
@@ -73,15 +85,15 @@ def linear(
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
     if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, weight):
         return F.linear(x, weight, bias)
-    return _int8_product(x, weight, bias)
+    return _reduced_product(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-    """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8."""
+    """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8 and bfloat16."""
     if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, module.weight):
         y: Tensor = module(x)
         return y
-    return _int8_product(x, module.weight, module.bias)
+    return _reduced_product(x, module.weight, module.bias)
 
 
 def apply_feedforward(
@@ -113,16 +125,17 @@ def _fits_kernels(x: Tensor, weight: Tensor) -> bool:
     return not torch.is_grad_enabled() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
 
 
-def _int8_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b by our own kernel where the processor has its instructions, elsewhere by oneDNN.
+def _reduced_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x W^T + b in int8 or bfloat16, by our own kernel where the processor has its instructions, else by oneDNN.
 
-    The quantized weight is kept until it changes or ``linear_precision`` ends, that of a slice with the whole tensor.
+    The weight is kept so until it changes or ``linear_precision`` ends, that of a slice with the whole tensor.
     """
     owner, key = weight if weight._base is None else weight._base, (weight.data_ptr(), tuple(weight.shape))
     version = _version(weight), None if bias is None else (bias.data_ptr(), _version(bias))
-    if not can_pack("int8"):
+    precision = _precision.get()
+    if not can_pack(precision):
         return int8_linear(x, keep_until_changed(owner, key, version, lambda: quantize_weight(weight)), bias)
-    packed = keep_until_changed(owner, key, version, lambda: pack_linears([(weight, bias)], "int8")[0])
+    packed = keep_until_changed(owner, key, version, lambda: pack_linears([(weight, bias)], precision)[0])
     y: Tensor = packed_linear(x.reshape(-1, x.shape[-1]), packed).view(*x.shape[:-1], len(weight))
     return y
 

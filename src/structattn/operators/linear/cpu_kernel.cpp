@@ -40,20 +40,20 @@ void scale_rows(uintptr_t y, uintptr_t scales, uintptr_t bias, int64_t rows, int
     });
 }
 
-int64_t packed_size(int64_t outputs, int64_t inputs, bool int8) { return PackedLinear{nullptr, outputs, inputs, int8}.bytes(); }
+int64_t packed_size(int64_t outputs, int64_t inputs, int64_t precision) { return PackedLinear{nullptr, outputs, inputs, Precision(precision)}.bytes(); }
 
 // ``bias`` is 0 where there is none. Returns false where the weights have no scales for int8.
-bool pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, bool int8) {
+bool pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs, int64_t precision) {
     std::vector<uint8_t> row(inputs + 3);
-    return PackedLinear{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8}.pack(
+    return PackedLinear{reinterpret_cast<uint8_t *>(packed), outputs, inputs, Precision(precision)}.pack(
         reinterpret_cast<const float *>(weight), reinterpret_cast<const float *>(bias), row.data());
 }
 
 // y = x W^T + b. Threads take different outputs: their number changes no sum.
-void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int64_t outputs, int64_t inputs, bool int8,
+void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int64_t outputs, int64_t inputs, int64_t precision,
                    int threads) {
-    const PackedLinear layer{reinterpret_cast<uint8_t *>(packed), outputs, inputs, int8};
-    Scratch memory(PackedLinear::prepared_size(rows, inputs, int8));
+    const PackedLinear layer{reinterpret_cast<uint8_t *>(packed), outputs, inputs, Precision(precision)};
+    Scratch memory(PackedLinear::prepared_size(rows, inputs, Precision(precision)));
     const int64_t panels = num_panels(outputs);
     const int64_t parts = std::clamp<int64_t>(panels, 1, threads_for(rows * inputs * outputs, threads));
     layer.prepare(reinterpret_cast<const float *>(x), rows, reinterpret_cast<float *>(y), false, memory.as<void>(),
@@ -66,13 +66,13 @@ void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int
 
 // y = W_2 relu(W_1 x + b_1) + b_2 with f hidden units, for a few rows at a time, whose hidden units stay in the cache.
 void packed_feedforward(uintptr_t x, uintptr_t first, uintptr_t last, uintptr_t y, int64_t rows, int64_t size, int64_t units,
-                        bool int8, int threads) {
+                        int64_t precision, int threads) {
     constexpr int64_t together = 8 * tile;
-    const PackedLinear to_units{reinterpret_cast<uint8_t *>(first), units, size, int8};
-    const PackedLinear from_units{reinterpret_cast<uint8_t *>(last), size, units, int8};
+    const PackedLinear to_units{reinterpret_cast<uint8_t *>(first), units, size, Precision(precision)};
+    const PackedLinear from_units{reinterpret_cast<uint8_t *>(last), size, units, Precision(precision)};
     for_each_sequence((rows + together - 1) / together, threads_for(rows * size * units, threads), [&](int64_t block) {
         const int64_t begin = block * together, count = std::min(together, rows - begin);
-        Scratch memory(count * units * sizeof(float) + PackedLinear::prepared_size(count, std::max(size, units), int8));
+        Scratch memory(count * units * sizeof(float) + PackedLinear::prepared_size(count, std::max(size, units), Precision(precision)));
         float *hidden = memory.as<float>(), *prepared = hidden + count * units;
         to_units.multiply(reinterpret_cast<const float *>(x) + begin * size, count, hidden, prepared, true);
         from_units.multiply(hidden, count, reinterpret_cast<float *>(y) + begin * size, prepared);
@@ -108,7 +108,7 @@ void selected_linear(uintptr_t x, uintptr_t weight, int64_t stride, uintptr_t bi
 
 void register_linear(nanobind::module_ &module) {
     using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
-    module.attr("has_int8_panels") = has_int8_panels;
+    module.attr("has_reduced_precision") = has_reduced_precision;
     module.def("packed_size_float32", &packed_size);
     module.def("advise_huge_pages", &advise_huge_pages);
     module.def("pack_float32", &pack, Unlocked());

@@ -1,6 +1,6 @@
 """Linear layers in int8: y = scale_x scale_w (q_x q_w^T) + b, with one scale for each row of x and each output."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Float32, Int, Int8
@@ -9,7 +9,8 @@ from torch import Tensor
 from structattn.operators.common.kernels import contiguous_rows, has_kernel, kernel_for
 from structattn.support.processor import processor_flags
 
-LinearPrecision = Literal["float32", "int8"]
+LinearPrecision = Literal["float32", "int8", "bf16"]
+PRECISIONS: tuple[LinearPrecision, ...] = get_args(LinearPrecision)
 
 GREATEST = 127  # of a quantized number; -128 is not used, so that the range is symmetric
 INSTRUCTIONS = {"avx512_vnni", "avx_vnni", "amx_int8"}

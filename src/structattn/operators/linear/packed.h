@@ -1,45 +1,52 @@
-// Linear layers whose weights were laid out once, in float32 or in int8.
+// Linear layers whose weights were laid out once, for products in float32, int8 or bfloat16.
 #pragma once
 
 #include <cstdint>
 #include <stdexcept>
 
+#include "linear/bf16_panels.h"
 #include "linear/int8_panels.h"
 #include "linear/panels.h"
 
+// In the order of ``LinearPrecision`` in int8.py.
+enum class Precision : int64_t { float32, int8, bf16 };
+
 #if defined(STRUCTATTN_INT8_PANELS)
-constexpr bool has_int8_panels = true;
+constexpr bool has_reduced_precision = true;
 #else
-constexpr bool has_int8_panels = false;
+constexpr bool has_reduced_precision = false;
 #endif
 
 // A layer with K inputs and N outputs, in ``bytes`` of memory.
 struct PackedLinear {
     uint8_t *packed;
     int64_t outputs, inputs;
-    bool int8;
+    Precision precision;
 
     int64_t bytes() const {
 #if defined(STRUCTATTN_INT8_PANELS)
-        if (int8) return int8_panels_size(outputs, inputs);
+        if (precision == Precision::int8) return int8_panels_size(outputs, inputs);
+        if (precision == Precision::bf16) return bf16_panels_size(outputs, inputs);
 #endif
-        if (int8) throw std::invalid_argument("these kernels have no int8 products");
+        if (precision != Precision::float32) throw std::invalid_argument("these kernels have products in float32 only");
         return panels_size(outputs, inputs) * sizeof(float);
     }
 
     // Lays the weights out; ``row`` has room for K + 3 bytes. Returns false where they have no scales for int8.
     bool pack(const float *weight, const float *bias, uint8_t *row) const {
 #if defined(STRUCTATTN_INT8_PANELS)
-        if (int8) return pack_int8_panels(weight, bias, packed, outputs, inputs, row);
+        if (precision == Precision::int8) return pack_int8_panels(weight, bias, packed, outputs, inputs, row);
+        if (precision == Precision::bf16) return pack_bf16_panels(weight, bias, packed, outputs, inputs), true;
 #endif
         pack_panels(weight, bias, reinterpret_cast<float *>(packed), outputs, inputs);
         return true;
     }
 
     // The bytes of memory that ``prepare`` needs.
-    static int64_t prepared_size(int64_t rows, int64_t inputs, bool int8) {
+    static int64_t prepared_size(int64_t rows, int64_t inputs, Precision precision) {
 #if defined(STRUCTATTN_INT8_PANELS)
-        if (int8) return QuantizedRows::size(rows, inputs);
+        if (precision == Precision::int8) return QuantizedRows::size(rows, inputs);
+        if (precision == Precision::bf16) return RoundedRows::size(rows, inputs);
 #endif
         return 0;
     }
@@ -49,10 +56,16 @@ struct PackedLinear {
     template <class Use>
     void prepare(const float *x, int64_t rows, float *y, bool relu, void *memory, const Use &use) const {
 #if defined(STRUCTATTN_INT8_PANELS)
-        if (int8) {
+        if (precision == Precision::int8) {
             const QuantizedRows quantized(x, rows, inputs, memory);
             return use([&](int64_t begin, int64_t end) {
                 multiply_int8_panels(quantized, rows, inputs, packed, y, outputs, begin, end, relu);
+            });
+        }
+        if (precision == Precision::bf16) {
+            const RoundedRows rounded(x, rows, inputs, memory);
+            return use([&](int64_t begin, int64_t end) {
+                multiply_bf16_panels(rounded, rows, inputs, packed, y, outputs, begin, end, relu);
             });
         }
 #endif

@@ -1,4 +1,4 @@
-"""Linear layers with weights that are laid out once for the compiled product, in float32 or in int8."""
+"""Linear layers with weights that are laid out once for the compiled product, in float32, int8 or bfloat16."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,12 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
-from structattn.operators.linear.int8 import LinearPrecision, not_finite
+from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision, not_finite
 from structattn.support.processor import processor_flags
 
 Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
+
+_FLAGS = {"int8": "avx512_vnni", "bf16": "avx512_bf16"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +22,7 @@ class PackedLinear:
     """A linear layer in the memory layout of the kernel.
 
     Args:
-        data: weights and biases, and the scales of the weights in int8.
+        data: weights and biases, and the scales of the weights in int8. Biases and sums are in float32.
         inputs: their number.
         outputs: their number.
         precision: of the products; in int8 rows of inputs and weights are quantized as in ``int8_linear``.
@@ -36,7 +38,7 @@ def can_pack(precision: LinearPrecision) -> bool:
     """Return whether the kernels for this processor have products with packed weights in this precision."""
     if not has_kernel("packed_feedforward_float32"):
         return False
-    return precision == "float32" or (kernel_module().has_int8_panels and "avx512_vnni" in processor_flags())
+    return precision == "float32" or (kernel_module().has_reduced_precision and _FLAGS[precision] in processor_flags())
 
 
 def pack_linears(linears: Sequence[Linear], precision: LinearPrecision = "float32") -> tuple[PackedLinear, ...]:
@@ -48,9 +50,9 @@ def pack_linears(linears: Sequence[Linear], precision: LinearPrecision = "float3
     Raises:
         ValueError: a weight is not finite, and the precision is int8.
     """
-    int8, module = precision == "int8", kernel_module()
+    number, module = PRECISIONS.index(precision), kernel_module()
     shapes = [weight.shape for weight, _ in linears]
-    ends = [0, *accumulate(module.packed_size_float32(*shape, int8) for shape in shapes)]
+    ends = [0, *accumulate(module.packed_size_float32(*shape, number) for shape in shapes)]
     memory = torch.empty(ends[-1], dtype=torch.uint8)
     module.advise_huge_pages(memory.data_ptr(), len(memory))
     packed = []
@@ -59,7 +61,7 @@ def pack_linears(linears: Sequence[Linear], precision: LinearPrecision = "float3
         assert weight is not None
         (outputs, inputs), data = weight.shape, memory[start:end]
         address = 0 if bias is None else bias.data_ptr()
-        if not module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, int8):
+        if not module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs, number):
             raise not_finite()
         packed.append(PackedLinear(data, inputs, outputs, precision))
     return tuple(packed)
@@ -75,7 +77,7 @@ def packed_linear(x: Float32[Tensor, "rows inputs"], packed: PackedLinear) -> Fl
         len(x),
         packed.outputs,
         packed.inputs,
-        packed.precision == "int8",
+        PRECISIONS.index(packed.precision),
         torch.get_num_threads(),
     )
     return y
@@ -97,7 +99,7 @@ def packed_feedforward(
         y.data_ptr(),
         *x.shape,
         hidden.outputs,
-        hidden.precision == "int8",
+        PRECISIONS.index(hidden.precision),
         torch.get_num_threads(),
     )
     return y
