@@ -86,6 +86,7 @@ def measured(run: TrainedRun, turns: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 "run": run.run_dir.name,
+                "epochs": run.settings.training.max_epochs,
                 "sentences": len(lines),
                 "method": name,
                 "speed": statistics.median(ratios),

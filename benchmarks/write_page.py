@@ -321,11 +321,55 @@ def decoding_peers(found: dict[str, Any]) -> str:
             f"{min(row['all']):.1f} to {max(row['all']):.1f}",
             f"{row['sentences_per_second'] / first[row['size'], row['beam']]['sentences_per_second']:.2f}",
             f"{row['equal_to_ctranslate2_float32']:.0%}" if row["exported"] else "",
+            f"{row['mib_per_sentence']:.1f}",
         )
         for row in rows
     ]
     header = ("size", "beam", "method", "sentences/s", "range", "of CTranslate2 float32", "equal translations")
+    return table((*header, "MiB per sentence"), body)
+
+
+def decoding_mechanisms(found: dict[str, Any]) -> str:
+    """Return a table of beam search with decoders of other mechanisms, relative to base."""
+    body = [
+        (
+            row["decoder"],
+            str(row["beam"]),
+            "{} of {}".format(*row["sublayers_in_kernel"]),
+            f"{row['kernel']:.2f}",
+            f"{row['modules']:.2f}",
+        )
+        for row in found["results"]
+    ]
+    header = ("decoder", "beam", "sublayers in kernel calls", "speed, relative to base", "module by module")
     return table(header, body)
+
+
+def translation_quality(found: dict[str, Any]) -> str:
+    """Return a table of BLEU and speed in other precisions and with a shortlist, and the gain of refilled batches."""
+    body = [
+        (
+            f"{row['run']}, {row['epochs']} epochs",
+            row["method"],
+            f"{row['BLEU']:.2f}",
+            f"{row['difference']:+.2f}",
+            f"{row['p']:.3f}",
+            f"{row['equal']:.0%}",
+            f"{row['speed']:.2f}",
+        )
+        for row in found["results"]
+    ]
+    header = ("run", "method", "BLEU", "difference", "p", "equal translations", "speed, relative to float32")
+    bounds = [
+        f"{row['run']} {bound['saved']:.1%} (now {bound['mean_rows']:.0f} hypotheses, {bound['most_rows']} at most)"
+        for row in found["results"]
+        if (bound := row["refilling"]) is not None
+    ]
+    return (
+        table(header, body)
+        + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If all steps were as\n"
+        + f"large as the largest one, this would save of the time: {', '.join(bounds)}.\n"
+    )
 
 
 def efficiency(found: dict[str, Any]) -> str:
@@ -420,6 +464,7 @@ def page() -> str:
     text, plain, sampling = results_of("wikitext-2"), results_of("plain_eager"), results_of("sampling")
     machine, translations = cpu["machine"], results_of("decoding")
     cost, peers = results_of("translation_efficiency"), results_of("decoding_peers")
+    mechanisms, quality = results_of("decoding_mechanisms"), results_of("translation_quality")
     digests = "the same digests" if kills["identical"] else "DIFFERENT digests"
     baselines = text["scores"]["test"]["baselines"]
     perplexities = [
@@ -503,10 +548,22 @@ CTranslate2 {peers["ctranslate2"]} on the same random weights; 64 sources of 28 
 vocabulary 10,000. The methods take turns; sentences per second of processor time, medians.
 
 {decoding_peers(peers)}
-In float32, base runs all layers of a step in one kernel call; hc-sa, sh-x and int8 go module by module. In a profile of
-base at d 288 and a beam of 1, the layers of the decoder take about two fifths of the time, of which a third is
-attention to cached rows, and the products of the encoder and the output another third.
+All layers of a step run in one kernel call, in each precision and system. MiB per sentence: how much the resident
+memory of a process grows at most during the first batch, divided by its 64 sentences. In a profile of base at d 288 and
+a beam of 1, the layers of the decoder take about two fifths of the time, of which a third is attention to cached rows,
+and the products of the encoder and the output another third.
 
+`OMP_NUM_THREADS=1 python benchmarks/decoding_mechanisms.py --turns {mechanisms["turns"]}`: the same sentences and sizes
+(d 288), other mechanisms in the decoder, which run in the same kernel or, if it does not have them, as modules between
+kernel calls. The last column is the speed if all sublayers run as modules.
+
+{decoding_mechanisms(mechanisms)}
+`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of the base and hc-sa systems of
+`recipes/hard_coded_attention/table_2_small.yaml`, trained for some epochs (bfloat16 in training only), on {
+        quality["results"][0]["sentences"]:,}
+sentences of Multi30k's test2016 with `--precision` and `--shortlist`; a beam of 4, one thread, {quality["processor"]}.
+
+{translation_quality(quality)}
 `OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
 epochs, on {
         cost[
