@@ -5,7 +5,7 @@ import torch
 
 import structattn.models.block as block_module
 import structattn.models.layers as layers_module
-from structattn.attention import SoftmaxAttention, SuperpositionStackAttention
+from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
 from structattn.attention.positions import RotaryPositions
 from structattn.models import Block, FeedForward, Layers
 from structattn.models.block import Residual
@@ -21,6 +21,10 @@ def attention(rate=0.0, **keywords):
 
 def feedforward(rate=0.0):
     return Residual(FeedForward(D, 20, rate), torch.nn.LayerNorm(D), dropout=rate)
+
+
+def stack(rate=0.0, **keywords):
+    return Residual(NondeterministicStackAttention(D, 2, 2, 3, **keywords), torch.nn.LayerNorm(D), dropout=rate)
 
 
 def by_modules(residual, x, *arguments):
@@ -48,11 +52,11 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([9, 4, 0])])
-@pytest.mark.parametrize("make", [attention, feedforward])
+@pytest.mark.parametrize("make", [attention, feedforward, stack])
 def test_equals_the_modules_and_drops_the_same(make, dtype, rate, lengths, calls):
     torch.manual_seed(1)
     residual, x = make(rate).to(dtype), examples(dtype)
-    arguments = (lengths,) if make is attention else ()
+    arguments = () if make is feedforward else (lengths,)
     cotangent = torch.randn(3, 9, D, dtype=dtype)
     found = []
     for call in (residual, lambda *x: by_modules(residual, *x)):
@@ -65,7 +69,23 @@ def test_equals_the_modules_and_drops_the_same(make, dtype, rate, lengths, calls
         torch.testing.assert_close(one, other, **tolerances)
 
 
-@pytest.mark.parametrize("make", [attention, feedforward])
+@pytest.mark.parametrize(
+    "options", [{"window": 4}, {"pop_offset": 1.5}, {"pushed_activation": "exp", "window": 2}], ids=str
+)
+def test_options_of_a_stack(options, calls):
+    torch.manual_seed(1)
+    residual, x = stack(**options).double(), examples()
+    torch.nn.init.normal_(residual.layer.bottom)
+    found = [
+        (y, *torch.autograd.grad(y.square().sum(), [x, *residual.parameters()]))
+        for y in (residual(x), by_modules(residual, x))
+    ]
+    assert len(calls) == 1
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("make", [attention, feedforward, stack])
 def test_evaluation_has_no_dropout(make, calls):
     residual, x = make(0.5).double().eval(), examples()
     before = torch.get_rng_state()
@@ -74,7 +94,7 @@ def test_evaluation_has_no_dropout(make, calls):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("make", [attention, feedforward])
+@pytest.mark.parametrize("make", [attention, feedforward, stack])
 @pytest.mark.parametrize("part", ["norm", "layer", "first", "second"])
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
 def test_hooks_are_called(make, part, kind, calls):
@@ -82,7 +102,7 @@ def test_hooks_are_called(make, part, kind, calls):
     maps = [module for module in residual.layer.children() if isinstance(module, torch.nn.Linear)]
     module = {"norm": residual.norm, "layer": residual.layer, "first": maps[0], "second": maps[1]}[part]
     handle = getattr(module, f"register_{kind}_hook")(lambda *_: seen.append(1))
-    if (part, kind) != ("first", "full_backward") or make is feedforward:  # torch has none for views
+    if (part, kind) != ("first", "full_backward") or make is not attention:  # torch has none for views
         residual(x).sum().backward()
         assert seen
         assert not calls
@@ -98,7 +118,7 @@ def test_global_hooks_are_called(calls):
     assert names == ["LayerNorm", "Linear", "Linear", "FeedForward", "Residual"]
 
 
-@pytest.mark.parametrize("make", [attention, feedforward])
+@pytest.mark.parametrize("make", [attention, feedforward, stack])
 class TestModulesAreCalled:
     def test_under_autocast(self, make, calls):
         residual, x = make(), examples(torch.float32)

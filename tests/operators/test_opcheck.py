@@ -10,6 +10,8 @@ from structattn.operators.gaussian_attention.indexed import Gaussians, gaussian_
 from structattn.operators.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
+    StackSublayer,
+    StackWeights,
     SublayerWeights,
     residual_sublayers,
 )
@@ -18,9 +20,9 @@ from structattn.operators.top_continuations import top_continuations
 
 # Of what these return for the backward pass, parts are never written, so that two calls differ.
 UNWRITTEN = {"nondeterministic_stack", "nondeterministic_stack_backward", "stack_rnn", "stack_rnn_backward"}
-UNWRITTEN |= {"residual_attention", "residual_feedforward"}
+UNWRITTEN |= {"residual_attention", "residual_feedforward", "residual_stack"}
 REQUIRES_GRAD = {"superposition_stack", "stratified_stack", "softmax_attention", "gaussian_attention", "gumbel_softmax"}
-REQUIRES_GRAD |= {"residual_attention", "residual_feedforward"}
+REQUIRES_GRAD |= {"residual_attention", "residual_feedforward", "residual_stack"}
 
 
 class Recorder(TorchDispatchMode):
@@ -62,6 +64,8 @@ def record_residual_sublayers():
         attention, feedforward = AttentionSublayer(weights, 2, True, 0.1, 0.1), FeedForwardSublayer(weights, 0.1, 0.1)
         y = residual_sublayers(x, [attention if inputs == 4 else feedforward], lengths)
         y.sum().backward()
+    stack = StackWeights(*(torch.randn(shape, requires_grad=True) for shape in ((4,), (4,), (42, 4), (4, 8), (2,))))
+    residual_sublayers(x, [StackSublayer(stack, 2, 2, dropout=0.1)], lengths).sum().backward()
 
 
 CALLS = recorded_calls()

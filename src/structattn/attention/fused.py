@@ -5,10 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from structattn.attention.projections import InputProjection, OutputProjection
-from structattn.operators.residual_sublayers import SublayerWeights, can_fuse, fit
+from structattn.attention.projections import InputProjection, OutputProjection, Projection
+from structattn.operators.residual_sublayers import StackWeights, SublayerWeights, can_fuse, fit
 
-_LINEAR = {nn.Linear, InputProjection, OutputProjection}  # not their subclasses, such as parametrized modules
+# Not their subclasses, such as parametrized modules.
+_LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)
 
 
 def modules_replaceable(x: object) -> bool:
@@ -27,13 +28,28 @@ def fusible_weights(x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear) -
         first: its first linear map.
         second: its last one.
     """
-    plain = type(norm) is nn.LayerNorm and type(first) in _LINEAR and type(second) in _LINEAR
-    if not plain or not norm.elementwise_affine or is_hooked(norm, first, second):
+    if not _plain(norm, first, second):
         return None
     # Of modules of these classes. Attributes take as long as the products of a short sentence.
     found = [module._parameters[name] for module in (norm, first, second) for name in ("weight", "bias")]
     weights = SublayerWeights(*found)  # type: ignore[arg-type]  # the weights are not None
     return weights if fit(x, weights) else None
+
+
+def fusible_stack_weights(
+    x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear, bottom: Tensor
+) -> StackWeights | None:
+    """Return the same for a nondeterministic stack, whose maps have no biases; ``bottom`` is its bottom vector."""
+    if not _plain(norm, first, second):
+        return None
+    weights = StackWeights(norm.weight, norm.bias, first.weight, second.weight, bottom)
+    return weights if fit(x, weights) else None
+
+
+def _plain(norm: Any, first: nn.Linear, second: nn.Linear) -> bool:
+    if type(norm) is not nn.LayerNorm or type(first) not in _LINEAR or type(second) not in _LINEAR:
+        return False
+    return norm.elementwise_affine and not is_hooked(norm, first, second)
 
 
 def is_hooked(*modules: Any) -> bool:

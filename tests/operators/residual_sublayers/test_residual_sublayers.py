@@ -7,6 +7,8 @@ from structattn.operators.common.dropout import dropped_steps, mask_numbers
 from structattn.operators.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
+    StackSublayer,
+    StackWeights,
     SublayerWeights,
     can_fuse,
     fit,
@@ -16,6 +18,7 @@ from structattn.operators.residual_sublayers.reference import (
     Dropout,
     residual_attention_reference,
     residual_feedforward_reference,
+    residual_stack_reference,
 )
 
 EPSILON = 1e-3
@@ -65,7 +68,8 @@ def assert_agree(fast, definition, tensors, dtype):
         torch.manual_seed(3)
         y = call()
         cotangent = drawn(*y.shape, dtype=dtype, seed=9).detach()
-        found.append((y, *torch.autograd.grad(y, present, cotangent), torch.get_rng_state()))
+        gradients = torch.autograd.grad(y, present, cotangent, materialize_grads=True)
+        found.append((y, *gradients, torch.get_rng_state()))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, **TOLERANCES[dtype])
 
@@ -97,6 +101,50 @@ def feedforward_pair(sizes, dtype, rate, biases=True):
         return residual_feedforward_reference(x, weights, *chosen, EPSILON)
 
     return fast, definition, (x, *weights), dtype
+
+
+# batch, time, d_model, states, symbols, size of the vectors
+STACK_SIZES = [
+    (3, 7, 4, 2, 3, 5),
+    (2, 18, 28, 1, 1, 1),
+    (19, 2, 17, 3, 2, 3),
+    (1, 1, 8, 2, 2, 2),
+    (0, 4, 8, 2, 2, 2),
+    (2, 0, 8, 2, 2, 2),
+]
+
+
+def stack_pair(sizes, dtype, rate, lengths=None, window=None, activation="sigmoid", pop_offset=0.0):
+    batch, time, d, states, symbols, m = sizes
+    x = drawn(batch, time, d, dtype=dtype)
+    readings = states * symbols * m
+    outputs = states * symbols * (2 * states * symbols + states) + m
+    scale, shift, first, _, second, _ = weights_of(d, outputs, readings, dtype)
+    weights = StackWeights(scale, shift, first, second, drawn(m, dtype=dtype, seed=8))
+    options = window, activation, pop_offset
+
+    def fast():
+        sublayer = StackSublayer(weights, states, symbols, *options, dropout=rate, epsilon=EPSILON)
+        return residual_sublayers(x, [sublayer], lengths)
+
+    def definition():
+        (mask,) = masks(rate, x.numel())
+        return residual_stack_reference(x, weights, states, symbols, lengths, *options, mask, EPSILON)
+
+    return fast, definition, (x, *weights), dtype
+
+
+@each_precision
+@pytest.mark.parametrize("sizes", STACK_SIZES, ids=str)
+@each_rate
+def test_stack_equals_the_definition(sizes, dtype, rate):
+    assert_agree(*stack_pair(sizes, dtype, rate))
+
+
+@each_precision
+@pytest.mark.parametrize(("window", "activation", "pop_offset"), [(2, "sigmoid", 0.0), (None, "exp", 1.5)])
+def test_stack_with_lengths_and_options_equals_the_definition(dtype, window, activation, pop_offset):
+    assert_agree(*stack_pair(STACK_SIZES[0], dtype, 0.3, torch.tensor([5, 0, 7]), window, activation, pop_offset))
 
 
 @each_precision

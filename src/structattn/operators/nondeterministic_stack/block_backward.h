@@ -33,7 +33,7 @@ public:
           pushed_(prefix_ + (at.n + 1) * C * P), pairs_(pushed_ + Layout::padded((at.n + 1) * C)),
           top_(pairs_ + (at.n + 1) * PAIRS * VL), later(top_ + C * M * STEPS), D_(later + at.blocks * STEPS * ROW) {}
 
-    void run(const Cotangents &cot, const Gradients &grad) {
+    void run(const Cotangents &cot, const InputGradients &grad) {
         std::fill(prefix_, top_, Real(0));
         for (int64_t block = at.blocks - 1; block >= 0; --block) {
             begin = at.first(block), end = at.last(block);
@@ -66,7 +66,7 @@ private:
     Real *D_of(int64_t j, int64_t first) const { return D_ + (j - first + 1) * ROW; }  // row first - 1 is kept
 
     // L_t and Ē_t, which the block's later steps have already been added to, and what they add to earlier ones.
-    void prefix(int64_t block, int64_t t, const Cotangents &cot, const Gradients &grad) {
+    void prefix(int64_t block, int64_t t, const Cotangents &cot, const InputGradients &grad) {
         const int64_t reach = seq.values ? M : std::min(M, t + 1);
         Real *own = prefix_of(t), *before = prefix_of(t - 1);
         double total = cot.log_weight[t - 1];
@@ -267,7 +267,7 @@ private:
             }
     }
 
-    void pops(int64_t block, const Gradients &grad) const {
+    void pops(int64_t block, const InputGradients &grad) const {
         for (int64_t t = std::max<int64_t>(begin, 2); t <= end; ++t)
             for (int c = 0; c < C; ++c)
                 for (int r = 0; r < Q; ++r) {
@@ -276,7 +276,7 @@ private:
                 }
     }
 
-    void transitions(int64_t t, const Gradients &grad) const {
+    void transitions(int64_t t, const InputGradients &grad) const {
         Real sums[PAIRS + VL];
         add_vectors(t);
         for (int i = 0; i < PAIRS; i += VL) {

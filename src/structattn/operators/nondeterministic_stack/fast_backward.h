@@ -114,7 +114,7 @@ public:
     }
 
     // Steps live..1.
-    void run(int64_t live, const Cotangents &cot, const Gradients &grad) {
+    void run(int64_t live, const Cotangents &cot, const InputGradients &grad) {
         double weight_ = 0;
         mirror_tables(1, live);
         for (int64_t t = live; t >= 1; --t) {

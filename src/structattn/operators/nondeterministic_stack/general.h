@@ -40,7 +40,7 @@ public:
         return {n, Real::exact || lost < largest_regrowth};
     }
 
-    void backward(const Outcome &outcome, const Cotangents &cot, const Gradients &grad);
+    void backward(const Outcome &outcome, const Cotangents &cot, const InputGradients &grad);
 
 private:
     const Sequence &seq;
@@ -173,7 +173,7 @@ private:
 // The gradients, for falling t; the names are those of DERIVATION.md with _ for the bar. a_ is the adjoint of a_t
 // times a_t.
 template <class Real>
-void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const Gradients &grad) {
+void Tables<Real>::backward(const Outcome &outcome, const Cotangents &cot, const InputGradients &grad) {
     const int64_t live = outcome.live, M = seq.columns;
     std::vector<Real> a_((n + 1) * C), E_((n + 1) * C * M), pi_(pi.size()), rho_(rho.size());
     std::vector<std::vector<Real>> W_(n + 2);

@@ -12,8 +12,6 @@
 #include "nondeterministic_stack/sizes.h"
 #include "nondeterministic_stack/tables.h"
 
-enum class Mode { doubles, wide, not_a_number, nothing_allowed };
-
 // Logits and vectors, or their adjoints, followed by tables, or their adjoints.
 struct RecordLayout {
     int64_t capacity, Q, S, m, window;

@@ -8,6 +8,9 @@
 #include <cmath>
 #include <cstdint>
 
+// The numbers that a sequence, or a step, required.
+enum class Mode { doubles, wide, not_a_number, nothing_allowed };
+
 struct Sequence {
     int64_t n, Q, S;
     int64_t window;             // a pop at t removes only slots pushed at t - window or later
@@ -35,7 +38,7 @@ struct Cotangents {
     const double *log_weight;
 };
 
-struct Gradients {
+struct InputGradients {
     double *push, *repl, *pop;  // like the logits
     double *values;             // [n + 1][columns]; null with Sequence::values
 };

@@ -2,11 +2,11 @@
 
 Between small matrix products, calls of separate operators take longer than the arithmetic. The kernels draw the same
 random numbers from torch's global generator as separate operators, so that both drop the same elements. A
-``ResidualSublayer`` is of either kind.
+``ResidualSublayer`` is of any kind.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -23,13 +23,16 @@ from structattn.operators.residual_sublayers.cpu import (
     residual_attention_cpu,
     residual_feedforward_cpu,
 )
-from structattn.operators.residual_sublayers.reference import SublayerWeights
+from structattn.operators.residual_sublayers.reference import StackWeights, SublayerWeights
 from structattn.operators.residual_sublayers.sequence import run_sequence
+from structattn.operators.residual_sublayers.stack import StackOptions, residual_stack_cpu
 
 __all__ = [
     "AttentionSublayer",
     "FeedForwardSublayer",
     "ResidualSublayer",
+    "StackSublayer",
+    "StackWeights",
     "SublayerWeights",
     "can_fuse",
     "fit",
@@ -52,7 +55,7 @@ def can_fuse(x: object) -> bool:
     return eager and precise and has_kernel("ResidualSequence")
 
 
-def fit(x: Tensor, weights: SublayerWeights) -> bool:
+def fit(x: Tensor, weights: SublayerWeights | StackWeights) -> bool:
     """Whether weights are those of a sublayer of ``x`` that is so small that the kernel is faster than operators."""
     (_, time, size), units, dtype = x.shape, weights.second.shape[1], x.dtype
     if size > MOST_D_MODEL or units > MOST_D_FF or time > MOST_TIME or weights.scale.shape != (size,):
@@ -123,7 +126,44 @@ class FeedForwardSublayer(NamedTuple):
         return residual_feedforward_cpu(x, *self.weights, hidden_numbers, numbers, [*self.options()])[0]
 
 
-ResidualSublayer = AttentionSublayer | FeedForwardSublayer
+class StackSublayer(NamedTuple):
+    """x + Dropout(W_2 nondeterministic_stack(W_1 LayerNorm(x))), and x past each length.
+
+    What x contains past a sequence's length affects nothing else. Cost: that of ``nondeterministic_stack`` and of the
+    projections; memory for the backward pass: its tables.
+
+    Args:
+        weights: see there.
+        num_states: Q.
+        num_symbols: S.
+        window: of ``nondeterministic_stack``.
+        activation: of the pushed vector.
+        pop_offset: added to the logits of pops.
+        dropout: rate at which elements of the sublayer's output are dropped.
+        epsilon: of the layer norm.
+    """
+
+    weights: StackWeights
+    num_states: int
+    num_symbols: int
+    window: int | None = None
+    activation: Literal["sigmoid", "exp"] = "sigmoid"
+    pop_offset: float = 0.0
+    dropout: float = 0.0
+    epsilon: float = 1e-5
+
+    def options(self) -> StackOptions:
+        """Return the numbers that the kernel takes."""
+        sizes, exponential = (self.num_states, self.num_symbols, self.window or 0), float(self.activation == "exp")
+        return StackOptions(*sizes, exponential, self.pop_offset, self.epsilon, dropped_steps(self.dropout))
+
+    def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return the output for ``x``."""
+        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        return residual_stack_cpu(x, *self.weights, lengths, numbers, [*self.options()])[0]
+
+
+ResidualSublayer = AttentionSublayer | FeedForwardSublayer | StackSublayer
 
 
 def residual_sublayers(
@@ -135,13 +175,25 @@ def residual_sublayers(
 
     Args:
         x: the input, for which ``can_fuse`` is true, and ``fit`` with the weights of each sublayer.
-        sublayers: at least one.
+        sublayers: what to apply; stacks by a call of their own, all others between them by one.
         lengths: the number of positions of each sequence, for attention; None: T.
 
     Raises:
         ValueError: lengths are not integers of shape (B,) from 0 to T.
     """
     lengths = integer_lengths(lengths, len(x), x.device)
-    if len(sublayers) == 1:
-        return sublayers[0].apply(x, lengths)
-    return run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in sublayers], lengths)
+    together: list[AttentionSublayer | FeedForwardSublayer] = []
+    for sublayer in sublayers:
+        if isinstance(sublayer, StackSublayer):
+            x = sublayer.apply(_apply(together, x, lengths), lengths)
+            together = []
+        else:
+            together.append(sublayer)
+    return _apply(together, x, lengths)
+
+
+def _apply(sublayers: Sequence[AttentionSublayer | FeedForwardSublayer], x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Apply sublayers by one kernel call."""
+    if len(sublayers) > 1:
+        return run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in sublayers], lengths)
+    return sublayers[0].apply(x, lengths) if sublayers else x

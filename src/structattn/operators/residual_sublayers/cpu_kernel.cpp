@@ -1,14 +1,17 @@
-// Residual sublayers with a layer norm before them, forward and backward: softmax self-attention and feed-forward.
+// Residual sublayers with a layer norm before them, forward and backward: softmax self-attention,
+// feed-forward and nondeterministic stacks.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <stdexcept>
 #include <vector>
 
 #include "common/kernels.h"
 #include "residual_sublayers/attention.h"
 #include "residual_sublayers/feedforward.h"
 #include "residual_sublayers/parts.h"
+#include "residual_sublayers/stack.h"
 
 namespace {
 
@@ -116,10 +119,10 @@ void feedforward_backward(const FeedForwardCall &call, int64_t x, const Six &giv
 
 // Sublayers one after the other. What each of them keeps for the backward pass, and its input, are pieces of one memory;
 // its random numbers follow those of the one before it, in the order in which separate calls draw them.
-class Sequence {
+class SublayerSequence {
 public:
     // For each step, the number of hidden units, 0 for attention, and the options of its separate call.
-    Sequence(std::array<int64_t, 3> sizes, const std::vector<int64_t> &units, const std::vector<std::vector<double>> &options)
+    SublayerSequence(std::array<int64_t, 3> sizes, const std::vector<int64_t> &units, const std::vector<std::vector<double>> &options)
         : batch_(sizes[0]), time_(sizes[1]), width_(sizes[2]) {
         for (size_t s = 0; s < units.size(); ++s) add(units[s], options.at(s));
     }
@@ -216,6 +219,52 @@ private:
     std::vector<Step> steps_;
 };
 
+struct StackCall {
+    StackSizes sizes;
+    double epsilon;
+    int64_t dropped;                                                          // see Mask
+    int64_t lengths, mask_numbers, rows, readings, tables, table_size;  // addresses, and the doubles of a table
+
+    // A stack is so much work that threads always pay.
+    template <class Number>
+    StackSublayer<Number> sublayer(const Weights<Number> &weights, int64_t x, int64_t bottom) const {
+        const projected::Stack &stack = sizes.stack;
+        if (table_size < whole_tables_size(sizes.time, stack.Q, stack.S, stack.m, stack.window))
+            throw std::length_error("residual_stack: the tables are too small for the layout");
+        return {sizes, weights, Number(epsilon), Mask<Number>(mask_numbers, dropped), Lengths(lengths, sizes.batch, sizes.time),
+                numbers<const Number>(x), numbers<const Number>(bottom), numbers<Number>(rows), numbers<Number>(readings),
+                numbers<double>(tables), table_size};
+    }
+};
+
+// ``bottom`` and its gradient follow the six parameters.
+template <class Number>
+void stack_forward(const StackCall &call, int64_t x, const Six &given, int64_t bottom, int64_t y, int threads) {
+    with_weights<Number>(call.sizes.weights(), parameters<const Number>(given), [&](const Weights<Number> &weights) {
+        const auto sublayer = call.sublayer<Number>(weights, x, bottom);
+        for_each_sequence(call.sizes.batch, threads, [&](int64_t b) { sublayer.forward(b, numbers<Number>(y)); });
+    });
+}
+
+template <class Number>
+void stack_backward(const StackCall &call, int64_t x, const Six &given, int64_t bottom, int64_t grad_y, int64_t grad_x,
+                    const Six &found, int64_t grad_bottom, int threads) {
+    const WeightSizes sizes = call.sizes.weights();
+    const int64_t m = call.sizes.stack.m;
+    with_weights<Number>(sizes, parameters<const Number>(given), [&](const Weights<Number> &weights) {
+        const auto sublayer = call.sublayer<Number>(weights, x, bottom);
+        std::vector<Number> bottoms(call.sizes.batch * m);
+        auto add = [&](int64_t first, int64_t end, const Gradients<Number> &gradients) {
+            for (int64_t b = first; b < end; ++b)
+                sublayer.backward(b, numbers<const Number>(grad_y), numbers<Number>(grad_x), gradients, bottoms.data() + b * m);
+        };
+        sum_over_parts<Number>(sizes, call.sizes.batch, threads, parameters<Number>(found), add);
+        Number *sum = numbers<Number>(grad_bottom);
+        std::fill_n(sum, m, Number(0));
+        for (size_t i = 0; i < bottoms.size(); ++i) sum[i % m] += bottoms[i];
+    });
+}
+
 }  // namespace
 
 void register_residual_sublayers(nanobind::module_ &module) {
@@ -240,14 +289,28 @@ void register_residual_sublayers(nanobind::module_ &module) {
             new (call) FeedForwardCall{{rows, width, hidden_units}, epsilon, hidden_dropped, dropped,
                                        hidden_mask_numbers, mask_numbers, hidden};
         });
-    nb::class_<Sequence>(module, "ResidualSequence")
+    nb::class_<SublayerSequence>(module, "ResidualSequence")
         .def(nb::init<std::array<int64_t, 3>, const std::vector<int64_t> &, const std::vector<std::vector<double>> &>())
-        .def_prop_ro("kept", &Sequence::kept)
-        .def_prop_ro("draws", &Sequence::draws)
-        .def("forward_float32", &Sequence::forward<float>, Unlocked())
-        .def("forward_float64", &Sequence::forward<double>, Unlocked())
-        .def("backward_float32", &Sequence::backward<float>, Unlocked())
-        .def("backward_float64", &Sequence::backward<double>, Unlocked());
+        .def_prop_ro("kept", &SublayerSequence::kept)
+        .def_prop_ro("draws", &SublayerSequence::draws)
+        .def("forward_float32", &SublayerSequence::forward<float>, Unlocked())
+        .def("forward_float64", &SublayerSequence::forward<double>, Unlocked())
+        .def("backward_float32", &SublayerSequence::backward<float>, Unlocked())
+        .def("backward_float64", &SublayerSequence::backward<double>, Unlocked());
+    nb::class_<StackCall>(module, "ResidualStackCall")
+        // ``sizes``: B, T, d, Q, S, m, window; ``addresses``: lengths, mask numbers, rows, readings, tables, size of a table.
+        .def("__init__", [](StackCall *call, std::array<int64_t, 7> sizes, bool exponential, double pop_offset, double epsilon,
+                            int64_t dropped, std::array<int64_t, 6> addresses) {
+            const auto [batch, time, width, states, symbols, vector, window] = sizes;
+            const auto [lengths, mask_numbers, rows, readings, tables, table_size] = addresses;
+            const auto activation = exponential ? projected::Activation::exp : projected::Activation::sigmoid;
+            new (call) StackCall{{batch, time, width, {states, symbols, vector, window, activation, pop_offset}}, epsilon,
+                                 dropped, lengths, mask_numbers, rows, readings, tables, table_size};
+        });
+    module.def("residual_stack_forward_float32", &stack_forward<float>, Unlocked());
+    module.def("residual_stack_forward_float64", &stack_forward<double>, Unlocked());
+    module.def("residual_stack_backward_float32", &stack_backward<float>, Unlocked());
+    module.def("residual_stack_backward_float64", &stack_backward<double>, Unlocked());
     module.def("residual_attention_forward_float32", &attention_forward<float>, Unlocked());
     module.def("residual_attention_forward_float64", &attention_forward<double>, Unlocked());
     module.def("residual_attention_backward_float32", &attention_backward<float>, Unlocked());

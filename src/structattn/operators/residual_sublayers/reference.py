@@ -4,7 +4,7 @@ Shapes: B batch, T time, d size of a position, H heads, f hidden units. Masks ar
 ``common/dropout.py``, and the number of those that drop an element.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from structattn.operators.common.dropout import apply_mask
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
+from structattn.operators.nondeterministic_stack.reference import reference_readings
 from structattn.operators.softmax_attention.cpu import Options, softmax_attention_cpu
 from structattn.operators.softmax_attention.reference import Visibility, softmax_attention_reference
 
@@ -34,6 +36,25 @@ class SublayerWeights(NamedTuple):
     first_bias: Tensor | None
     second: Tensor
     second_bias: Tensor | None
+
+
+class StackWeights(NamedTuple):
+    """The parameters of a sublayer with a nondeterministic stack of Q states, S symbols and vectors of size m.
+
+    Args:
+        scale: of the layer norm, (d,).
+        shift: of the layer norm, (d,); None: zeros.
+        first: the projection to the logits of A transitions, laid out for each (q, x) as push (r, y), replace (r, y),
+            pop (r), and to the pushed vector, (A + m, d).
+        second: the output projection, (d, Q S m).
+        bottom: the bottom vector before its sigmoid, (m,).
+    """
+
+    scale: Tensor
+    shift: Tensor | None
+    first: Tensor
+    second: Tensor
+    bottom: Tensor
 
 
 class Dropout(NamedTuple):
@@ -111,3 +132,46 @@ def residual_feedforward_reference(
     normalized = F.layer_norm(x, x.shape[2:], weights.scale, weights.shift, epsilon)
     hidden = hidden_dropout(F.relu(F.linear(normalized, weights.first, weights.first_bias)))
     return x + dropout(F.linear(hidden, weights.second, weights.second_bias))
+
+
+def residual_stack_reference(
+    x: Float[Tensor, "batch time d_model"],
+    weights: StackWeights,
+    num_states: int,
+    num_symbols: int,
+    lengths: Int[Tensor, " batch"] | None,
+    window: int | None,
+    activation: Literal["sigmoid", "exp"],
+    pop_offset: float,
+    dropout: Dropout,
+    epsilon: float,
+) -> Float[Tensor, "batch time d_model"]:
+    """Return x + Dropout(W_2 nondeterministic_stack(W_1 LayerNorm(x))); x past each length.
+
+    Args:
+        x: the input.
+        weights: see there.
+        num_states: Q.
+        num_symbols: S.
+        lengths: the number of positions of each sequence; None: T.
+        window: number of steps after its push in which an item can be popped; None: no limit.
+        activation: of the pushed vector.
+        pop_offset: added to the logits of pops.
+        dropout: of the residual.
+        epsilon: of the layer norm.
+    """
+    targets = num_states * num_symbols
+    normalized = F.layer_norm(x, x.shape[2:], weights.scale, weights.shift, epsilon)
+    if lengths is not None:
+        inside = (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
+        normalized = torch.where(inside, normalized, 0)
+    projected = F.linear(normalized, weights.first)
+    values = torch.sigmoid if activation == "sigmoid" else torch.exp
+    transitions = projected[..., : -len(weights.bottom)].unflatten(-1, (num_states, num_symbols, -1))
+    push, replace, pop = transitions.split_with_sizes([targets, targets, num_states], dim=-1)
+    sizes = num_states, num_symbols
+    logits = push.unflatten(-1, sizes), replace.unflatten(-1, sizes), pop + pop_offset
+    vectors = values(projected[..., -len(weights.bottom) :]), torch.sigmoid(weights.bottom)
+    readings, _ = reference_readings(checked_arguments(*logits, *vectors, lengths, window).in_range())
+    y = dropout(F.linear(readings.flatten(2), weights.second))
+    return x + (y if lengths is None else torch.where(inside, y, 0))

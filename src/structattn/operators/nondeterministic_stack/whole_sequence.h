@@ -1,0 +1,104 @@
+// One sequence computed at once. The functions are compiled with the operator's own kernel.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "nondeterministic_stack/sequence.h"
+
+// What the tables of a sequence hold: single steps in doubles, or blocks in doubles or floats.
+enum class Form { steps, blocks, blocks_of_floats };
+
+// The number type of a sequence and the form of its tables, stored before them.
+constexpr int64_t HEADER = 8;  // a cache line
+
+struct Forwarded {
+    Mode mode;
+    Outcome outcome;
+    Form form;
+};
+
+struct Header {
+    double *at;
+    void set(const Forwarded &done) const {
+        at[0] = double(int(done.mode)), at[1] = double(done.outcome.live), at[2] = double(int(done.form));
+    }
+    Mode mode() const { return Mode(int(at[0])); }
+    int64_t live() const { return int64_t(at[1]); }
+    Form form() const { return Form(int(at[2])); }
+};
+
+
+// Computes the readings in the first number type and form that can be trusted. ``floats``: whether tables of floats are
+// precise enough; ``only_wide``: whether the range must be unlimited.
+Forwarded forward_whole(const Sequence &seq, double *tables, const Outputs &out, bool floats, bool only_wide);
+// The gradients, for tables as ``forward_whole`` left them.
+void backward_whole(const Sequence &seq, const Header &header, const double *tables, const Cotangents &cot, const InputGradients &grad);
+// The doubles that the tables of a sequence of n steps may need, the header included.
+int64_t whole_tables_size(int64_t n, int64_t Q, int64_t S, int64_t columns, int64_t window);
+
+// The inputs of one sequence as doubles, and its results.
+struct WholeSequence {
+    int64_t n, Q, S, window, columns, first_bad;  // first_bad: the first step (from 0) with NaN or +inf; n if none has
+    bool has_values;
+    std::vector<double> push, repl, pop, values;
+
+    WholeSequence(int64_t n, int64_t Q, int64_t S, int64_t window, int64_t columns, bool has_values)
+        : n(n), Q(Q), S(S), window(window), columns(columns), first_bad(n), has_values(has_values), push(n * C() * C()),
+          repl(n * C() * C()), pop(n * C() * Q), values(has_values ? (n + 1) * columns : 0) {}
+    int64_t C() const { return Q * S; }
+    int64_t width() const { return C() * columns; }
+
+    // Call it when the inputs are there.
+    void find_bad_steps() {
+        for (int64_t t = n - 1; t >= 0; --t)
+            if (!usable(push, t) || !usable(repl, t) || !usable(pop, t)) first_bad = t;
+    }
+    // Readings [n][Q][S][columns] and log-weights [n]: 0 and -inf without possible transitions, NaN from a bad step on.
+    void forward(double *table, double *readings, double *log_weight, bool floats, bool only_wide) const {
+        Forwarded done = forward_whole(view(), table + HEADER, {readings, log_weight}, floats, only_wide);
+        const int64_t live = done.outcome.live;
+        const bool bad = first_bad < n && live == first_bad;
+        std::fill(readings + live * width(), readings + n * width(), bad ? NAN : 0.0);
+        std::fill(log_weight + live, log_weight + n, bad ? NAN : -INFINITY);
+        if (bad) done.mode = Mode::not_a_number;
+        Header{table}.set(done);
+    }
+    // The gradients of the inputs from the cotangents of the outputs, which are scaled.
+    void backward(double *table, double *reading_, double *log_weight_, WholeSequence &to) const {
+        const Header header{table};
+        if (header.mode() == Mode::not_a_number) {
+            for (auto *found : {&to.push, &to.repl, &to.pop, &to.values}) std::fill(found->begin(), found->end(), NAN);
+            return;
+        }
+        // Divided by a power of two of their size, they leave the range of floats to what they are multiplied with.
+        const double size = header.form() == Form::blocks_of_floats ? size_of(reading_, log_weight_) : 1;
+        scale(reading_, n * width(), 1 / size), scale(log_weight_, n, 1 / size);
+        backward_whole(view(), header, table + HEADER, {reading_, log_weight_},
+                       {to.push.data(), to.repl.data(), to.pop.data(), has_values ? to.values.data() : nullptr});
+        for (auto *found : {&to.push, &to.repl, &to.pop, &to.values}) scale(found->data(), found->size(), size);
+    }
+
+    // The steps before the first bad one.
+    Sequence view() const {
+        return {first_bad, Q, S, window, push.data(), repl.data(), pop.data(), columns, has_values ? values.data() : nullptr};
+    }
+
+private:
+    bool usable(const std::vector<double> &logits, int64_t t) const {
+        const int64_t width = logits.size() / n;
+        const double *row = logits.data() + t * width;
+        return std::all_of(row, row + width, [](double x) { return x < INFINITY; });
+    }
+    double size_of(const double *reading_, const double *log_weight_) const {
+        double largest = 0;
+        for (int64_t i = 0; i < n * width(); ++i) largest = std::max(largest, std::fabs(reading_[i]));
+        for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(log_weight_[i]));
+        return largest > 0 && std::isfinite(largest) ? std::ldexp(1.0, std::ilogb(largest)) : 1;
+    }
+    static void scale(double *x, int64_t count, double factor) {
+        for (int64_t i = 0; i < count && factor != 1; ++i) x[i] *= factor;
+    }
+};
