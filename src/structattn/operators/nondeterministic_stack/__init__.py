@@ -9,6 +9,11 @@ from torch import Tensor
 from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.differentiation import without_history
 from structattn.operators.common.implementation import Implementation, chosen_implementation
+from structattn.operators.nondeterministic_stack.adaptive_window import (
+    AdaptiveWindow,
+    nondeterministic_stack_dropped,
+    nondeterministic_stack_window,
+)
 from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import (
     nondeterministic_stack_best_run_cpu,
@@ -23,16 +28,19 @@ from structattn.operators.nondeterministic_stack.steps import (
 )
 
 __all__ = [
+    "AdaptiveWindow",
     "BestRun",
     "NondeterministicStackState",
     "StackAction",
     "nondeterministic_stack",
     "nondeterministic_stack_best_run",
+    "nondeterministic_stack_dropped",
     "nondeterministic_stack_initial_state",
     "nondeterministic_stack_log_weight",
     "nondeterministic_stack_posteriors",
     "nondeterministic_stack_step",
     "nondeterministic_stack_weights",
+    "nondeterministic_stack_window",
 ]
 
 Push = Float[Tensor, "batch time state symbol state symbol"]

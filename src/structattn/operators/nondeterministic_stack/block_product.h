@@ -67,7 +67,7 @@ constexpr int groups_at_once() {
 template <Sum SUM, int ROWS, int STATES, int COLUMNS, int KNOWN = 0, class Real>
 inline void multiply(Real *out, int64_t out_group, int64_t out_row, const Real *left, const Strides at, const Real *right, int64_t right_time, int64_t right_state, int64_t groups, int64_t times) {
     constexpr int VL = lanes_in<Real>, ALL = COLUMNS / VL, WIDEST = vector_bytes == 64 ? 6 : 4;
-    constexpr int VECTORS = ALL <= WIDEST ? ALL : ROWS == 3 && ALL % 3 == 0 ? 3 : 4;
+    constexpr int VECTORS = ALL <= WIDEST ? ALL : (ROWS == 3 || ALL % 4) && ALL % 3 == 0 ? 3 : 4;
     constexpr int GROUPS = groups_at_once<ROWS, VECTORS, KNOWN>();
     static_assert(COLUMNS % VL == 0 && ALL % VECTORS == 0);
     for (int part = 0; part < COLUMNS; part += VECTORS * VL) {
