@@ -136,8 +136,8 @@ class SweepSettings(Settings):
         default=1,
         ge=0,
         le=MAX_INTEGER,
-        description="random seed of sampled values; trial r of a cell has the seed `seed` + r, where a value of an axis may "
-        "set another `seed`",
+        description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
+        "may set another `seed`",
     )
     evaluate: dict[Literal["train", "valid", "test", "gen"], Literal["selected", "all"]] = Field(
         default={},
