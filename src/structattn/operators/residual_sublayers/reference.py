@@ -167,10 +167,11 @@ def residual_stack_reference(
         normalized = torch.where(inside, normalized, 0)
     projected = F.linear(normalized, weights.first)
     values = torch.sigmoid if activation == "sigmoid" else torch.exp
-    transitions = projected[..., : -len(weights.bottom)].unflatten(-1, (num_states, num_symbols, -1))
+    shape = *x.shape[:2], num_states, num_symbols, 2 * targets + num_states
+    transitions = projected[..., : -len(weights.bottom)].reshape(shape)
     push, replace, pop = transitions.split_with_sizes([targets, targets, num_states], dim=-1)
     sizes = num_states, num_symbols
-    logits = push.unflatten(-1, sizes), replace.unflatten(-1, sizes), pop + pop_offset
+    logits = push.reshape(*shape[:4], *sizes), replace.reshape(*shape[:4], *sizes), pop + pop_offset
     vectors = values(projected[..., -len(weights.bottom) :]), torch.sigmoid(weights.bottom)
     readings, _ = reference_readings(checked_arguments(*logits, *vectors, lengths, window).in_range())
     y = dropout(F.linear(readings.flatten(2), weights.second))
