@@ -224,8 +224,8 @@ def alternatives(found: dict[str, Any], profiled: dict[str, Any]) -> str:
     return f"""`{found["command"]}`:
 processor time of other ways to take these steps, relative to the training loop's; more than 1 is slower. Together:
 {restarts} restarts by `torch.vmap` over their parameters, under favourable conditions (the same dropout masks and
-learning rate, batches of one length). Compiled: by `torch.compile`, which takes up to {slowest:.0f} s for each shape of
-a batch and drops other elements.
+learning rate, batches of one length). Compiled: by `torch.compile`, which takes up to {slowest:.0f} s at first and
+drops other elements.
 
 {table(("model", "together", "compiled"), rows)}
 Sweeps therefore train each restart alone. Kernels for a batch of parameters would save nothing but calls: by the
