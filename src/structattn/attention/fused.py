@@ -28,7 +28,8 @@ def fusible_weights(x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear) -
         first: its first linear map.
         second: its last one.
     """
-    if not _plain(norm, first, second):
+    plain = type(norm) is nn.LayerNorm and type(first) in _LINEAR and type(second) in _LINEAR
+    if not plain or not norm.elementwise_affine or is_hooked(norm, first, second):
         return None
     # Of modules of these classes. Attributes take as long as the products of a short sentence.
     found = [module._parameters[name] for module in (norm, first, second) for name in ("weight", "bias")]
@@ -40,16 +41,10 @@ def fusible_stack_weights(
     x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear, bottom: Tensor
 ) -> StackWeights | None:
     """Return the same for a nondeterministic stack, whose maps have no biases; ``bottom`` is its bottom vector."""
-    if not _plain(norm, first, second):
+    found = fusible_weights(x, norm, first, second)
+    if found is None or bottom.dtype != x.dtype:
         return None
-    weights = StackWeights(norm.weight, norm.bias, first.weight, second.weight, bottom)
-    return weights if fit(x, weights) else None
-
-
-def _plain(norm: Any, first: nn.Linear, second: nn.Linear) -> bool:
-    if type(norm) is not nn.LayerNorm or type(first) not in _LINEAR or type(second) not in _LINEAR:
-        return False
-    return norm.elementwise_affine and not is_hooked(norm, first, second)
+    return StackWeights(found.scale, found.shift, found.first, found.second, bottom)
 
 
 def is_hooked(*modules: Any) -> bool:

@@ -5,8 +5,9 @@ random numbers from torch's global generator as separate operators, so that both
 ``ResidualSublayer`` is of any kind.
 """
 
+import itertools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -182,18 +183,12 @@ def residual_sublayers(
         ValueError: lengths are not integers of shape (B,) from 0 to T.
     """
     lengths = integer_lengths(lengths, len(x), x.device)
-    together: list[AttentionSublayer | FeedForwardSublayer] = []
-    for sublayer in sublayers:
-        if isinstance(sublayer, StackSublayer):
-            x = sublayer.apply(_apply(together, x, lengths), lengths)
-            together = []
+    for is_stack, group in itertools.groupby(sublayers, lambda sublayer: isinstance(sublayer, StackSublayer)):
+        run = list(group)
+        if is_stack or len(run) == 1:
+            for sublayer in run:
+                x = sublayer.apply(x, lengths)
         else:
-            together.append(sublayer)
-    return _apply(together, x, lengths)
-
-
-def _apply(sublayers: Sequence[AttentionSublayer | FeedForwardSublayer], x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Apply sublayers by one kernel call."""
-    if len(sublayers) > 1:
-        return run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in sublayers], lengths)
-    return sublayers[0].apply(x, lengths) if sublayers else x
+            small = cast(list[AttentionSublayer | FeedForwardSublayer], run)
+            x = run_sequence(x, [(sublayer.weights, sublayer.options()) for sublayer in small], lengths)
+    return x
