@@ -15,6 +15,8 @@ batch, after a batch of one sentence; per sentence, each method in a process of 
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import re
 import statistics
@@ -146,6 +148,8 @@ def memory_of(method: Method, beam: int) -> float:
     """Return by how many MiB the resident memory grows at most while a batch is translated, per sentence."""
     sources = random_sources(SENTENCES)
     method.run(sources[:1], beam)
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what laying out the weights has freed
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _kib("VmRSS")
     method.run(sources, beam)

@@ -1,6 +1,7 @@
 """Write docs/benchmarks.md from the files in benchmarks/results/: ``python benchmarks/write_page.py``."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ def results_of(name: str) -> dict[str, Any]:
     """Read a results file."""
     result: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())
     return result
+
+
+def where_measured(name: str, describe: Callable[[dict[str, Any]], str]) -> str:
+    """Return the description of results; nothing where there are none."""
+    return describe(results_of(name)) if (HERE / "results" / f"{name}.json").exists() else ""
 
 
 def distributed_kills(found: dict[str, Any]) -> str:
@@ -321,7 +327,7 @@ def decoding_peers(found: dict[str, Any]) -> str:
             f"{min(row['all']):.1f} to {max(row['all']):.1f}",
             f"{row['sentences_per_second'] / first[row['size'], row['beam']]['sentences_per_second']:.2f}",
             f"{row['equal_to_ctranslate2_float32']:.0%}" if row["exported"] else "",
-            f"{row['mib_per_sentence']:.1f}",
+            f"{row['mib_per_sentence']:.1f}" if "mib_per_sentence" in row else "",
         )
         for row in rows
     ]
@@ -342,7 +348,12 @@ def decoding_mechanisms(found: dict[str, Any]) -> str:
         for row in found["results"]
     ]
     header = ("decoder", "beam", "sublayers in kernel calls", "speed, relative to base", "module by module")
-    return table(header, body)
+    return f"""`OMP_NUM_THREADS=1 python benchmarks/decoding_mechanisms.py --turns {found["turns"]}`: the same sentences and
+sizes (d 288), other mechanisms in the decoder, which run in the same kernel or, if it does not have them, as modules
+between kernel calls. The last column is the speed if all sublayers run as modules.
+
+{table(header, body)}
+"""
 
 
 def translation_quality(found: dict[str, Any]) -> str:
@@ -365,10 +376,14 @@ def translation_quality(found: dict[str, Any]) -> str:
         for row in found["results"]
         if (bound := row["refilling"]) is not None
     ]
+    sentences, processor = found["results"][0]["sentences"], found["processor"]
     return (
-        table(header, body)
+        "`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of the base and hc-sa systems\n"
+        "of `recipes/hard_coded_attention/table_2_small.yaml` (bfloat16 in training only), with `--precision` and\n"
+        f"`--shortlist`, on {sentences:,} sentences of Multi30k's test2016; a beam of 4, one thread, {processor}.\n\n"
+        + table(header, body)
         + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If all steps were as\n"
-        + f"large as the largest one, this would save of the time: {', '.join(bounds)}.\n"
+        + f"large as the largest one, this would save of the time: {', '.join(bounds)}.\n\n"
     )
 
 
@@ -464,7 +479,8 @@ def page() -> str:
     text, plain, sampling = results_of("wikitext-2"), results_of("plain_eager"), results_of("sampling")
     machine, translations = cpu["machine"], results_of("decoding")
     cost, peers = results_of("translation_efficiency"), results_of("decoding_peers")
-    mechanisms, quality = results_of("decoding_mechanisms"), results_of("translation_quality")
+    mechanisms = where_measured("decoding_mechanisms", decoding_mechanisms)
+    quality = where_measured("translation_quality", translation_quality)
     digests = "the same digests" if kills["identical"] else "DIFFERENT digests"
     baselines = text["scores"]["test"]["baselines"]
     perplexities = [
@@ -542,7 +558,7 @@ target lengths. Medians of {
 different configuration: trained models of the large sizes, a GPU, batches of 256 sentences and a search for the end.
 
 {translation_speed(translations)}
-`OMP_NUM_THREADS=1 python benchmarks/decoding_peers.py --turns {peers["turns"]} --output
+`OMP_NUM_THREADS=1 python benchmarks/decoding_peers.py --turns {peers["turns"]} --memory --output
 benchmarks/results/decoding_peers.json`, on {peers["processor"]} with other load: beam search compared with
 CTranslate2 {peers["ctranslate2"]} on the same random weights; 64 sources of 28 tokens are translated into 28 tokens,
 vocabulary 10,000. The methods take turns; sentences per second of processor time, medians.
@@ -553,18 +569,9 @@ memory of a process grows at most during the first batch, divided by its 64 sent
 a beam of 1, the layers of the decoder take about two fifths of the time, of which a third is attention to cached rows,
 and the products of the encoder and the output another third.
 
-`OMP_NUM_THREADS=1 python benchmarks/decoding_mechanisms.py --turns {mechanisms["turns"]}`: the same sentences and sizes
-(d 288), other mechanisms in the decoder, which run in the same kernel or, if it does not have them, as modules between
-kernel calls. The last column is the speed if all sublayers run as modules.
-
-{decoding_mechanisms(mechanisms)}
-`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of the base and hc-sa systems of
-`recipes/hard_coded_attention/table_2_small.yaml`, trained for some epochs (bfloat16 in training only), on {
-        quality["results"][0]["sentences"]:,}
-sentences of Multi30k's test2016 with `--precision` and `--shortlist`; a beam of 4, one thread, {quality["processor"]}.
-
-{translation_quality(quality)}
-`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
+{mechanisms}{
+        quality
+    }`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
 epochs, on {
         cost[
             "sentences"
