@@ -348,9 +348,9 @@ def decoding_mechanisms(found: dict[str, Any]) -> str:
         for row in found["results"]
     ]
     header = ("decoder", "beam", "sublayers in kernel calls", "speed, relative to base", "module by module")
-    return f"""`OMP_NUM_THREADS=1 python benchmarks/decoding_mechanisms.py --turns {found["turns"]}`: the same sentences and
-sizes (d 288), other mechanisms in the decoder, which run in the same kernel or, if it does not have them, as modules
-between kernel calls. The last column is the speed if all sublayers run as modules.
+    return f"""`OMP_NUM_THREADS=1 python benchmarks/decoding_mechanisms.py --turns {found["turns"]}`: the same sentences
+and sizes (d 288), other mechanisms in the decoder, which run in the same kernel or, if it does not have them, as
+modules between kernel calls. The last column is the speed if all sublayers run as modules.
 
 {table(header, body)}
 """
@@ -378,8 +378,8 @@ def translation_quality(found: dict[str, Any]) -> str:
     ]
     sentences, processor = found["results"][0]["sentences"], found["processor"]
     return (
-        "`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of the base and hc-sa systems\n"
-        "of `recipes/hard_coded_attention/table_2_small.yaml` (bfloat16 in training only), with `--precision` and\n"
+        "`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of base and hc-sa of\n"
+        "`recipes/hard_coded_attention/table_2_small.yaml` (bfloat16 in training only), with `--precision` and\n"
         f"`--shortlist`, on {sentences:,} sentences of Multi30k's test2016; a beam of 4, one thread, {processor}.\n\n"
         + table(header, body)
         + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If all steps were as\n"
@@ -571,8 +571,8 @@ and the products of the encoder and the output another third.
 
 {mechanisms}{
         quality
-    }`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for two
-epochs, on {
+    }`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for
+two epochs, on {
         cost[
             "sentences"
         ]:,} sentences of Multi30k's test set in batches of 256, with the settings of the runs (a beam of 4;
