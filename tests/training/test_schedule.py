@@ -19,9 +19,9 @@ from structattn.training.schedules import schedule_after_validation, temperature
 
 
 def test_the_temperature_falls_exponentially_and_stays_at_its_end():
-    settings = TemperatureSchedule(start=2.0, end=0.02, updates=100)
-    found = [temperature_of_update(settings, update) for update in (25, 50, 100, 1000)]
-    assert found == pytest.approx([2 / 10**0.5, 0.2, 0.02, 0.02], rel=1e-12)
+    settings = TemperatureSchedule(start=2.0, end=0.02, after=20, updates=100)
+    found = [temperature_of_update(settings, update) for update in (1, 20, 45, 70, 120, 1000)]
+    assert found == pytest.approx([2.0, 2.0, 2 / 10**0.5, 0.2, 0.02, 0.02], rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))

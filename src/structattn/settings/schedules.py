@@ -85,10 +85,11 @@ class WsdSchedule(EndingSchedule):
 
 
 class TemperatureSchedule(Settings):
-    """Exponential decay of the temperature from ``start`` to ``end``, then constant (Jang et al. 2017)."""
+    """Exponential decay of the temperature from ``start`` to ``end``, constant before and after (Jang et al. 2017)."""
 
     start: float = Field(default=1.0, gt=0, description="temperature at the beginning")
-    end: float = Field(default=0.05, gt=0, description="temperature from update `updates` on")
+    end: float = Field(default=0.05, gt=0, description="temperature after the decay")
+    after: int = Field(default=0, ge=0, description="number of updates before the decay")
     updates: int = Field(ge=1, description="number of updates of the decay")
 
 

@@ -97,8 +97,9 @@ def warmup_rate(settings: WarmupSchedule, rate: float, update: int) -> float:
 
 
 def temperature_of_update(settings: TemperatureSchedule, update: int) -> float:
-    """Return start · (end / start)^min(1, u / n) for update u, counted from 1, of a decay over n updates."""
-    return float(settings.start * (settings.end / settings.start) ** min(1.0, update / settings.updates))
+    """Return start · (end / start)^x, x = (u - a) / n between 0 and 1: update u, from 1, of a decay over n after a."""
+    part = min(1.0, max(0.0, (update - settings.after) / settings.updates))
+    return float(settings.start * (settings.end / settings.start) ** part)
 
 
 RATES: dict[type[ScheduleSettings], Callable[[Any, float, int], float]] = {
