@@ -1,8 +1,8 @@
 """One step of all layers of a transformer decoder in one call of a kernel, with weights that are laid out once.
 
 The definition is ``Layers.step`` of blocks of self-attention and cross-attention, each softmax attention, hard or
-hard-coded, and feed-forward sublayers. Not differentiable; on a CPU, in float32, with products in float32, int8 or
-bfloat16.
+hard-coded, and feed-forward sublayers; ``Kind`` names them. Not differentiable; on a CPU, in float32, with products in
+float32, int8 or bfloat16.
 """
 
 from collections.abc import Sequence
