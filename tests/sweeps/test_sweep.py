@@ -23,9 +23,15 @@ from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 
 
-def run_undisturbed(tree, folder, max_jobs=2, trial_results=None):
+def run_by_workers(tree, folder, max_jobs=2):
     sweep = SweepSettings.model_validate(tree)
-    return run_sweep(sweep, folder, lambda: ProcessPoolEngine(max_jobs), lambda status: None, trial_results)
+    return run_sweep(sweep, folder, lambda: ProcessPoolEngine(max_jobs), lambda status: None)
+
+
+@pytest.fixture
+def run_undisturbed(run_here):
+    """run_undisturbed(tree, folder, trial_results) runs a sweep in this process; returns its rows."""
+    return lambda *arguments: run_here(*arguments)[0]
 
 
 def outcomes(folder):
@@ -36,7 +42,7 @@ def outcomes(folder):
 
 def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
-    rows = run_undisturbed(tree, tmp_path / "sweep")
+    rows = run_by_workers(tree, tmp_path / "sweep")
     assert [row.validation.count for row in rows] == [2] * 4
     assert json.loads((tmp_path / "sweep" / "table.json").read_text())[0]["selected"] == rows[0].selected
     assert all(set(row.splits) == {"valid", "test"} for row in rows)
@@ -47,7 +53,7 @@ def test_a_sweep_trains_selects_and_evaluates(tree, tmp_path):
     assert len(index) == 8
 
 
-def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tree, tmp_path):
+def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tree, run_undisturbed, tmp_path):
     claim = {"description": "a stack <helps>", "cell": {"model": "Tf+Sup"}, "below": {"model": "Tf"}}
     values = [{"cell": {"language": "Dyck", "model": "Tf"}, "value": 0.25}]
     table = {"source": "A & B (2024)", "values": values, "settings": {"model.d_model": 8}}
@@ -65,7 +71,7 @@ def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tr
     assert "A &amp; B (2024)" in page
 
 
-def test_completed_trials_are_not_repeated(tree, tmp_path):
+def test_completed_trials_are_not_repeated(tree, run_undisturbed, tmp_path):
     rows = run_undisturbed(tree, tmp_path / "sweep")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "sweep" / "runs").rglob("*") if path.is_file()}
     tree["restarts"] = 3
@@ -74,7 +80,7 @@ def test_completed_trials_are_not_repeated(tree, tmp_path):
     assert [row.validation.count for row in rows] == [2] * 4
 
 
-def test_scores_of_another_checkpoint_are_recomputed(tree, tmp_path):
+def test_scores_of_another_checkpoint_are_recomputed(tree, run_undisturbed, tmp_path):
     tree["evaluate"] = {"valid": "all"}
     tree["base"]["training"]["validate_every"] = 4
     rows = run_undisturbed(tree, tmp_path / "sweep")
@@ -86,7 +92,7 @@ def test_scores_of_another_checkpoint_are_recomputed(tree, tmp_path):
         assert json.loads(path.read_text())["checkpoints"] == [best]
 
 
-def test_a_run_with_another_default_is_rejected(tree, tmp_path):
+def test_a_run_with_another_default_is_rejected(tree, run_undisturbed, tmp_path):
     run_undisturbed(tree, tmp_path / "sweep")
     run = RunFolder(next((tmp_path / "sweep" / "runs").iterdir()))
     settings = run.read_settings()
@@ -96,22 +102,22 @@ def test_a_run_with_another_default_is_rejected(tree, tmp_path):
         run_undisturbed(tree, tmp_path / "sweep")
 
 
-def test_stored_results_replace_trials(tree, tmp_path):
+def test_stored_results_replace_trials(tree, run_undisturbed, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
     stored = tmp_path / "results"
-    rows = run_undisturbed(tree, tmp_path / "sweep", trial_results=stored)
+    rows = run_undisturbed(tree, tmp_path / "sweep", stored)
     assert {path.stem for path in stored.iterdir()} == {path.name for path in (tmp_path / "sweep" / "runs").iterdir()}
-    assert run_undisturbed(tree, tmp_path / "other", trial_results=stored) == rows
+    assert run_undisturbed(tree, tmp_path / "other", stored) == rows
     assert not list((tmp_path / "other" / "runs").iterdir())
     sweep = SweepSettings.model_validate(tree)
     read = read_sweep_results(sweep, tmp_path / "nowhere", stored)
     assert (read.rows, len(read.ended)) == (rows, 8)
     evaluate(tmp_path / "sweep" / "runs" / rows[1].selected, "train")  # later scores are added
-    run_undisturbed(tree, tmp_path / "sweep", trial_results=stored)
+    run_undisturbed(tree, tmp_path / "sweep", stored)
     assert "train" in read_sweep_results(sweep, tmp_path / "nowhere", stored).rows[1].splits
     removed = stored / f"{rows[0].selected}.json"
     removed.unlink()
-    assert run_undisturbed(tree, tmp_path / "other", trial_results=stored)[0] == rows[0]
+    assert run_undisturbed(tree, tmp_path / "other", stored)[0] == rows[0]
     assert [path.name for path in (tmp_path / "other" / "runs").iterdir()] == [removed.stem]
     removed.write_text(removed.read_text().replace('"restart": 0', '"restart": 9'))
     with pytest.raises(DataError, match=f"{removed.stem}.json: changed since it was written"):
@@ -119,12 +125,12 @@ def test_stored_results_replace_trials(tree, tmp_path):
 
 
 def test_results_do_not_depend_on_the_number_of_workers(tree, tmp_path):
-    run_undisturbed(tree, tmp_path / "one", max_jobs=1)
-    run_undisturbed(tree, tmp_path / "many", max_jobs=4)
+    run_by_workers(tree, tmp_path / "one", max_jobs=1)
+    run_by_workers(tree, tmp_path / "many", max_jobs=4)
     assert outcomes(tmp_path / "one") == outcomes(tmp_path / "many")
 
 
-def test_a_failing_trial_is_reported_and_the_others_complete(tree, tmp_path):
+def test_a_failing_trial_is_reported_and_the_others_complete(tree, run_undisturbed, tmp_path):
     tree["grid"]["language"]["none"] = {"prepare.language": "dyck", "prepare.train_lengths": [3, 3]}
     with pytest.raises(StructattnError, match=r"4 of 12 trials failed:\n.*none Tf #0 .*has no strings of the lengths"):
         run_undisturbed(tree, tmp_path / "sweep")
@@ -169,7 +175,7 @@ def test_killed_workers_and_controllers_change_nothing(tree, tmp_path, halving):
     tree["base"]["training"]["max_updates"] = 120  # long enough to be met at work
     tree["halving"] = halving
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
-    run_undisturbed(tree, tmp_path / "quiet")
+    run_by_workers(tree, tmp_path / "quiet")
     hits, crash_counts = killed_sweep(tmp_path / "sweep.yaml", tmp_path / "killed", 4, random.Random(1))
     assert hits >= 3
     assert crash_counts == 1
