@@ -10,6 +10,7 @@ from structattn.attention.positions import RotaryPositions
 from structattn.models import Block, FeedForward, Layers
 from structattn.models.block import Residual
 from structattn.operators.linear import linear_precision
+from structattn.operators.linear.int8 import int8_refusal
 from structattn.operators.residual_sublayers import residual_sublayers
 
 D = 12
@@ -126,6 +127,7 @@ class TestModulesAreCalled:
             torch.testing.assert_close(residual(x), by_modules(residual, x))
         assert not calls
 
+    @pytest.mark.skipif(int8_refusal() is not None, reason=str(int8_refusal()))
     def test_in_int8(self, make, calls):
         with torch.no_grad(), linear_precision("int8"):
             make().eval()(examples(torch.float32))
