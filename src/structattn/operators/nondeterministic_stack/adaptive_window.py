@@ -106,9 +106,8 @@ def _old_on_top(
     """
     batch, time, states, symbols = push.shape[:4]
     spacing = max(window // 2, 1)
-    last_old = (
-        torch.arange(1, time, device=push.device) - window
-    )  # for the steps 2 to T; of step t it is t - 1 - window
+    # For the steps 2 to T; of step t it is t - 1 - window.
+    last_old = torch.arange(1, time, device=push.device) - window
     edge = ((last_old + spacing - 1) // spacing - 1).clamp(min=0)
     edges = torch.arange(1, max(time // spacing, 1) + 1, device=push.device) * spacing
     pushed = torch.arange(1, time + 1, device=push.device)
