@@ -8,7 +8,9 @@
 # make check   format, lint, types, tests: what CI runs
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= dev
 BIN := $(VENV)/bin
+BENCH := build/bench
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/operators/*/*.cpp src/structattn/operators/*/*.h)
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -44,8 +46,10 @@ lint: $(VENV)/installed
 
 check: lint test
 
-bench: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ratios.py
+# In an environment of its own, which has the libraries that are compared, and nothing for development.
+bench:
+	$(MAKE) VENV=$(BENCH) EXTRAS=bench install
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/ratios.py
 
 explorer:
 	cd explorer && npm ci && npm run build
@@ -57,7 +61,7 @@ $(VENV)/torch: constraints.txt
 	touch $@
 
 $(VENV)/installed: $(VENV)/torch $(SOURCES)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
 # For this system and Python, tagged with the oldest glibc that it runs on. cibuildwheel builds the others: see pyproject.toml.

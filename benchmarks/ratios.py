@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import cases
+import ctranslate2
 import decoding_peers
 import language_model_steps
 import numpy as np
 import torch
+import transformers
 from plain_eager import plain_step
 from rich.console import Console
 from rich.progress import track
@@ -196,6 +198,8 @@ def main() -> None:
             "date": datetime.now(UTC).date().isoformat(),
             "processor": processor_name(),
             "torch": torch.__version__,
+            "ctranslate2": ctranslate2.__version__,
+            "transformers": transformers.__version__,
             "minutes": round((time.perf_counter() - start) / 60),
             "ratios": [asdict(ratio) for ratio in ratios],
         }

@@ -1,0 +1,1 @@
+"""The pages of measurements in the documentation, one section a file."""
