@@ -177,6 +177,7 @@ def overview_row(paper: str, entry: dict[str, Any]) -> list[str]:
         raise ValueError(f"overview.yaml: {entry['name']}: reproduced, but not all claims hold")
     more = (
         f"recipe: [{Path(entry['recipe']).name}](../recipes/{entry['recipe']}.yaml)"
+        + (f", an estimated {entry['cost']} on one core" if "cost" in entry else "")
         if "recipe" in entry
         else f"[details](#{anchor(HERE / entry['results'][0])})"
     )
