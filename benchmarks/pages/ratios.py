@@ -55,11 +55,11 @@ def page(docs: Path, models: str) -> str:
     draw(found, docs / FIGURE)
     return f"""# Benchmarks
 
-`make bench` installs what is compared in an environment of its own, and prints this table: {found["minutes"]} minutes
-on {found["date"]}, {found["processor"]}, torch {found["torch"]}. [Measurements](measurements.md) have more: operators,
-parts of a training step, memory, reliability. {models}
+`make bench` installs the libraries to compare with into an environment of their own, and prints this table:
+{found["minutes"]} minutes on {found["date"]}, {found["processor"]}, torch {found["torch"]}.
+[Measurements](measurements.md) have more: operators, parts of a training step, memory, reliability. {models}
 
-Each row is the speed of one thing relative to another. Both are measured in every round, one after the other; the
+Each row is the speed of the first relative to the second. Both are measured in every round, one after the other; the
 median and the quartiles are those of the rounds' ratios. One thread and processor time; for language models two threads
 and wall time. CTranslate2 {found["ctranslate2"]} has the same random weights; MarianMT is that of transformers
 {found["transformers"]}. Targets are this project's own.

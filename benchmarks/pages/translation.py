@@ -89,8 +89,8 @@ def translation_quality(found: dict[str, Any]) -> str:
         "`recipes/hard_coded_attention/table_2_small.yaml` (bfloat16 in training only), with `--precision` and\n"
         f"`--shortlist`, on {sentences:,} sentences of Multi30k's test2016; a beam of 4, one thread, {processor}.\n\n"
         + table(header, body)
-        + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If all steps were as\n"
-        + f"large as the largest one, this would save of the time: {', '.join(bounds)}.\n\n"
+        + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If every step were\n"
+        + f"as large as the largest one, less time would be taken: {', '.join(bounds)}.\n\n"
     )
 
 

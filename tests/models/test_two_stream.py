@@ -124,7 +124,7 @@ def test_what_is_outside_the_receptive_field_cannot_matter():
     assert seen_to_matter == int(field.sum())
 
 
-def test_weights_reach_a_regulariser():
+def test_weights_reach_a_regularizer():
     blocks, x = [block(seed=s).train() for s in (0, 1)], streams()
     weights = []
     for made in blocks:

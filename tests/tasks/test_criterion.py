@@ -11,7 +11,7 @@ from structattn.settings.run import resolve_settings
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PAD
-from structattn.tasks.losses import Criterion, ReceptiveFieldRegulariser
+from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 
@@ -40,7 +40,7 @@ def test_the_receptive_fields_are_added_with_their_weight(language_model, batch,
         for weights in language_model.attend(row[None, :length])[1]:
             field = (field + weights[0].sum(0) @ field).clamp(max=1)
         total += field[asked:].sum().item()
-    difference = Criterion(receptive_field=ReceptiveFieldRegulariser(0.3))(language_model, batch) - Criterion()(
+    difference = Criterion(receptive_field=ReceptiveFieldRegularizer(0.3))(language_model, batch) - Criterion()(
         language_model, batch
     )
     assert difference.item() == pytest.approx(0.3 * total, rel=1e-9)
@@ -65,7 +65,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("own_position", [True, False])
 @pytest.mark.parametrize("recursion", ["clamp", "probabilistic"])
-def test_forms_of_the_regulariser_in_settings(language_model, batch, form, own_position, recursion):
+def test_forms_of_the_regularizer_in_settings(language_model, batch, form, own_position, recursion):
     settings = TrainingSettings(
         receptive_field_weight=0.3,
         receptive_field_form=form,
@@ -84,8 +84,8 @@ def test_forms_of_the_regulariser_in_settings(language_model, batch, form, own_p
 
 def test_the_printed_form_is_the_number_of_positions(language_model, batch):
     """It has no gradient, as s_ii = 1."""
-    regularised = Criterion(receptive_field=ReceptiveFieldRegulariser(1.0, "printed"))(language_model, batch)
-    difference = regularised - Criterion()(language_model, batch)
+    regularized = Criterion(receptive_field=ReceptiveFieldRegularizer(1.0, "printed"))(language_model, batch)
+    difference = regularized - Criterion()(language_model, batch)
     assert difference.item() == pytest.approx(int(batch.lengths.sum()))
     weights = language_model.layers.blocks[1].attention.layer.projection.weight
     assert torch.autograd.grad(difference, weights)[0].abs().max() < 1e-12
@@ -97,13 +97,13 @@ def test_unknown_forms_are_refused(field):
         resolve_settings({"task": "formal_language", "data": "x"}, [f"training.receptive_field_{field}=other"])
 
 
-def test_the_regulariser_reaches_what_decides_on_the_choices(language_model, batch):
+def test_the_regularizer_reaches_what_decides_on_the_choices(language_model, batch):
     language_model.train()
     torch.manual_seed(1)
     plain = torch.autograd.grad(Criterion()(language_model, batch), [*language_model.parameters()], allow_unused=True)
     torch.manual_seed(1)
     with_fields = torch.autograd.grad(
-        Criterion(receptive_field=ReceptiveFieldRegulariser(1.0))(language_model, batch),
+        Criterion(receptive_field=ReceptiveFieldRegularizer(1.0))(language_model, batch),
         [*language_model.parameters()],
         allow_unused=True,
     )
@@ -124,12 +124,12 @@ def test_layers_without_weights_are_refused(layers, batch):
     with pytest.raises(
         SettingsError, match=r"receptive_field_weight: layer 1 returns no attention weights; expected .*softmax"
     ):
-        Criterion(receptive_field=ReceptiveFieldRegulariser(0.1))(model, batch)
+        Criterion(receptive_field=ReceptiveFieldRegularizer(0.1))(model, batch)
 
 
 def test_models_without_weights_are_refused(table_model, batch):
     with pytest.raises(SettingsError, match="this kind of model returns no attention weights"):
-        Criterion(receptive_field=ReceptiveFieldRegulariser(0.1))(table_model, batch)
+        Criterion(receptive_field=ReceptiveFieldRegularizer(0.1))(table_model, batch)
 
 
 def test_smoothing_moves_mass_from_the_targets(language_model, batch):

@@ -1,4 +1,4 @@
-"""Masked language modelling: which tokens are masked, by what they are replaced, and how models are scored on them."""
+"""Masked language modeling: which tokens are masked, by what they are replaced, and how models are scored on them."""
 
 import itertools
 import json

@@ -8,7 +8,7 @@ import torch
 from structattn.data.batching.pairs import make_pair_batch
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.losses import ReceptiveFieldRegulariser
+from structattn.tasks.losses import ReceptiveFieldRegularizer
 from structattn.tasks.registry import TASKS
 from structattn.tasks.translation.predictions import model_inputs
 from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
@@ -95,12 +95,12 @@ def test_outputs_have_gradients_for_inputs_in_their_field_only(translation_run, 
 
 
 @pytest.mark.parametrize("own_position", [True, False])
-def test_the_regulariser_of_a_batch_is_the_sum_over_its_pairs(translation_run, own_position):
+def test_the_regularizer_of_a_batch_is_the_sum_over_its_pairs(translation_run, own_position):
     run = translation_run(dropout=0.0)
     task = TASKS["translation"].build(run.prepared, run.settings)
-    regularised = replace(task, receptive_field=ReceptiveFieldRegulariser(0.3, own_position=own_position))
+    regularized = replace(task, receptive_field=ReceptiveFieldRegularizer(0.3, own_position=own_position))
     model, batch, *_ = attended(run, (0, 1, 2))
-    difference = regularised.loss_sum(model, batch) - task.loss_sum(model, batch)
+    difference = regularized.loss_sum(model, batch) - task.loss_sum(model, batch)
     total = 0.0
     for example in batch.examples:
         weights = attended(run, (example,))[3]
@@ -111,12 +111,12 @@ def test_the_regulariser_of_a_batch_is_the_sum_over_its_pairs(translation_run, o
     assert moved.abs().max() > 0
 
 
-def test_training_reads_the_regulariser_from_settings(translation_run):
+def test_training_reads_the_regularizer_from_settings(translation_run):
     run = translation_run()
     settings = run.settings.model_copy(
         update={"training": TrainingSettings(batches={"kind": "pairs"}, receptive_field_weight=0.1)}
     )
-    assert TASKS["translation"].build(run.prepared, settings).receptive_field == ReceptiveFieldRegulariser(0.1)
+    assert TASKS["translation"].build(run.prepared, settings).receptive_field == ReceptiveFieldRegularizer(0.1)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_training_reads_the_regulariser_from_settings(translation_run):
 def test_layers_without_weights_are_refused(translation_run, model, missing):
     run = translation_run(**model)
     task = TASKS["translation"].build(run.prepared, run.settings)
-    regularised = replace(task, receptive_field=ReceptiveFieldRegulariser(0.3))
+    regularized = replace(task, receptive_field=ReceptiveFieldRegularizer(0.3))
     network, batch, _, weights = attended(run)
     assert layer_without_weights(network, weights) == missing
     if missing is not None:
         with pytest.raises(SettingsError, match=f"receptive_field_weight: {missing} returns no attention weights"):
-            regularised.loss_sum(network, batch)
+            regularized.loss_sum(network, batch)

@@ -9,7 +9,7 @@ from structattn.building.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.training import TrainingSettings
-from structattn.tasks.losses import Criterion, ReceptiveFieldRegulariser
+from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer
 from structattn.training.learner import build_learner
 from structattn.training.loop import Update, accumulate_gradients, training_step
 
@@ -69,7 +69,7 @@ def test_autocast_covers_every_method_that_the_loss_calls(tiny_task):
     seen = set()
     learner.model.output.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
     for weight in (0.0, 0.1):  # the regularizer needs the attention weights
-        task = dataclasses.replace(tiny_task(), criterion=Criterion(receptive_field=ReceptiveFieldRegulariser(weight)))
+        task = dataclasses.replace(tiny_task(), criterion=Criterion(receptive_field=ReceptiveFieldRegularizer(weight)))
         seen.clear()
         accumulate_gradients(learner, task, [task.batch(BATCHES[0])])
         assert seen == {torch.bfloat16}, weight

@@ -38,7 +38,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=MAX_INTEGER, help="Random seed of the strings and models.")] = 1,
     epochs: Annotated[int, typer.Option(min=1, help="Training epochs, after five on short strings.")] = 1,
     strings: Annotated[
-        int, typer.Option(min=10, help="Number of training strings, without a fifth as many short ones.")
+        int, typer.Option(min=10, help="Number of training strings; a fifth as many short ones are added.")
     ] = 10_000,
 ) -> None:
     """Train a transformer with and without a stack on marked palindromes, and compare both with the exact lower bound.

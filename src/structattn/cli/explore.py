@@ -38,7 +38,7 @@ def explore(
             "actions of stacks.",
         ),
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --serve.  \\[default: 0, one that is free]")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, show_default="one that is free", help="Port of --serve.")] = 0,
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:

@@ -38,7 +38,7 @@ def generate(
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(help="Random seed; the same seed, prompt, and numbers of prompt and sample give the same text."),
+        typer.Option(help="Random seed; a text depends on it, the prompt, and the indices of prompt and sample."),
     ] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="String at which a text ends, repeatable.")] = None,
     max_length: Annotated[

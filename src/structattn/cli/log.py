@@ -26,7 +26,7 @@ def log(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
 ) -> None:
-    """Replay the training and validation events of a run, each update once, also after resumes.
+    """Replay the training and validation events of a run into a tracker, each update once, also after resumes.
 
     Weights & Biases are used offline, MLflow in a folder, unless WANDB_MODE or MLFLOW_TRACKING_URI say otherwise.
     """

@@ -19,7 +19,7 @@ def predict(
     checkpoint: Checkpoint = None,
     data: PreparedData = None,
 ) -> None:
-    """Answer each line of standard input by one line.
+    """Answer each line of standard input with one line.
 
     The input of a transduction, symbols separated by spaces, is answered by its output; a sentence with a task word by
     the question or the sentence in the present tense; the words of a sentence by their bracketed tree.

@@ -48,7 +48,7 @@ def split_negative_log_likelihoods(
 
 
 def text_baselines(run: TrainedRun, split: str) -> dict[str, dict[str, Any]] | None:
-    """Return the scores of n-gram models on a split of text; None for other tasks than causal language modelling."""
+    """Return the scores of n-gram models on a split of text; None for other tasks than causal language modeling."""
     if run.settings.task != "language_modeling":
         return None
     found = ngram_baselines(run.prepared, split)

@@ -44,14 +44,14 @@ class HuggingfaceSettings(Settings):
 
 
 class Gpt2Settings(HuggingfaceSettings):
-    """GPT-2 of transformers, optionally with stacks; for causal language modelling."""
+    """GPT-2 of transformers, optionally with stacks; for causal language modeling."""
 
     kind: Literal["gpt2"]
     max_positions: int = Field(default=1024, ge=1, le=MAX_SIZE, description="maximum sequence length, in tokens")
 
 
 class RobertaSettings(HuggingfaceSettings):
-    """RoBERTa of transformers, optionally with stacks; for masked language modelling."""
+    """RoBERTa of transformers, optionally with stacks; for masked language modeling."""
 
     kind: Literal["roberta"]
     bos: bool = Field(

@@ -1,4 +1,4 @@
-"""Settings of optimizers; the formulas and, but for the momentum of SGD, the defaults are those of ``torch.optim``."""
+"""Settings of optimizers, with the formulas of ``torch.optim`` and, but for momentum and weight decay, its defaults."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,4 +1,4 @@
-"""Training losses: the cross-entropy in nats, label smoothing and the receptive-field regulariser."""
+"""Training losses: the cross-entropy in nats, label smoothing and the receptive-field regularizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _EXPECTED = "expected layers with softmax or hard attention"
 
 
 @dataclass(frozen=True)
-class ReceptiveFieldRegulariser:
+class ReceptiveFieldRegularizer:
     """λ times the size of the receptive fields of predicting positions (Discrete Transformer paper, section 5.1).
 
     Summed as ``receptive_field_size`` does: λ Σ_i Σ_j s_ij by default, which is λ R after the division by the number of
@@ -42,8 +42,8 @@ class ReceptiveFieldRegulariser:
     recursion: Union = "clamp"
 
     @classmethod
-    def from_settings(cls, training: TrainingSettings) -> "ReceptiveFieldRegulariser":
-        """Return the regulariser of a run."""
+    def from_settings(cls, training: TrainingSettings) -> "ReceptiveFieldRegularizer":
+        """Return the regularizer of a run."""
         return cls(
             training.receptive_field_weight,
             training.receptive_field_form,
@@ -60,25 +60,25 @@ class ReceptiveFieldRegulariser:
         )
 
 
-NO_REGULARISER = ReceptiveFieldRegulariser()
+NO_REGULARISER = ReceptiveFieldRegularizer()
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regulariser.
+    """The training loss: cross-entropy, optionally label-smoothed, plus the receptive-field regularizer.
 
     Args:
         label_smoothing: smoothing of the targets; None for plain cross-entropy.
-        receptive_field: the regulariser.
+        receptive_field: the regularizer.
     """
 
     label_smoothing: LabelSmoothing | None = None
-    receptive_field: ReceptiveFieldRegulariser = NO_REGULARISER
+    receptive_field: ReceptiveFieldRegularizer = NO_REGULARISER
 
     @classmethod
     def from_settings(cls, training: TrainingSettings) -> "Criterion":
         """Return the criterion of a run."""
-        return cls(training.label_smoothing, ReceptiveFieldRegulariser.from_settings(training))
+        return cls(training.label_smoothing, ReceptiveFieldRegularizer.from_settings(training))
 
     def __call__(self, model: torch.nn.Module, batch: Batch) -> Float[Tensor, ""]:
         """Return the sum of losses of a batch.
@@ -99,8 +99,8 @@ class Criterion:
             )
         logits, weights = model.attend(inputs, lengths)
         field = receptive_field(_weights_of_every_layer(weights), lengths=lengths, union=self.receptive_field.recursion)
-        regulariser = self.receptive_field(field, classes != PADDING_CLASS)
-        return cross_entropy_sum(logits, classes, self.label_smoothing) + regulariser
+        regularizer = self.receptive_field(field, classes != PADDING_CLASS)
+        return cross_entropy_sum(logits, classes, self.label_smoothing) + regularizer
 
 
 CROSS_ENTROPY = Criterion()

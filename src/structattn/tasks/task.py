@@ -60,7 +60,7 @@ class Task(Protocol[BatchT]):
         """Return the training examples with these indices as tensors."""
 
     def loss_sum(self, model: torch.nn.Module, batch: BatchT) -> Float[Tensor, ""]:
-        """Return the sum of losses of a batch: -log p(batch) plus regularisers. See `loss_denominator`."""
+        """Return the sum of losses of a batch: -log p(batch) plus regularizers. See `loss_denominator`."""
 
     def loss_denominator(self, batch: BatchT) -> int:
         """Return the batch's share of the loss denominator: its number of sequences or of tokens.

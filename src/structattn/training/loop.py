@@ -172,7 +172,7 @@ def update(run: Run) -> None:
     num_tokens = sum(run.task.num_tokens(batch) for batch in batches[: len(batches) - idle])
     if run.learner.parallel is not None:
         num_tokens = int(run.learner.parallel.world.sum(num_tokens))
-    loss = loss_sum / max(num_tokens, 1)  # per token, whatever the gradient's denominator; regularisers included
+    loss = loss_sum / max(num_tokens, 1)  # per token, whatever the gradient's denominator; regularizers included
     run.events.write(
         "train",
         update=number,

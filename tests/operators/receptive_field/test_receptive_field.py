@@ -1,4 +1,4 @@
-"""Receptive fields: against a search of the graph, relaxed against exact, and what the regulariser does."""
+"""Receptive fields: against a search of the graph, relaxed against exact, and what the regularizer does."""
 
 import math
 
@@ -149,7 +149,7 @@ def test_decoder_with_lengths_equals_its_members_alone():
 
 @pytest.mark.parametrize("form", ["printed", "union"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_printed_regulariser_is_a_constant(form, causal):
+def test_the_printed_regularizer_is_a_constant(form, causal):
     sizes = []
     for seed in range(3):
         layers = [soft_weights(2, 2, 7, seed=seed + layer) for layer in range(2)]

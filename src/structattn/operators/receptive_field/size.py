@@ -1,4 +1,4 @@
-"""Size of receptive fields: the regulariser of the Discrete Transformer paper, section 5.1."""
+"""Size of receptive fields: the regularizer of the Discrete Transformer paper, section 5.1."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ def receptive_field_size(
     """Return R = (1 / T) sum_i sum_j s_ij, the mean number of inputs on which a position depends.
 
     What the paper prints, sum_i min(sum_j s_ij, 1), is ``form="printed"``: the constant T, with zero gradient, because
-    s_ii = 1 never falls. It does not regularise and is kept for comparison. ``form="union"`` is the size of the
+    s_ii = 1 never falls. It does not regularize and is kept for comparison. ``form="union"`` is the size of the
     union of the fields that the text means, sum_j min(sum_i s_ij, 1): the same constant where all positions are
     counted, but useful where few are, as in classification. Cost: O(B * T * N).
 

@@ -1,4 +1,4 @@
-"""Masked language modelling of text as a task."""
+"""Masked language modeling of text as a task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
-from structattn.tasks.losses import NO_REGULARISER, ReceptiveFieldRegulariser, cross_entropy_sum
+from structattn.tasks.losses import NO_REGULARISER, ReceptiveFieldRegularizer, cross_entropy_sum
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
 from structattn.tasks.translation.predictions import Predictions, model_inputs, predictions, predictions_from
@@ -35,7 +35,7 @@ class TranslationTask:
         loss: the denominator of an update's loss: its pairs or its target tokens.
         label_smoothing: smoothing of the target tokens in training.
         spelling_weight: α, the weight of the loss of spellings in training, for a model that spells.
-        receptive_field: regulariser of the source and target inputs that predictions depend on.
+        receptive_field: regularizer of the source and target inputs that predictions depend on.
         bleu: BLEU on the validation pairs; None if it is not needed.
     """
 
@@ -44,7 +44,7 @@ class TranslationTask:
     loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
     spelling_weight: float = 1.0
-    receptive_field: ReceptiveFieldRegulariser = NO_REGULARISER
+    receptive_field: ReceptiveFieldRegularizer = NO_REGULARISER
     bleu: GreedyBleu | None = None
 
     def training_batches(self, epoch: int) -> list[Indices]:
@@ -58,20 +58,20 @@ class TranslationTask:
     def loss_sum(self, model: torch.nn.Module, batch: PairBatch) -> Float[Tensor, ""]:
         """Return J_word + α J_characters: -log p of the targets, label-smoothed if set, and of their spellings.
 
-        The regulariser of receptive fields, if set, is added.
+        The regularizer of receptive fields, if set, is added.
 
         Raises:
-            SettingsError: the regulariser is set, and a layer returns no attention weights.
+            SettingsError: the regularizer is set, and a layer returns no attention weights.
         """
         if self.receptive_field.weight:
-            return self._regularised_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
+            return self._regularized_loss(cast(EncoderDecoder, model), batch.to(next(model.parameters()).device))
         return self._loss(predictions(model, batch))
 
     def _loss(self, found: Predictions) -> Float[Tensor, ""]:
         word_loss = cross_entropy_sum(found.logits, found.classes, self.label_smoothing)
         return word_loss + self.spelling_weight * found.character_loss()
 
-    def _regularised_loss(self, model: EncoderDecoder, batch: PairBatch) -> Float[Tensor, ""]:
+    def _regularized_loss(self, model: EncoderDecoder, batch: PairBatch) -> Float[Tensor, ""]:
         x, weights = model.attended_hidden_states(*model_inputs(model, batch))
         missing = layer_without_weights(model, weights)
         if missing is not None:
@@ -121,6 +121,6 @@ def translation_task(prepared: PreparedFolder, settings: RunSettings) -> Transla
         loss=training.loss,
         label_smoothing=training.label_smoothing,
         spelling_weight=training.spelling_weight,
-        receptive_field=ReceptiveFieldRegulariser.from_settings(training),
+        receptive_field=ReceptiveFieldRegularizer.from_settings(training),
         bleu=GreedyBleu.of(prepared, "valid", valid, settings.evaluation.bleu_tokenizer) if by_bleu else None,
     )
