@@ -28,20 +28,32 @@ template <class Number>
 constexpr int64_t wide = vector_bytes / int64_t(sizeof(Number));
 template <class Number>
 using Wide = typename VectorOf<Number, wide<Number>>::Type;
-// As many integers as Wide has numbers: of another size, or of the same, as comparisons give.
+// As many integers as a vector has numbers: of the same size, as comparisons give, or of another.
+template <class Number, int64_t lanes = wide<Number>>
+using MaskOf = typename VectorOf<std::conditional_t<sizeof(Number) == 4, int32_t, int64_t>, lanes>::Type;
 template <class Number, class Integer>
 using WideIntegers = typename VectorOf<Integer, wide<Number>>::Type;
-template <class Number>
-using WideMask = WideIntegers<Number, std::conditional_t<sizeof(Number) == 4, int32_t, int64_t>>;
 
-template <class Number>
-inline Wide<Number> load_wide(const Number *from) {
-    Wide<Number> vector;
+// Calls body(k, lanes) for vectors that cover 0 to ``count``: whole ones, then a half, a quarter and so on. Rows are so
+// short that their ends would otherwise take as long as the rest.
+template <class Number, int64_t lanes = wide<Number>, class Body>
+inline void in_vectors(int64_t count, const Body &body, int64_t k = 0) {
+    for (; k + lanes <= count; k += lanes) body(k, std::integral_constant<int64_t, lanes>());
+    if constexpr (lanes > 1) in_vectors<Number, lanes / 2>(count, body, k);
+}
+
+template <int64_t lanes, class Number>
+inline typename VectorOf<Number, lanes>::Type load_lanes(const Number *from) {
+    typename VectorOf<Number, lanes>::Type vector;
     std::memcpy(&vector, from, sizeof vector);
     return vector;
 }
 template <class Number>
-inline void store_wide(Number *to, Wide<Number> vector) {
+inline Wide<Number> load_wide(const Number *from) {
+    return load_lanes<wide<Number>>(from);
+}
+template <class Number, class Lanes>
+inline void store_wide(Number *to, Lanes vector) {
     std::memcpy(to, &vector, sizeof vector);
 }
 

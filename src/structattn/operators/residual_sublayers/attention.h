@@ -54,8 +54,9 @@ struct AttentionSublayer {
         with_tables([&](const AttentionTables<Number> &tables) {
             normalize(b, length, tables);
             weights.first.apply(tables.normalized, length, own);
+            const bool finite = all_finite(own, length, sizes.projected_row());
             for (int64_t h = 0; h < sizes.heads; ++h)
-                softmax::forward_head(head(b, h, length), inputs(own, h), {rows(read, h, sizes.row()), {}});
+                softmax::forward_head(head(b, h, length, finite), inputs(own, h), {rows(read, h, sizes.row()), {}});
             weights.second.apply(read, length, tables.result);
             const Number *from = x + first * width;
             Number *to = y + first * width;
@@ -73,9 +74,10 @@ struct AttentionSublayer {
                 mask.apply(grad_y + (first + t) * width, (first + t) * width, width, tables.cotangent + t * sizes.row());
             gradients.second.add(read, tables.cotangent, length);
             weights.second.backward(tables.cotangent, length, tables.grad_readings);
+            const bool finite = all_finite(own, length, sizes.projected_row()) && all_finite(tables.grad_readings, length, sizes.row());
             for (int64_t h = 0; h < sizes.heads; ++h) {
                 const auto found = parts(tables.grad_projected, h);
-                softmax::backward_head(head(b, h, length), inputs(own, h), {rows<const Number>(tables.grad_readings, h, sizes.row()), {}},
+                softmax::backward_head(head(b, h, length, finite), inputs(own, h), {rows<const Number>(tables.grad_readings, h, sizes.row()), {}},
                                        {found[0], found[1], found[2], {}});
             }
             normalize(b, length, tables);
@@ -100,11 +102,15 @@ private:
         norm().centre(x + b * sizes.time * sizes.width, length, tables.centred, tables.inverse);
         norm().apply(tables.centred, length, tables.normalized);
     }
-    softmax::Head<Number> head(int64_t b, int64_t h, int64_t length) const {
+    // Of all heads at once, which takes less time than each by itself.
+    static bool all_finite(const Number *table, int64_t length, int64_t row) {
+        return softmax::finite<Number>({table, row}, length, row);
+    }
+    softmax::Head<Number> head(int64_t b, int64_t h, int64_t length, bool finite) const {
         const int64_t size = sizes.width / sizes.heads;
         const Number scale = Number(1 / std::sqrt(double(size)));
         const uint64_t first_row = uint64_t((b * sizes.heads + h) * sizes.time);  // as in softmax_attention
-        return {length, length, size, size, sizes.causal, scale, dropout, first_row, {}, false};
+        return {length, length, size, size, sizes.causal, scale, dropout, first_row, {}, false, finite};
     }
     // The part of a table that belongs to a head.
     template <class Any>

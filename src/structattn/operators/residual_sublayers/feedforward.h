@@ -44,7 +44,7 @@ struct FeedForwardSublayer {
             normalize(r, count, tables);
             weights.first.apply(tables.normalized, count, units);
             for (int64_t i = 0; i < count; ++i, units += hidden_row) {
-                for (int64_t c = 0; c < sizes.hidden; ++c) units[c] = units[c] < 0 ? Number(0) : units[c];  // keeps NaN
+                for (int64_t c = 0; c < hidden_row; ++c) units[c] = units[c] < 0 ? Number(0) : units[c];  // keeps NaN
                 hidden_mask.apply(units, (r + i) * sizes.hidden, sizes.hidden, units);
             }
             weights.second.apply(hidden + r * hidden_row, count, tables.result);

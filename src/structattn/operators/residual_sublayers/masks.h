@@ -25,11 +25,10 @@ struct Mask {
             for (int64_t k = 0; k < count; ++k) to[k] = start[k] + from[k];
             return;
         }
-        const int16_t *here = numbers + first;
-        int64_t k = 0;
-        for (; k + wide<Number> <= count; k += wide<Number>)
-            store_wide<Number>(to + k, load_wide(start + k) + load_wide(from + k) * factors(here + k));
-        for (; k < count; ++k) to[k] = start[k] + from[k] * (here[k] < least ? Number(0) : factor);
+        in_vectors<Number>(count, [&](int64_t k, auto lanes) {
+            const auto sum = load_lanes<lanes()>(start + k) + load_lanes<lanes()>(from + k) * factors<lanes()>(numbers + first + k);
+            store_wide(to + k, sum);
+        });
     }
     // to[k] = from[k] * mask
     void apply(const Number *from, int64_t first, int64_t count, Number *to) const {
@@ -37,20 +36,17 @@ struct Mask {
             if (to != from) std::copy_n(from, count, to);
             return;
         }
-        const int16_t *here = numbers + first;
-        int64_t k = 0;
-        for (; k + wide<Number> <= count; k += wide<Number>)
-            store_wide<Number>(to + k, load_wide(from + k) * factors(here + k));
-        for (; k < count; ++k) to[k] = from[k] * (here[k] < least ? Number(0) : factor);
+        in_vectors<Number>(count, [&](int64_t k, auto lanes) {
+            store_wide(to + k, load_lanes<lanes()>(from + k) * factors<lanes()>(numbers + first + k));
+        });
     }
 
 private:
     // Written with vectors, because the AVX-512 instructions that the kernels are built with have none for loops over int16.
-    Wide<Number> factors(const int16_t *here) const {
-        WideIntegers<Number, int16_t> some;
-        std::memcpy(&some, here, sizeof some);
-        const Wide<Number> zero{};
-        const auto dropped = __builtin_convertvector(some, WideMask<Number>) < least;
+    template <int64_t lanes>
+    typename VectorOf<Number, lanes>::Type factors(const int16_t *here) const {
+        const typename VectorOf<Number, lanes>::Type zero{};
+        const auto dropped = __builtin_convertvector(load_lanes<lanes>(here), MaskOf<Number, lanes>) < least;
         return dropped ? zero : zero + factor;
     }
 };

@@ -17,9 +17,10 @@ struct Norm {
     // centred[r] = (x[r] - mean) / deviation with zeros in the padding, inverse[r] = 1 / deviation; rows of x have ``size``.
     void centre(const Number *x, int64_t rows, Number *centred, Number *inverse) const {
         for (int64_t r = 0; r < rows; ++r, x += size, centred += width()) {
-            std::copy_n(x, size, centred);
-            std::fill(centred + size, centred + width(), Number(0));
-            subtract(sum_row(centred, width()) / size, centred);
+            // In whole vectors, which are then read as they were written.
+            for (int64_t c = 0; c < width(); ++c) centred[c] = c < size ? x[c] : Number(0);
+            const Number mean = sum_row(centred, width()) / size;
+            for (int64_t c = 0; c < width(); ++c) centred[c] = c < size ? centred[c] - mean : Number(0);
             Number squares[row_unit] = {};
             for (int64_t c = 0; c < width(); c += row_unit)
                 for (int64_t l = 0; l < row_unit; ++l) squares[l] += centred[c + l] * centred[c + l];
@@ -46,12 +47,10 @@ struct Norm {
                     cotangent[c + l] = scaled;
                 }
             const Number mean = sum_row(sums, row_unit) / size, slope = sum_row(products, row_unit) / size;
-            for (int64_t c = 0; c < size; ++c) grad_x[c] += inverse[r] * (cotangent[c] - mean - centred[c] * slope);
+            in_vectors<Number>(size, [&](int64_t c, auto lanes) {
+                const auto scaled = load_lanes<lanes()>(cotangent + c), here = load_lanes<lanes()>(centred + c);
+                store_wide(grad_x + c, load_lanes<lanes()>(grad_x + c) + inverse[r] * (scaled - mean - here * slope));
+            });
         }
-    }
-
-private:
-    void subtract(Number mean, Number *row) const {
-        for (int64_t c = 0; c < size; ++c) row[c] -= mean;
     }
 };

@@ -50,7 +50,7 @@ public:
     // For the s-th key.
     Wide<Number> factors(uint32_t s) const {
         const Wide<Number> zero{};
-        return __builtin_convertvector(Dropout::hash(first_, second_, s) < limit_, WideMask<Number>) ? zero : zero + kept_;
+        return __builtin_convertvector(Dropout::hash(first_, second_, s) < limit_, MaskOf<Number>) ? zero : zero + kept_;
     }
 
 private:

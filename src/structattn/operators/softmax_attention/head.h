@@ -30,6 +30,7 @@ struct Head {
     uint64_t first_row;         // index of this head's first query within the call
     Rows<const Number> bias;    // added to the scores, T by S
     bool pass_hidden_over;      // there are masked keys and non-finite numbers
+    bool known_finite = false;  // all numbers have been found finite
 
     int64_t width() const { return padded<Number>(size); }
     int64_t value_width() const { return padded<Number>(value_size); }
@@ -95,17 +96,19 @@ void write_padded(const Number *table, int64_t count, int64_t size, Rows<Number>
 // Whether all numbers are finite; -inf is accepted if it is allowed.
 template <class Number>
 bool finite(Rows<const Number> rows, int64_t count, int64_t size, bool minus_infinity = false) {
-    Lanes<Number> sums{};
+    typename Format<Number>::Mask others{};
     auto add = [&](Lanes<Number> numbers) {
         if (minus_infinity) numbers = numbers == -__builtin_inff() ? Lanes<Number>{} : numbers;
-        sums += numbers * Number(0);  // 0, or NaN
+        others |= numbers * Number(0) != Lanes<Number>{};  // 0, or NaN
     };
     const int64_t whole = size / lanes<Number> * lanes<Number>;
     for (int64_t r = 0; r < count; ++r) {
         for (int64_t c = 0; c < whole; c += lanes<Number>) add(load(rows.row(r) + c));
         if (whole < size) add(load_some(rows.row(r) + whole, size - whole));
     }
-    return sum_lanes<Number>(sums) == 0;
+    bool some = false;
+    for (int64_t l = 0; l < lanes<Number>; ++l) some |= others[l] != 0;
+    return !some;
 }
 
 template <class Number>
@@ -260,12 +263,14 @@ void for_each_block(const Head<Number> &head, const Body &body) {
 
 template <class Number>
 bool all_finite(const Head<Number> &head, const Inputs<Number> &in) {
+    if (head.known_finite) return true;
     return finite(in.query, head.queries, head.size) && finite(in.key, head.keys, head.size) &&
            finite(in.value, head.keys, head.value_size) &&
            (!head.bias || finite(head.bias, head.queries, head.keys, true));
 }
 template <class Number>
 bool all_finite(const Head<Number> &head, const Cotangents<Number> &cotangents) {
+    if (head.known_finite) return true;
     return finite(cotangents.readings, head.queries, head.value_size) &&
            (!cotangents.weights || finite(cotangents.weights, head.queries, head.keys));
 }
