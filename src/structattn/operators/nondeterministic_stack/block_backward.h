@@ -38,7 +38,7 @@ public:
         for (int64_t block = at.blocks - 1; block >= 0; --block) {
             begin = at.first(block), end = at.last(block);
             for (int64_t t = end; t >= begin; --t) prefix(block, t, cot, grad);
-            pass_prefixes(block);
+            add_prefixes(block, at.lowest(block), begin, end, begin - at.lowest(block));
             spread();
             turn_later(block);
             first_row(block);
@@ -65,18 +65,22 @@ private:
     Real *prefix_of(int64_t t) const { return prefix_ + t * C * P; }
     Real *D_of(int64_t j, int64_t first) const { return D_ + (j - first + 1) * ROW; }  // row first - 1 is kept
 
-    // L_t and Ē_t, which the block's later steps have already been added to, and what they add to earlier ones.
+    // L_t and Ē_t, which later blocks and step t + 1 have already been added to, and what they add to those of t - 1.
     void prefix(int64_t block, int64_t t, const Cotangents &cot, const InputGradients &grad) {
         const int64_t reach = seq.values ? M : std::min(M, t + 1);
         Real *own = prefix_of(t), *before = prefix_of(t - 1);
+        const int64_t last = std::min(end, t + 1 + at.window);
+        if (last > t + 1) add_prefixes(block, t, t + 2, last, 1);
         double total = cot.log_weight[t - 1];
         for (int c = 0; c < C; ++c) {  // c: as in the callers' arrays
             const int to = by_symbol<Q, S>(c);
             const double *reading_ = cot.readings + ((t - 1) * C + c) * M, share = a[t * C + to];
+            double sum = 0;
             for (int64_t m = 0; m < reach; ++m) {
                 own[to * P + 1 + m] += Real(share * reading_[m]);
-                total -= share * reading_[m] * E_of(t)[to * at.width + m];
+                sum += reading_[m] * E_of(t)[to * at.width + m];
             }
+            total -= share * sum;
         }
         for (int c = 0; c < C; ++c) {
             own[c * P] += Real(a[t * C + c] * total);
@@ -92,21 +96,17 @@ private:
             for (int c = 0; c < C; ++c) before[d * P] += stays_of(t)[d * C + c] * pushed_[t * C + c];
             add_rows<C>(before + d * P, stays_of(t) + (C + d) * C, 1, own, P, reach + 1);
         }
-        for (int64_t k = std::max(begin, at.low(t) - 1); k <= t - 2; ++k)
-            for (int c = 0; c < C; ++c)
-                add_rows<Q>(prefix_of(k) + c * P, W.row(block, k) + c * LINE + t - begin, STEPS, own + c / Q * Q * P, P,
-                            reach + 1);
     }
 
-    // (5) and (3) backwards, from the block's steps to the times before it.
-    void pass_prefixes(int64_t block) {
+    // (5) and (3) backwards, from some of the block's steps to `rows` times from k on.
+    void add_prefixes(int64_t block, int64_t k, int64_t from, int64_t last, int64_t rows) {
         constexpr int UNIT = Layout::UNIT;
-        const int64_t k = at.lowest(block);
+        const int64_t columns = seq.values ? P : std::min(P, last + 2);
         for (int z = 0; z < S; ++z)
-            for (int64_t m = 0; m < P; m += UNIT)
+            for (int64_t m = 0; m < columns; m += UNIT)
                 multiply<Sum::added, Q, Q, UNIT>(prefix_of(k) + z * Q * P + m, C * P, P,
-                                                  W.row(block, k) + z * Q * LINE, {ROW, LINE, 1, STEPS},
-                                                  prefix_of(begin) + z * Q * P + m, C * P, P, begin - k, end - begin + 1);
+                                                 W.row(block, k) + z * Q * LINE + from - begin, {ROW, LINE, 1, STEPS},
+                                                 prefix_of(from) + z * Q * P + m, C * P, P, rows, last - from + 1);
     }
 
     // L, 1 / α and Ē of the block's steps along the lanes.
@@ -298,11 +298,10 @@ private:
         const int64_t reach = seq.values ? M : std::min(M, t);
         for (int c = 0; c < C; ++c)
             for (int64_t lane = 0; lane < reach; lane += VL) {
-                alignas(64) Real own[VL] = {};
-                std::copy_n(prefix_of(t) + c * P + 1 + lane, std::min<int64_t>(VL, reach - lane), own);
+                const V own = load(prefix_of(t) + c * P + 1 + lane);  // beyond `reach` E is zero
                 for (int d = 0; d < C; ++d) {
                     Real *pair = pairs_ + (t * PAIRS + C * C + d * C + c) * VL;
-                    store(pair, load(pair) + load(E_of(t - 1) + d * at.width + lane) * load(own));
+                    store(pair, load(pair) + load(E_of(t - 1) + d * at.width + lane) * own);
                 }
             }
     }

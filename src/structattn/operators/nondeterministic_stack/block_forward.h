@@ -71,9 +71,10 @@ private:
     int64_t begin = 0, end = 0;
     double share[STEPS + 1][C], log_scale[STEPS + 1], pop[STEPS + 1][C * Q], pop_ratio[STEPS + 1], correction[STEPS + 1][C];
     double total[STEPS + 1];
+    StepWeights<Q, S> step_weights[STEPS];  // for the provisional weights of the configurations
     // Along the lanes: a factor of each configuration, D summed over the times before the block, and one row of D.
     alignas(64) Real factor[C * STEPS], past[C * STEPS], uncovered_row[C * STEPS * Q];
-    Real least = 0;        // of the provisional numbers that are not zero by construction
+    V lows{};              // the least of the provisional numbers that are not zero by construction, by lane
     bool cut = false;      // a share was too small to keep
     double drift = 0;      // the largest quotient of a true number and a provisional one
     double log_total = 0;  // log Σ α up to the block
@@ -91,10 +92,11 @@ private:
         log_scale[0] = 0;
         for (int64_t t = begin; t <= end; ++t) {
             const int i = int(t - begin) + 1;
-            const StepWeights<Q, S> weights = weights_of(t);
-            double stays[C] = {}, pops[Q] = {};
+            const StepWeights<Q, S> &weights = weigh(t);
+            double stays[2 * C] = {}, pops[Q] = {};
             for (int c = 0; c < C; ++c)
-                for (int d = 0; d < 2 * C; ++d) stays[d % C] += weights.stay[c * 2 * C + d];
+                for (int d = 0; d < 2 * C; ++d) stays[d] += weights.stay[c * 2 * C + d];
+            for (int d = 0; d < C; ++d) stays[d] += stays[C + d];
             for (int j = 0; j < C * Q && weights.pop_scale > -INFINITY; ++j) pops[j % Q] += weights.pop[j];
             const double stay_sum = sum_of(stays, C), pop_sum = sum_of(pops, Q);
             const double stay_log = weights.stay_scale + std::log(stay_sum);
@@ -124,17 +126,18 @@ private:
                 share[i][c] = share[i][c] * correction[i][c] / total[i] + smallest_provisional_share;
             log_scale[i] += std::log(total[i]);
         }
+        for (int64_t t = begin + 1; t <= end; ++t) weigh(t);
     }
 
-    StepWeights<Q, S> weights_of(int64_t t) const {
+    const StepWeights<Q, S> &weigh(int64_t t) {
         double before[C];
         for (int c = 0; c < C; ++c) before[c] = share[t - begin][by_symbol<Q, S>(c)];
-        return StepWeights<Q, S>(seq, t, before);
+        return step_weights[t - begin] = StepWeights<Q, S>(seq, t, before);
     }
 
     // (1) to (3) with provisional weights, and their drift. False if a total is zero or out of range.
     bool provisional_tables(int64_t block) {
-        least = INFINITY;
+        lows = splat_to<Real>(INFINITY);
         std::fill_n(factor, C * STEPS, Real(0)), std::fill_n(past, C * STEPS, Real(0));
         for (int64_t t = begin; t <= end; ++t) provisional_weights(t);
         for (int64_t earlier = block; earlier >= 0 && at.first(earlier) + STEPS > at.low(begin); --earlier)
@@ -147,18 +150,20 @@ private:
     // The block's transitions for provisional weights of the configurations.
     void provisional_weights(int64_t t) {
         const int i = int(t - begin) + 1;
-        const StepWeights<Q, S> weights = weights_of(t);
+        const StepWeights<Q, S> &weights = step_weights[i - 1];
         const double log_step = log_scale[i] - log_scale[i - 1];
         const double scale = std::exp(weights.stay_scale - log_step);
-        double inverse_share[C];
-        for (int d = 0; d < C; ++d) inverse_share[d] = scale / share[i][by_symbol<Q, S>(d)];
-        for (int c = 0; c < C; ++c)
-            for (int kind = 0; kind < 2; ++kind)
-                for (int d = 0; d < C; ++d) {
-                    const Real x = Real(weights.stay[c * 2 * C + kind * C + d] * inverse_share[d]);
-                    if (share[i - 1][by_symbol<Q, S>(c)] > 0) least = std::min(least, x);
-                    stays_of(t)[kind * C * C + by_symbol<Q, S>(c) * C + by_symbol<Q, S>(d)] = x;
-                }
+        double inverse_share[2 * C], smallest[2 * C];  // of each kind, so that they are vectors with the weights
+        for (int d = 0; d < 2 * C; ++d) inverse_share[d] = scale / share[i][by_symbol<Q, S>(d % C)], smallest[d] = INFINITY;
+        for (int c = 0; c < C; ++c) {
+            const bool possible = share[i - 1][by_symbol<Q, S>(c)] > 0;
+            for (int d = 0; d < 2 * C; ++d) {
+                const double x = weights.stay[c * 2 * C + d] * inverse_share[d];
+                smallest[d] = possible && x < smallest[d] ? x : smallest[d];
+                stays_of(t)[d / C * C * C + by_symbol<Q, S>(c) * C + by_symbol<Q, S>(d % C)] = Real(x);
+            }
+        }
+        lows[0] = std::min(lows[0], Real(*std::min_element(smallest, smallest + 2 * C)));
         const bool pops = weights.pop_scale > -INFINITY;
         pop_ratio[i] = pops ? std::exp(weights.pop_scale - log_step) : 0;
         for (int c = 0; c < C; ++c)
@@ -214,17 +219,19 @@ private:
         if (j + 1 >= begin)
             for (int i = 0; i < C * Q; ++i) x[i * STEPS + j + 1 - begin] = Real(pop[j + 2 - begin][i]);
         const int64_t last = std::min(end, j + at.window);
-        V low = splat_to<Real>(least);
         for (int part = 0; part < PARTS; ++part) {
             const VI inside = lanes_between(part, j + 1, last);
+            V low = splat_to<Real>(INFINITY);
             for (int i = 0; i < C * Q; ++i) {
                 V number = load(x + i * STEPS + part * VL);
-                low = inside & (number < low) ? number : low;
+                low = number < low ? number : low;
                 if (last < end) store(x + i * STEPS + part * VL, inside ? number : V{});
             }
+            note_least(inside, low);
         }
-        least = least_lane_of<Real>(low);
     }
+
+    void note_least(VI inside, V numbers) { lows = inside & (numbers < lows) ? numbers : lows; }
 
     // (2): row j of W with provisional shares.
     void uncovered(int64_t block, int64_t j) {
@@ -235,10 +242,9 @@ private:
         }
         multiply<Sum::new_one, 1, 1, LINE, C>(uncovered_row, LINE, 0, stays_of(j + 1), {C, 0, 1, 0}, R.row(block, j + 1), LINE, 0,
                                            C, C);
-        V low = splat_to<Real>(least);
         const bool earlier = j < begin;
         for (int part = 0; part < PARTS; ++part) {
-            const VI inside = lanes_between(part, j + 2, std::min(end, j + 1 + at.window));
+            V low = splat_to<Real>(INFINITY);
             for (int z = 0; z < S; ++z)
                 for (int r = 0; r < Q; ++r) {
                     const int64_t after = (z * Q + r) * STEPS + part * VL;
@@ -247,14 +253,14 @@ private:
                         const int64_t i = (z * Q + s) * LINE + r * STEPS + part * VL;
                         const V number = load(uncovered_row + i) * load(factor + after);
                         // At time 0 there is only one configuration, the first.
-                        if (j > 0 || (z == 0 && s == 0)) low = inside & (number < low) ? number : low;
+                        if (j > 0 || (z == 0 && s == 0)) low = number < low ? number : low;
                         store(to + i, number);
                         sum += number;
                     }
                     if (earlier) store(past + after, load(past + after) + sum);
                 }
+            note_least(lanes_between(part, j + 2, std::min(end, j + 1 + at.window)), low);
         }
-        least = least_lane_of<Real>(low);
     }
 
     // (3), and the drift: what counts as small in a provisional number is less than drift times that of all runs.
@@ -291,6 +297,7 @@ private:
             for (int c = 0; c < C; ++c)
                 if (correction[i][c] > 0)
                     highest = std::max(highest, correction[i][c]), lowest = std::min(lowest, correction[i][c]);
+        const double least = least_lane_of<Real>(lows);
         // Numbers are small as provisional ones, or as true ones, which are stored afterwards.
         if (!cut && least * lowest / highest >= smallest_share && least >= smallest_share) return 0;
         return double(2 * (end - at.lowest(block)) + 2) * ROW * smallest_share * drift;
@@ -391,10 +398,13 @@ private:
                 for (int d = 0; d < C; ++d) pushed += stays_of(t)[d * C + c];
                 for (int64_t m = 0; m < reach; ++m) row[m] = from[m * LINE] + pushed * Real(seq.value(t, m));
                 add_rows<C>(row, stays_of(t) + C * C + c, C, E_of(t - 1), at.width, reach);
-                for (int64_t k = std::max(begin, at.low(t) - 1); k <= t - 2; ++k)
-                    add_rows<Q>(row, W.row(block, k) + c / Q * Q * LINE + c % Q * STEPS + t - begin, LINE,
-                                E_of(k) + c / Q * Q * at.width, at.width, reach);
             }
+            const int64_t k = std::max(begin, at.low(t) - 1);
+            for (int z = 0; z < S && k <= t - 2; ++z)
+                for (int64_t m = 0; m < reach; m += Layout::UNIT)
+                    multiply<Sum::added, Q, Q, Layout::UNIT>(to + z * Q * at.width + m, 0, at.width,
+                                                             W.row(block, k) + z * Q * LINE + t - begin, {0, STEPS, ROW, LINE},
+                                                             E_of(k) + z * Q * at.width + m, C * at.width, at.width, 1, t - 1 - k);
         }
     }
 

@@ -20,7 +20,9 @@ __attribute__((always_inline)) inline void multiply_tile(Real *out, int64_t out_
                           const Strides at, const Real *right, int64_t right_time, int64_t right_state, int64_t times) {
     constexpr int VL = lanes_in<Real>;
     using V = Vector<Real>;
-    V sum[GROUPS][ROWS][VECTORS];
+    // Few sums would wait for each other: then those over the last state are separate.
+    constexpr bool SPLIT = GROUPS * ROWS * VECTORS < 8 && STATES > 1;
+    V sum[GROUPS][ROWS][VECTORS], others[GROUPS][ROWS][VECTORS] = {};
 #pragma GCC unroll 8
     for (int g = 0; g < GROUPS; ++g)
 #pragma GCC unroll 8
@@ -43,7 +45,7 @@ __attribute__((always_inline)) inline void multiply_tile(Real *out, int64_t out_
                 for (int r = 0; r < ROWS; ++r) {
                     const V factor = splat_to<Real>(left[g * at.group + r * at.row + i * at.state]);
 #pragma GCC unroll 8
-                    for (int v = 0; v < VECTORS; ++v) sum[g][r][v] += factor * x[v];
+                    for (int v = 0; v < VECTORS; ++v) (SPLIT && i == STATES - 1 ? others : sum)[g][r][v] += factor * x[v];
                 }
         }
 #pragma GCC unroll 8
@@ -51,7 +53,8 @@ __attribute__((always_inline)) inline void multiply_tile(Real *out, int64_t out_
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; ++v) store(out + g * out_group + r * out_row + v * VL, sum[g][r][v]);
+            for (int v = 0; v < VECTORS; ++v)
+                store(out + g * out_group + r * out_row + v * VL, SPLIT ? sum[g][r][v] + others[g][r][v] : sum[g][r][v]);
 }
 
 // Groups that one tile takes: as many as fit into the registers. A known number of groups is split evenly.

@@ -56,14 +56,14 @@ struct Batch {
     int64_t size() const { return push.shape(0); }
 };
 
-// One sequence of the batch as doubles.
+// One sequence of the batch as doubles, with its logits or without them.
 template <class T>
-WholeSequence in_doubles(const Batch<T> &batch, int64_t b) {
+WholeSequence in_doubles(const Batch<T> &batch, int64_t b, bool logits = true) {
     const int64_t n = batch.lengths[b], T_ = batch.T_(), pushes = batch.C() * batch.C(), pops = batch.C() * batch.Q(), m = batch.columns();
-    WholeSequence one(n, batch.Q(), batch.S(), batch.window, m, bool(batch.values));
-    std::copy_n(batch.push.data() + b * T_ * pushes, n * pushes, one.push.begin());
-    std::copy_n(batch.repl.data() + b * T_ * pushes, n * pushes, one.repl.begin());
-    std::copy_n(batch.pop.data() + b * T_ * pops, n * pops, one.pop.begin());
+    WholeSequence one(n, batch.Q(), batch.S(), batch.window, m, bool(batch.values), logits ? n : 0);
+    std::copy_n(batch.push.data() + b * T_ * pushes, one.push.size(), one.push.begin());
+    std::copy_n(batch.repl.data() + b * T_ * pushes, one.repl.size(), one.repl.begin());
+    std::copy_n(batch.pop.data() + b * T_ * pops, one.pop.size(), one.pop.begin());
     if (batch.values) {
         std::copy_n(batch.bottom->data(), m, one.values.begin());
         std::copy_n(batch.values->data() + b * T_ * m, n * m, one.values.begin() + m);
@@ -145,12 +145,13 @@ void backward(In<T> push, In<T> repl, In<T> pop, std::optional<In<T>> values, st
     const Batch<T> batch{push, repl, pop, values, bottom, lengths, window};
     const int64_t T_ = batch.T_(), C = batch.C(), m = batch.columns(), width = C * m;
     for_each_sequence(batch.size(), threads, [&](int64_t b) {
-        const WholeSequence one = in_doubles(batch, b);
+        double *table = tables.data() + b * tables.shape(1);
+        const WholeSequence one = in_doubles(batch, b, Header{table}.reads_logits());
         const T *reading_from = reading_.data() + b * T_ * width, *weight_from = log_weight_.data() + b * T_;
         std::vector<double> reading_cot(reading_from, reading_from + one.n * width);
         std::vector<double> weight_cot(weight_from, weight_from + one.n);
-        WholeSequence found(one.n, one.Q, one.S, one.window, m, bool(values_));
-        one.backward(tables.data() + b * tables.shape(1), reading_cot.data(), weight_cot.data(), found);
+        WholeSequence found(one.n, one.Q, one.S, one.window, m, bool(values_), one.n);
+        one.backward(table, reading_cot.data(), weight_cot.data(), found);
         auto write = [&](const double *from, int64_t count, T *to, int64_t room) {
             std::fill(std::copy_n(from, count, to), to + room, T(0));
         };

@@ -28,21 +28,21 @@ inline double activated(Activation activation, double x) {
 }
 inline double slope(Activation activation, double y) { return activation == Activation::exp ? y : y * (1 - y); }
 
-// The sequence of n rows, `stride` apart; ``bottom`` is the bottom vector before its sigmoid.
+// The sequence of n rows, `stride` apart, with its logits or without them; ``bottom`` is the bottom vector before its sigmoid.
 template <class Number>
-WholeSequence sequence(const Stack &stack, int64_t n, const Number *rows, int64_t stride, const Number *bottom) {
+WholeSequence sequence(const Stack &stack, int64_t n, const Number *rows, int64_t stride, const Number *bottom, bool logits = true) {
     const int64_t C = stack.C(), Q = stack.Q;
-    WholeSequence one(n, Q, stack.S, stack.window, stack.m, true);
+    WholeSequence one(n, Q, stack.S, stack.window, stack.m, true, logits ? n : 0);
     double *push = one.push.data(), *repl = one.repl.data(), *pop = one.pop.data(), *value = one.values.data();
     for (int64_t i = 0; i < stack.m; ++i) *value++ = activated(Activation::sigmoid, bottom[i]);
     for (int64_t t = 0; t < n; ++t, rows += stride) {
         const Number *from = rows;
-        for (int64_t c = 0; c < C; ++c) {
+        for (int64_t c = 0; c < C && logits; ++c) {
             push = std::copy_n(from, C, push), repl = std::copy_n(from + C, C, repl);
             for (int64_t r = 0; r < Q; ++r) *pop++ = double(from[2 * C + r]) + stack.pop_offset;
             from += 2 * C + Q;
         }
-        for (int64_t i = 0; i < stack.m; ++i) *value++ = activated(stack.activation, from[i]);
+        for (int64_t i = 0; i < stack.m; ++i) *value++ = activated(stack.activation, rows[C * (2 * C + Q) + i]);
     }
     one.find_bad_steps();
     return one;
@@ -63,8 +63,8 @@ template <class Number>
 void backward(const Stack &stack, int64_t n, const Number *rows, int64_t stride, const Number *bottom, double *table,
               const Number *grad_readings, int64_t reading_stride, Number *grad_rows, Number *grad_bottom) {
     const int64_t C = stack.C(), Q = stack.Q, m = stack.m;
-    const WholeSequence one = sequence(stack, n, rows, stride, bottom);
-    WholeSequence found(n, Q, stack.S, stack.window, m, true);
+    const WholeSequence one = sequence(stack, n, rows, stride, bottom, Header{table}.reads_logits());
+    WholeSequence found(n, Q, stack.S, stack.window, m, true, n);
     std::vector<double> reading_(n * stack.reading()), log_weight_(n);
     for (int64_t t = 0; t < n; ++t)
         std::copy_n(grad_readings + t * reading_stride, stack.reading(), reading_.data() + t * stack.reading());

@@ -22,6 +22,7 @@ struct StepWeights {
     double stay[C * 2 * C + LANES];  // of each configuration: pushes, then replacements
     double pop[C * Q + LANES];
 
+    StepWeights() = default;
     StepWeights(const Sequence &seq, int64_t t, const double *share) {
         double log_share[C];
         for (int c = 0; c < C; ++c) log_share[c] = share[c] > 0 ? std::log(share[c]) : -INFINITY;

@@ -28,6 +28,8 @@ struct Header {
     Mode mode() const { return Mode(int(at[0])); }
     int64_t live() const { return int64_t(at[1]); }
     Form form() const { return Form(int(at[2])); }
+    // Whether the backward pass reads the logits, and not the tables alone.
+    bool reads_logits() const { return form() == Form::steps; }
 };
 
 
@@ -45,9 +47,10 @@ struct WholeSequence {
     bool has_values;
     std::vector<double> push, repl, pop, values;
 
-    WholeSequence(int64_t n, int64_t Q, int64_t S, int64_t window, int64_t columns, bool has_values)
-        : n(n), Q(Q), S(S), window(window), columns(columns), first_bad(n), has_values(has_values), push(n * C() * C()),
-          repl(n * C() * C()), pop(n * C() * Q), values(has_values ? (n + 1) * columns : 0) {}
+    // With room for `logits` steps, n or none.
+    WholeSequence(int64_t n, int64_t Q, int64_t S, int64_t window, int64_t columns, bool has_values, int64_t logits)
+        : n(n), Q(Q), S(S), window(window), columns(columns), first_bad(n), has_values(has_values), push(logits * C() * C()),
+          repl(logits * C() * C()), pop(logits * C() * Q), values(has_values ? (n + 1) * columns : 0) {}
     int64_t C() const { return Q * S; }
     int64_t width() const { return C() * columns; }
 
@@ -90,7 +93,9 @@ private:
     bool usable(const std::vector<double> &logits, int64_t t) const {
         const int64_t width = logits.size() / n;
         const double *row = logits.data() + t * width;
-        return std::all_of(row, row + width, [](double x) { return x < INFINITY; });
+        bool some = false;
+        for (int64_t i = 0; i < width; ++i) some |= !(row[i] < INFINITY);
+        return !some;
     }
     double size_of(const double *reading_, const double *log_weight_) const {
         double largest = 0;
