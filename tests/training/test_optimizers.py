@@ -222,3 +222,75 @@ def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, prec
     for file in ("model.safetensors", "optimizer.safetensors", "state.json"):
         assert (run.checkpoints / "6" / file).read_bytes() == (through.checkpoints / "6" / file).read_bytes()
     assert run.events.read_bytes() == through.events.read_bytes()
+
+
+def updated(kind, change, steps=3, **options):
+    """Return parameters after updates by an optimizer of a kind, with ``change`` between the first two."""
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))]
+    optimizer = kind(parameters, lr=0.1, **options)
+    for step in range(steps):
+        torch.manual_seed(step)
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        if step == 0:
+            change(optimizer, parameters)
+    return parameters
+
+
+def in_double(optimizer, parameters):
+    for parameter in parameters:
+        parameter.data = parameter.data.double()
+
+
+def with_other_means(optimizer, parameters):
+    optimizer.state[parameters[0]]["exp_avg"] = torch.ones_like(parameters[0])
+
+
+def with_larger_parameters(optimizer, parameters):
+    parameters[0].data = torch.ones(40, 30)
+    optimizer.state[parameters[0]] = {}
+
+
+@pytest.mark.parametrize("change", [with_other_means, with_larger_parameters])
+def test_adamw_sees_changes_of_parameters_and_state(change):
+    ours, theirs = (updated(kind, change) for kind in (AdamW, torch.optim.AdamW))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_adamw_refuses_state_of_another_dtype_as_torch_does():
+    with pytest.raises(RuntimeError, match="dtype"):
+        updated(AdamW, in_double)
+
+
+@pytest.mark.parametrize("options", [{"maximize": True}, {"amsgrad": True}, {"lr": torch.tensor(0.05)}], ids=str)
+def test_adamw_with_options_of_torch(options):
+    options = {"lr": 0.1} | options
+    ours, theirs = (
+        updated(lambda parameters, lr, kind=kind: kind(parameters, **options), lambda *_: None)
+        for kind in (AdamW, torch.optim.AdamW)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_adamw_raises_the_version_of_what_it_changes_and_calls_hooks_once():
+    parameter, calls = nn.Parameter(torch.ones(3)), []
+    torch.optim.AdamW([parameter])  # by this, torch makes the hooks run in the step of its class
+    for options in ({}, {"amsgrad": True}):
+        optimizer = AdamW([parameter], **options)
+        optimizer.register_step_pre_hook(lambda *_: calls.append(None))
+        parameter.grad, before = torch.ones(3), parameter._version
+        optimizer.step()
+        assert parameter._version > before
+    assert len(calls) == 2
+
+
+def test_adamw_skips_an_update_with_infinite_gradients_under_a_scaler():
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer, scaler = AdamW([parameter], fused=True), torch.amp.GradScaler("cpu")
+    scaler.scale(parameter.sum() * torch.inf).backward()
+    scaler.step(optimizer)
+    assert torch.equal(parameter, torch.ones(3))

@@ -1,65 +1,52 @@
 """AdamW with one call for all parameters; its formulas and its state are those of torch."""
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from structattn.operators.foreach import AdamWOptions, TensorList, adamw_, tensor_list
+from structattn.operators.foreach import AdamWOptions, adamw_, tensor_list
 
-_NAMES = ("exp_avg", "exp_avg_sq", "step")
-
-
-class _Lists(NamedTuple):
-    """The optimizer's state for the kernel.
-
-    Args:
-        found_for: the identities of the parameters and of all states; other ones need other lists.
-        states: those of the parameters; identities of what is kept cannot be taken by anything else.
-        lists: their tensors, in the order of ``_NAMES``.
-    """
-
-    found_for: tuple[list[int], list[int]]
-    states: list[dict[str, Tensor]]
-    lists: tuple[TensorList, TensorList, TensorList]
+_OTHER_FORMULAS = ("amsgrad", "maximize", "capturable", "differentiable")
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW, which does the work where the kernel is not for the parameters or their gradients."""
-
-    _known: _Lists | None = None  # not searched in every step: that takes as long as the arithmetic of a small model
+    """torch's AdamW, which does the work where the kernel is not for the parameters, their gradients or the options."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters that have gradients."""
         group, *others = self.param_groups
         if closure is not None or others or not self._update(group):
-            return super().step(closure)
+            # Without the hooks that torch wraps around it: they are around this step, too.
+            inherited = inspect.unwrap(torch.optim.AdamW.step, stop=lambda step: not getattr(step, "hooked", False))
+            return inherited(self, closure)
         return None
 
     def _update(self, group: dict[str, Any]) -> bool:
-        present: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]
-        parameters, gradients = tensor_list(present), tensor_list([parameter.grad for parameter in present])
-        if parameters is None or gradients is None:
+        """Update by the kernel; return whether it is for this update."""
+        scaled = getattr(self, "grad_scale", None) is not None or getattr(self, "found_inf", None) is not None
+        if scaled or isinstance(group["lr"], Tensor) or any(group[name] for name in _OTHER_FORMULAS):
             return False
-        identities = list(map(id, present)), list(map(id, self.state.values()))
-        if self._known is None or self._known.found_for != identities:
-            self._known = self._find_lists(present)
+        present: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]
+        states = [self.state.get(parameter) or self._new_state(parameter) for parameter in present]
+        parameters, gradients = tensor_list(present), tensor_list([parameter.grad for parameter in present])
+        names = "exp_avg", "exp_avg_sq", "step"
+        means, squares, steps = (tensor_list([state[name] for state in states]) for name in names)
+        if parameters is None or gradients is None or means is None or squares is None or steps is None:
+            return False
+        if steps.dtype != torch.float32 or not all(map(parameters.is_like, (gradients, means, squares))):
+            return False
         beta1, beta2 = group["betas"]
         options = AdamWOptions(group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
-        adamw_(parameters, gradients, *self._known.lists, options)
+        adamw_(parameters, gradients, means, squares, steps, options)
+        torch.autograd.graph.increment_version(present)
         return True
 
-    def _find_lists(self, present: list[Tensor]) -> _Lists:
-        states = [self.state[parameter] or self._new_state(parameter) for parameter in present]
-        lists = tuple(tensor_list([state[name] for state in states]) for name in _NAMES)
-        assert None not in lists, "as the parameters are for the kernel, so is their state"
-        found_for = list(map(id, present)), list(map(id, self.state.values()))
-        return _Lists(found_for, states, lists)  # type: ignore[arg-type]  # three lists
-
     def _new_state(self, parameter: Tensor) -> dict[str, Tensor]:
-        state = {"step": torch.zeros((), dtype=torch.float32)}
-        state |= {name: torch.zeros_like(parameter.detach()) for name in _NAMES[:2]}
+        means, squares = (torch.zeros_like(parameter.detach()) for _ in range(2))
+        state = {"step": torch.zeros((), dtype=torch.float32), "exp_avg": means, "exp_avg_sq": squares}
         self.state[parameter] = state
         return state

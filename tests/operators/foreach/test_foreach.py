@@ -109,3 +109,19 @@ class Subclass(torch.Tensor):
 )
 def test_what_the_kernel_is_not_for(given):
     assert tensor_list(given) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"means": (2, 3)}, "means are not"), ({"steps": (3,)}, "steps are not"), ({"squares": torch.float64}, "squares")],
+    ids=str,
+)
+def test_adamw_of_lists_that_do_not_fit_is_refused(wrong, message):
+    lists = {name: torch.ones(3, 2) for name in ("parameters", "gradients", "means", "squares")} | {
+        "steps": torch.ones(())
+    }
+    for name, other in wrong.items():
+        lists[name] = torch.ones(3, 2, dtype=other) if isinstance(other, torch.dtype) else torch.ones(other)[1:]
+    given = [tensor_list([x.contiguous()]) for x in lists.values()]
+    with pytest.raises(ValueError, match=message):
+        adamw_(*given, AdamWOptions(0.1, 0.9, 0.99, 1e-8, 0.0))

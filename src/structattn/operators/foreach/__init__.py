@@ -30,6 +30,10 @@ class TensorList(NamedTuple):
     sizes: list[int]
     dtype: torch.dtype
 
+    def is_like(self, other: "TensorList") -> bool:
+        """Return whether both have as many tensors, of the same sizes and dtype."""
+        return self.sizes == other.sizes and self.dtype == other.dtype
+
 
 def tensor_list(tensors: Sequence[Tensor]) -> TensorList | None:
     """Return tensors for the kernel; None where it cannot run.
@@ -102,7 +106,16 @@ def adamw_(
         squares: the averages of squared gradients; updated in place.
         steps: the number of updates of each tensor so far, float32 without axes; increased in place.
         options: rates.
+
+    Raises:
+        ValueError: tensors differ in their count, sizes or dtype.
     """
+    others = {"gradients": gradients, "means": means, "squares": squares}
+    unlike = [name for name, tensors in others.items() if not parameters.is_like(tensors)]
+    if unlike:
+        raise ValueError(f"{' and '.join(unlike)} are not of the sizes and the dtype of the parameters")
+    if steps.sizes != [1] * len(parameters.sizes) or steps.dtype != torch.float32:
+        raise ValueError("steps are not float32 numbers, one for each parameter")
     kernel_for("foreach_adamw", parameters.dtype)(
         parameters.addresses,
         gradients.addresses,
