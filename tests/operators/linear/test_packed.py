@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from structattn.operators.linear import apply_feedforward, apply_linear, linear_precision
+from structattn.operators.linear import apply_feedforward, apply_linear, linear, linear_precision
 from structattn.operators.linear.int8 import int8_linear, quantize_weight
 from structattn.operators.linear.packed import can_pack, pack_linears, packed_linear
 
@@ -153,3 +153,55 @@ def test_feedforward_networks_with_gradients_and_hooks_are_not_packed():
         with torch.no_grad():
             apply_feedforward(hidden, output, x)
     assert calls
+
+
+each_reduced = pytest.mark.parametrize(
+    "precision", [pytest.param("int8", marks=needs_int8), pytest.param("bf16", marks=needs_bf16)]
+)
+
+
+@each_reduced
+@torch.no_grad()
+def test_each_view_of_a_weight_has_its_own_form(precision):
+    weight, x = numbers(6, 6), numbers(2, 6)
+    with linear_precision(precision):
+        for view in (weight, weight.T, weight[:3], weight[::2]):
+            torch.testing.assert_close(linear(x, view), F.linear(x, view), rtol=0.05, atol=0.2)
+
+
+@each_reduced
+@pytest.mark.parametrize(
+    ("inputs", "bias"), [(3, None), (8, torch.ones(2)), (8, torch.ones(4, dtype=torch.float64))], ids=str
+)
+@torch.no_grad()
+def test_layers_that_do_not_fit_are_refused_as_by_torch(precision, inputs, bias):
+    with linear_precision(precision), pytest.raises(RuntimeError):
+        linear(numbers(5, inputs), numbers(4, 8), bias)
+
+
+@each_reduced
+@torch.no_grad()
+def test_feedforward_networks_of_two_widths_and_layers_without_inputs(precision):
+    hidden, output, x = nn.Linear(8, 16), nn.Linear(16, 5), numbers(2, 8)
+    with linear_precision(precision):
+        torch.testing.assert_close(
+            apply_feedforward(hidden, output, x), output(F.relu(hidden(x))), rtol=0.05, atol=0.05
+        )
+        assert torch.equal(linear(numbers(2, 0), numbers(3, 0)), torch.zeros(2, 3))
+
+
+@each_reduced
+def test_changes_of_inference_tensors_are_seen(precision):
+    with torch.inference_mode(), linear_precision(precision):
+        weight, x = numbers(4, 8), numbers(2, 8)
+        before = linear(x, weight)
+        assert torch.equal(linear(x, weight.mul_(2)), 2 * before)
+
+
+@needs_kernel
+@torch.no_grad()
+def test_relu_keeps_nan():
+    hidden, output = nn.Linear(4, 40), nn.Linear(40, 4)
+    hidden.weight[3, 0] = math.nan
+    with linear_precision("float32"):
+        assert apply_feedforward(hidden, output, numbers(3, 4)).isnan().all()

@@ -48,3 +48,12 @@ def test_a_row_does_not_depend_on_the_others():
 def test_numbers_out_of_range_are_refused(lists, list_of_row):
     with pytest.raises(IndexError, match="expected"):
         selected_linear(numbers(1, 3), (numbers(5, 3), None), torch.tensor(lists), torch.tensor(list_of_row))
+
+
+def test_inputs_of_another_width_are_refused_and_indices_may_be_int32():
+    lists, rows = torch.tensor([[0, 4]]), torch.tensor([0])
+    with pytest.raises((ValueError, RuntimeError), match="shape"):
+        selected_linear(numbers(1, 2), (numbers(5, 3), None), lists, rows)
+    x, layer = numbers(1, 3), (numbers(5, 3), None)
+    found = selected_linear(x, layer, lists.int(), rows.int())
+    torch.testing.assert_close(found, F.linear(x, layer[0])[:, [0, 4]])

@@ -28,11 +28,10 @@ struct ChosenRows {
 };
 
 // Row indices at an address from Python. Throws if an index is out of range.
-inline const int64_t *checked_numbers(int64_t address, int64_t count, int64_t rows) {
+inline const int64_t *checked_numbers(int64_t address, int64_t count, int64_t rows, const std::string &name = "row_indices") {
     const int64_t *numbers = reinterpret_cast<const int64_t *>(address), *end = numbers + count;
     const int64_t *wrong = std::find_if(numbers, end, [&](int64_t number) { return number < 0 || number >= rows; });
     if (wrong != end)
-        throw std::out_of_range("row_indices contain " + std::to_string(*wrong) + "; expected 0 to " +
-                                std::to_string(rows - 1));
+        throw std::out_of_range(name + " contain " + std::to_string(*wrong) + "; expected 0 to " + std::to_string(rows - 1));
     return numbers;
 }

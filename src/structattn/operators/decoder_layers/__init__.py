@@ -187,7 +187,8 @@ def decoder_layers(
         row_indices = row_indices[:, :0]
     if memories is None:
         memory = Memory(torch.zeros_like(memory.first), 0, None)
-    x, row_indices, first = x.clone(), row_indices.contiguous(), memory.first.contiguous()
+    x = x.clone(memory_format=torch.contiguous_format)
+    row_indices, first = row_indices.contiguous(), memory.first.contiguous()
     lengths = None if memory.lengths is None else memory.lengths.contiguous()
     past = row_indices.shape[1]
     fields = [

@@ -153,7 +153,7 @@ void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int
     const auto [rows, width, past, sources] = counts;
     const Sizes sizes{rows, width, past, sources, Precision(precision), pre_norm, float(epsilon)};
     const int64_t *own = checked_numbers(row_indices, rows * past, stored);
-    const int64_t *memory = checked_numbers(memories, rows, std::max<int64_t>(memory_stored - sources, 0) + 1);
+    const int64_t *memory = checked_numbers(memories, rows, std::max<int64_t>(memory_stored - sources + 1, 0), "memory.first");
     const Lengths lengths(ends, rows, sources, "memory_lengths");
     const int64_t parts = std::clamp<int64_t>(rows / tile, 1, threads), each = (rows + parts - 1) / parts;
     for_each_sequence(parts, threads, [&](int64_t part) {

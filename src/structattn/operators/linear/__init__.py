@@ -34,7 +34,7 @@ Form = TypeVar("Form")
 
 _precision: ContextVar[LinearPrecision] = ContextVar("linear_precision", default="float32")
 # Weights in other forms, kept for their owner by name, with the version of the weights that they were made of. They are
-# not kept after ``linear_precision``: a fused optimizer changes weights without a new version of them.
+# not kept after ``linear_precision``: torch's fused optimizers change weights without a new version of them.
 _Forms = MutableMapping[Tensor, dict[Hashable, tuple[Hashable, Any]]]
 _kept: ContextVar[_Forms | None] = ContextVar("kept_weights", default=None)
 
@@ -83,14 +83,16 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "*batch outputs"]:
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
-    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, weight):
-        return F.linear(x, weight, bias)
-    return _reduced_product(x, weight, bias)
+    return _reduced_product(x, weight, bias) if _is_reduced(x, weight, bias) else F.linear(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
     """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8 and bfloat16."""
-    if torch.compiler.is_compiling() or _precision.get() == "float32" or not _fits_kernels(x, module.weight):
+    if (
+        torch.compiler.is_compiling()
+        or _precision.get() == "float32"
+        or not _fits_kernels(x, module.weight, module.bias)
+    ):
         y: Tensor = module(x)
         return y
     return _reduced_product(x, module.weight, module.bias)
@@ -116,21 +118,32 @@ def apply_feedforward(
 def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
     if torch.compiler.is_compiling() or _kept.get() is None or not can_pack(_precision.get()):
         return False
+    if torch.is_autocast_enabled("cpu") or output.weight.shape != hidden.weight.shape[::-1]:
+        return False
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (hidden, output))
-    fits = _fits_kernels(x, hidden.weight) and _fits_kernels(x, output.weight) and x.shape[-1] == hidden.in_features
-    return fits and not hooked and not torch.is_autocast_enabled("cpu")
+    fits = _fits_kernels(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight.T, output.weight, output.bias)
+    return fits and not hooked
 
 
-def _fits_kernels(x: Tensor, weight: Tensor) -> bool:
-    return not torch.is_grad_enabled() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+def _is_reduced(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return not torch.compiler.is_compiling() and _precision.get() != "float32" and _fits_kernels(x, weight, bias)
+
+
+def _fits_kernels(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    if torch.is_grad_enabled() or not all(each.is_cpu and each.dtype == torch.float32 for each in tensors):
+        return False
+    shapes = x.shape[-1:] == weight.shape[1:] and (bias is None or bias.shape == weight.shape[:1])
+    return shapes and weight.dim() == 2 and weight.numel() > 0
 
 
 def _reduced_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return x W^T + b in int8 or bfloat16, by our own kernel where the processor has its instructions, else by oneDNN.
 
-    The weight is kept so until it changes or ``linear_precision`` ends, that of a slice with the whole tensor.
+    The weight is kept so until it changes or ``linear_precision`` ends, that of a view with the whole tensor.
     """
-    owner, key = weight if weight._base is None else weight._base, (weight.data_ptr(), tuple(weight.shape))
+    owner = weight if weight._base is None else weight._base
+    key = weight.data_ptr(), tuple(weight.shape), weight.stride()
     version = _version(weight), None if bias is None else (bias.data_ptr(), _version(bias))
     precision = _precision.get()
     if not can_pack(precision):
@@ -140,17 +153,19 @@ def _reduced_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y
 
 
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> Hashable:
+    """Return what differs after a change; that of an inference tensor always differs, because torch counts none."""
+    return object() if tensor.is_inference() else tensor._version
 
 
 def keep_until_changed(owner: Tensor, name: Hashable, version: Hashable, make: Callable[[], Form]) -> Form:
     """Return what ``make`` returned for this name and version before, or else what it returns now.
 
-    It is kept until another version is asked for, or ``linear_precision`` ends; outside of that it is not kept.
+    It is kept until another version is asked for, or ``linear_precision`` ends; outside of that it is not kept. Changes
+    by way of ``.data`` have no version.
 
     Args:
-        owner: a weight, with which it is dropped.
+        owner: a weight, with which it is dropped unless it refers to it.
         name: what it is.
         version: of everything that it is made of.
         make: called without arguments.

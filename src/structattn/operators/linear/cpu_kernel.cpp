@@ -85,7 +85,7 @@ void selected_linear(uintptr_t x, uintptr_t weight, int64_t stride, uintptr_t bi
     const auto [rows, outputs, inputs, num_lists, width] = sizes;
     const SelectedLinear layer{{reinterpret_cast<const float *>(weight), stride}, reinterpret_cast<const float *>(bias),
                                reinterpret_cast<const int64_t *>(lists), outputs, inputs, width};
-    const int64_t *lists_of_rows = checked_numbers(list_of_row, rows, num_lists);
+    const int64_t *lists_of_rows = checked_numbers(list_of_row, rows, num_lists, "list_of_row");
     std::vector<int64_t> starts;
     for (int64_t r = 0; r < rows; ++r)
         if (r == 0 || lists_of_rows[r] != lists_of_rows[r - 1]) starts.push_back(r);

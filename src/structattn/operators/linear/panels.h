@@ -49,7 +49,8 @@ inline void store_results(const Wide (&results)[2], int64_t count, bool relu, fl
     float row[panel];
     const Wide zero{};
     for (int j = 0; j < 2; ++j) {
-        const Wide here = relu ? (results[j] > zero ? results[j] : zero) : results[j];
+        // A NaN remains.
+        const Wide here = relu ? (results[j] < zero ? zero : results[j]) : results[j];
         store_wide(count == panel ? y + j * wide : row + j * wide, here);
     }
     if (count < panel) std::memcpy(y, row, count * sizeof(float));

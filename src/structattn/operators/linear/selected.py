@@ -36,16 +36,15 @@ def selected_linear(
 
     Raises:
         IndexError: an output or a list is out of range.
+        ValueError: x has another width than the weight.
     """
     weight, bias = layer
     if not has_kernel("selected_linear_float32"):
         return select_outputs(torch.nn.functional.linear(x, weight, bias), lists, list_of_row)
-    x, weight, lists, list_of_row = (
-        x.contiguous(),
-        contiguous_rows(weight),
-        lists.contiguous(),
-        list_of_row.contiguous(),
-    )
+    if x.shape[1:] != weight.shape[1:]:
+        raise ValueError(f"x has shape {tuple(x.shape)}; expected (rows, {weight.shape[1]})")
+    x, weight = x.contiguous(), contiguous_rows(weight)
+    lists, list_of_row = (indices.to(torch.int64).contiguous() for indices in (lists, list_of_row))
     bias = None if bias is None else bias.contiguous()
     y = x.new_empty(len(x), lists.shape[1])
     kernel_module().selected_linear_float32(
