@@ -1,5 +1,7 @@
 """The fused decoder: the logits of the model's own step, for all placements of norms, and only where it applies."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,7 +9,8 @@ from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, pad_sequences, start_translation
 from structattn.decoding.fused import FusedDecoder, fuse
-from structattn.operators.decoder_layers import can_run_decoder_layers
+from structattn.decoding.fused_sublayers import Step
+from structattn.operators.decoder_layers import can_run_decoder_layers, decoder_layers
 from structattn.operators.linear import linear_precision
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
@@ -304,3 +307,64 @@ def test_translations_are_those_of_the_model(beam, decoder, monkeypatch):
     assert [[each.tokens for each in of_line] for of_line in found] == [
         [each.tokens for each in of_line] for of_line in expected
     ]
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def doubled(model):
+    hidden = model.decoder.blocks[0].feedforward.layer.hidden
+    hidden.__class__ = Doubled
+
+
+def with_hooks_for_all_modules(model):
+    return torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+
+
+@needs_kernel
+@pytest.mark.parametrize("change", [lambda model: model.decoder.train(), with_hooks_for_all_modules])
+@torch.no_grad()
+def test_models_that_must_run_as_modules(change):
+    model = built()
+    start, handle = started(model), change(model)
+    try:
+        assert not isinstance(fuse(model, start)[0], FusedDecoder)
+    finally:
+        if hasattr(handle, "remove"):
+            handle.remove()
+
+
+@needs_kernel
+@torch.no_grad()
+def test_subclasses_of_linear_layers_run_as_modules():
+    model = built()
+    doubled(model)
+    for logits, expected in steps_of_both(model, started(model)):
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@torch.no_grad()
+def test_nan_weights_reach_the_logits():
+    model = built()
+    model.decoder.blocks[0].feedforward.layer.hidden.weight[0, 0] = torch.nan
+    start = started(model)
+    fused, fused_start = fuse(model, start)
+    assert fused.step(torch.tensor([4, 4, 4]), fused_start.state)[0].isnan().all()
+
+
+@needs_kernel
+@torch.no_grad()
+def test_inputs_of_any_strides_and_memories_that_are_too_short():
+    model = built()
+    fused, start = fuse(model, started(model))
+    state = replace(start.state, cache=start.state.cache.extend())
+    indices = state.cache.row_indices
+    rows = list(Step(state).cached_rows([(part, kind) for run in fused.runs for part, kind in run.parts]))
+    x = torch.randn(20, 3).T
+    found = [decoder_layers(fused.packed, each, rows, indices, state.memory) for each in (x, x.contiguous())]
+    assert torch.equal(*found)
+    with pytest.raises(IndexError, match=r"memory.first contain"):
+        decoder_layers(fused.packed, x, rows, indices, replace(state.memory, size=1000))

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
+from structattn.attention.fused import are_linear, has_global_hooks, is_hooked
 from structattn.decoding.candidates import Restriction, restrict
 from structattn.decoding.fused_state import FusedState
 from structattn.decoding.fused_sublayers import Step, is_cross, kind_of, linear_of, num_cached, weights_of
@@ -145,9 +146,10 @@ def _can_run(model: EncoderDecoder) -> bool:
         for parameter in model.parameters()
     )
     parts = [*model.decoder.modules(), *(() if model.output is None else model.output.modules())]
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in parts)
-    fits = plain and not hooked and not model.training and type(model.target) is Embedding
-    return fits and can_run_decoder_layers(current_precision())
+    hooked = has_global_hooks() or is_hooked(*parts)
+    in_training = model.training or any(module.training for module in parts)
+    known = type(model.target) is Embedding and (model.output is None or are_linear(model.output))
+    return plain and known and not hooked and not in_training and can_run_decoder_layers(current_precision())
 
 
 def _are_alike(model: EncoderDecoder) -> bool:
@@ -199,7 +201,7 @@ def _memory(cache: CrossAttentionCache) -> Memory:
 def _fused_decoder(model: EncoderDecoder) -> FusedDecoder:
     """Return the decoder with packed weights, which ``linear_precision`` keeps for the next batch.
 
-    Elsewhere they are not kept: fused optimizers change weights without a new version of them.
+    Elsewhere they are not kept: torch's fused optimizers change weights without a new version of them.
     """
     embedding: Any = model.target
     parameters = [*embedding.parameters(), *model.decoder.parameters()]

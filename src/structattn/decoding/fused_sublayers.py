@@ -16,6 +16,7 @@ from structattn.attention import (
     HardAttention,
     SoftmaxAttention,
 )
+from structattn.attention.fused import are_linear
 from structattn.attention.positions.alibi import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.decoding.fused_state import FusedState
@@ -41,7 +42,8 @@ KINDS: dict[type, Kind] = {
 def kind_of(part: Residual) -> Kind | None:
     """Return the kind of a sublayer; None where the kernel does not have it.
 
-    The kernel has layer norms with bias, rotary positions and ALiBi, but no learned beside hard-coded heads.
+    The kernel has layer norms with bias, rotary positions and ALiBi, but no learned beside hard-coded heads, and no
+    subclasses of linear layers.
     """
     if type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
         return None
@@ -49,7 +51,8 @@ def kind_of(part: Residual) -> Kind | None:
         return None
     if type(getattr(part.layer, "positions", None)) not in (type(None), RotaryPositions, AlibiPositions):
         return None
-    return KINDS.get(type(part.layer))
+    kind = KINDS.get(type(part.layer))
+    return kind if kind is not None and are_linear(*_linears(part.layer, kind)) else None
 
 
 def is_cross(kind: Kind) -> bool:
@@ -64,15 +67,20 @@ def num_cached(kind: Kind) -> int:
 
 def weights_of(part: Any, kind: Kind) -> Sublayer:
     """Return the weights of a sublayer that the kernel has."""
-    layer, norm, last = part.layer, (part.norm.weight, part.norm.bias), linear_of(part.layer.output)
+    norm, (*first, last) = (part.norm.weight, part.norm.bias), _linears(part.layer, kind)
+    num_heads = 1 if kind == "feedforward" else (first[0] if first else part.layer.heads.value).num_heads
+    return Sublayer(kind, linear_of(first[0]) if first else None, linear_of(last), norm, num_heads)
+
+
+def _linears(layer: Any, kind: Kind) -> tuple[Any, ...]:
+    """Return the first linear layer, if the kernel needs it in each step, and the last one."""
     if kind == "feedforward":
-        return Sublayer(kind, linear_of(layer.hidden), last, norm)
+        return layer.hidden, layer.output
     if kind == "gaussian":
-        return Sublayer(kind, linear_of(layer.heads.value), last, norm, layer.heads.value.num_heads)
+        return layer.heads.value, layer.output
     if kind == "cross_gaussian":
-        return Sublayer(kind, None, last, norm, layer.heads.value.num_heads)
-    first = layer.query if is_cross(kind) else layer.projection
-    return Sublayer(kind, linear_of(first), last, norm, first.num_heads)
+        return (layer.output,)
+    return layer.query if is_cross(kind) else layer.projection, layer.output
 
 
 def linear_of(module: nn.Linear) -> Linear:
