@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from structattn.operators.common.dropout import dropout
+from structattn.operators.common.dropout import dropout, dropped_steps
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -49,3 +49,13 @@ def test_follows_torchs_generator_and_takes_empty_tensors():
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
     assert dropout(torch.ones(0, 3), 0.5).shape == (0, 3)
+
+
+@pytest.mark.parametrize(("rate", "dropped"), [(1e-6, 0), (0.999995, 65535)])
+def test_rates_that_round_to_none_or_all(rate, dropped):
+    """One number of 2^16 at least keeps an element; a rate that drops none draws no numbers."""
+    assert dropped_steps(rate) == dropped
+    before = torch.get_rng_state()
+    y = dropout(torch.ones(1000), rate)
+    assert y.isfinite().all()
+    assert torch.equal(torch.get_rng_state(), before) == (dropped == 0)

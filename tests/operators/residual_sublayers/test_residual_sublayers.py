@@ -306,3 +306,9 @@ class TestCanFuse:
             assert not can_fuse(self.x)
         with torch.autograd.forward_ad.dual_level():
             assert not can_fuse(self.x)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    weights = SublayerWeights(torch.ones(8), torch.ones(8), torch.ones(24, 8), None, torch.ones(8, 8), None)
+    with pytest.raises(ValueError, match="3 heads do not divide a width of 8"):
+        AttentionSublayer(weights, num_heads=3, causal=True).options()

@@ -14,14 +14,15 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     number from torch's global generator serves four elements, so ``rate`` is rounded to a multiple of 2^-16 (0.1 to
     0.100006), and the kept elements are divided by 1 minus the rounded rate.
     """
-    if rate == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+    dropped = dropped_steps(rate)
+    if rate == 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate)
-    return apply_mask(x, mask_numbers(x.numel()), dropped_steps(rate))
+    return apply_mask(x, mask_numbers(x.numel()), dropped) if dropped else F.dropout(x, 0.0)
 
 
 def dropped_steps(rate: float) -> int:
-    """Return how many of the 2^16 numbers that ``mask_numbers`` may contain drop an element."""
-    return round(rate * _STEPS)
+    """Return how many of the 2^16 numbers that ``mask_numbers`` may contain drop an element; one at least keeps it."""
+    return min(round(rate * _STEPS), _STEPS - 1)
 
 
 def mask_numbers(count: int) -> Tensor:

@@ -88,13 +88,15 @@ class AttentionSublayer(NamedTuple):
 
     def options(self) -> AttentionOptions:
         """Return the numbers that the kernel takes."""
+        if len(self.weights.scale) % self.num_heads:
+            raise ValueError(f"{self.num_heads} heads do not divide a width of {len(self.weights.scale)}")
         causal, dropped = float(self.causal), dropped_steps(self.dropout)
         return AttentionOptions(self.num_heads, causal, self.epsilon, self.weight_dropout, dropped)
 
     def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the output for ``x``."""
         seed = torch.randint(2**63 - 1, (1,)) if self.weight_dropout > 0 else None
-        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
         return residual_attention_cpu(x, *self.weights, lengths, seed, numbers, [*self.options()])[0]
 
 
@@ -122,8 +124,8 @@ class FeedForwardSublayer(NamedTuple):
     def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the output for ``x``; lengths do not matter."""
         hidden = x.shape[0] * x.shape[1] * len(self.weights.first)
-        hidden_numbers = mask_numbers(hidden) if self.hidden_dropout > 0 else None
-        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        hidden_numbers = mask_numbers(hidden) if dropped_steps(self.hidden_dropout) else None
+        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
         return residual_feedforward_cpu(x, *self.weights, hidden_numbers, numbers, [*self.options()])[0]
 
 
@@ -160,7 +162,7 @@ class StackSublayer(NamedTuple):
 
     def apply(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the output for ``x``."""
-        numbers = mask_numbers(x.numel()) if self.dropout > 0 else None
+        numbers = mask_numbers(x.numel()) if dropped_steps(self.dropout) else None
         return residual_stack_cpu(x, *self.weights, lengths, numbers, [*self.options()])[0]
 
 
