@@ -71,7 +71,7 @@ def test_a_run_extended_twice_is_one_trained_through(settings_for, tmp_path, cap
 
 DIFFERENT = {
     "no validation point": ({"validate_every": 3}, "update 4 was validated because the run ended there"),
-    "examples": ({"validate_every": {"examples": 30}}, "later validations shift"),
+    "examples": ({"validate_every": {"examples": 30}}, "update 4 was validated because the run ended there"),
     "end of an epoch": ({"validate_every": None, "gradient_accumulation_steps": 3}, None),  # two updates an epoch
     "schedule": ({"validate_every": 2, "schedule": "linear"}, "up to update 4 were those of a run of 4 updates, the"),
 }

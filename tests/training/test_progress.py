@@ -34,6 +34,18 @@ def test_an_epoch_ends_with_its_last_batch():
     assert after_validation(progress, scores(1.0), SETTINGS).examples_since_validation == 0
 
 
+def test_intervals_in_examples_do_not_drift():
+    """From the ends of epochs, for instance, whose number of examples is a multiple."""
+    settings = TrainingSettings.model_validate({"validate_every": {"examples": 10}})
+    progress, validated = first_progress(settings), []
+    for update in range(1, 11):
+        progress = after_update(progress, [np.arange(3)], 5)
+        if validation_is_due(progress, settings):
+            validated.append(update)
+            progress = after_validation(progress, scores(1.0), settings)
+    assert validated == [4, 7, 10]
+
+
 class Order:
     """One update in each of the first two epochs, two in the third, three in the others."""
 

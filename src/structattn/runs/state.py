@@ -48,7 +48,8 @@ class Progress:
         best_score: lowest validation cross-entropy in nats per symbol, or lowest negative BLEU.
         best_update: update at which it was reached.
         bad_validations: number of validations since then.
-        examples_since_validation: number of examples that updates since the last validation have consumed.
+        examples_since_validation: number of examples since the last validation, or, where
+            ``validate_every`` counts examples, since the last multiple.
     """
 
     __pydantic_config__ = _STRICT

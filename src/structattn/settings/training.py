@@ -93,7 +93,9 @@ class CurriculumStage(Settings):
 class EveryExamples(Settings):
     """Interval that is counted in training examples: sequences, windows or pairs."""
 
-    examples: int = Field(ge=1, description="examples between validations; updates are not split")
+    examples: int = Field(
+        ge=1, description="validate after the first update that completes each multiple of so many examples"
+    )
 
 
 class TrainingSettings(Settings):

@@ -83,25 +83,19 @@ def _of_schedule(before: RunSettings, after: RunSettings, progress: Progress, or
 def _of_last_validation(run_dir: RunFolder, before: RunSettings, progress: Progress, order: DataOrder) -> Iterator[str]:
     updates = [event["update"] for event in events_of(run_dir.events, ["validation"])]
     previous = max((update for update in updates if update < progress.update), default=0)
-    by_examples = isinstance(before.training.validate_every, EveryExamples)
-    examples = _examples_since(previous, progress, order) if by_examples else 0
+    examples, every = progress.examples_since_validation, before.training.validate_every
+    if isinstance(every, EveryExamples) and examples < _examples_of_last_update(progress, order):
+        examples += every.examples  # the last update completed a multiple
     unvalidated = replace(progress, last_validation=previous, examples_since_validation=examples)
     if not validation_is_due(unvalidated, before.training):
         yield (
             f"update {progress.update} was validated because the run ended there; validate_every does not ask for it. "
             "The validation counts in early stopping, in the schedule 'plateau' and for the best checkpoint"
-            + (", and later validations shift" if by_examples else "")
         )
 
 
-def _examples_since(update: int, progress: Progress, order: DataOrder) -> int:
-    """Return the number of examples in all updates after a given one."""
-    steps, epoch, position, examples = order.gradient_accumulation_steps, progress.epoch, progress.position, 0
-    for _ in range(progress.update - update):
-        if not position:
-            epoch -= 1
-            position = len(order.batches_of(epoch))
-        first = (position - 1) // steps * steps
-        examples += sum(map(len, order.batches_of(epoch)[first:position]))
-        position = first
-    return examples
+def _examples_of_last_update(progress: Progress, order: DataOrder) -> int:
+    epoch, end = (progress.epoch, progress.position) if progress.position else (progress.epoch - 1, None)
+    batches = order.batches_of(epoch)[:end]
+    first = (len(batches) - 1) // order.gradient_accumulation_steps * order.gradient_accumulation_steps
+    return sum(map(len, batches[first:]))

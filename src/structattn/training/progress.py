@@ -94,10 +94,14 @@ def improves(progress: Progress, score: float) -> bool:
 
 def after_validation(progress: Progress, scores: Scores, settings: TrainingSettings) -> Progress:
     """Return the progress after a validation of the current model."""
+    every = settings.validate_every
     progress = replace(
         progress,
         last_validation=progress.update,
-        examples_since_validation=0,
+        # What an update has beyond a multiple counts: otherwise validations would drift from the ends of epochs.
+        examples_since_validation=progress.examples_since_validation % every.examples
+        if isinstance(every, EveryExamples)
+        else 0,
         schedule=schedule_after_validation(settings.schedule, progress.schedule, scores.perplexity),
     )
     score = selection_score(scores.cross_entropy, scores.bleu)
