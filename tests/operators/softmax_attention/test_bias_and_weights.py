@@ -209,6 +209,27 @@ def test_what_is_hidden_cannot_matter(hide, where, poison):
             assert torch.equal(result[:, 1], expected[:, 1])
 
 
+@pytest.mark.parametrize("time", [3, 6, 20, 1030])  # one by one, a block, blocks, torch's kernel
+@pytest.mark.parametrize("hide", ["causal", "booleans"])
+def test_products_of_a_hidden_pair_may_overflow(hide, time):
+    tensors = inputs(time, time, 32, 32, torch.float32, batch=1, heads=1)
+    with torch.no_grad():
+        tensors[2][..., -1, :] = 1e30
+    causal, mask = hide == "causal", torch.ones(time, time, dtype=torch.bool).tril()
+    options = {"causal": causal, "mask": None if causal else mask}
+
+    def gradients(implementation):
+        outputs = softmax_attention(*tensors, implementation=implementation, **options)
+        return torch.autograd.grad(outputs, tensors, torch.full_like(outputs, 1e10))
+
+    fast, slow = gradients("cpu"), gradients("reference")
+    assert slow[0][..., :-1, :].isfinite().all()
+    for result, expected in zip(fast, slow, strict=True):
+        assert torch.equal(result.isnan(), expected.isnan())
+        seen = expected.isfinite()
+        assert (result[seen] - expected[seen]).norm() <= 1e-5 * expected[seen].norm()
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_nan_is_seen_where_it_may_be(which):
     tensors, bias = inputs(9, 9, 4, 4, batch=1), biases((9, 9), 0.4)

@@ -78,8 +78,12 @@ def _torch_is_faster(
         plain
         and long
         and query.dtype == torch.float32
-        and all(bool(tensor.isfinite().all()) for tensor in (*inputs, *cotangents) if tensor is not None)
+        and _are_finite(*inputs, *(tensor for tensor in cotangents if tensor is not None))
     )
+
+
+def _are_finite(*tensors: Tensor) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def _torch_backward(cotangent: Tensor, inputs: tuple[Tensor, ...], options: Options) -> tuple[Tensor, ...]:
@@ -124,9 +128,11 @@ def softmax_attention_backward(
     weights_cotangent = None if weights_cotangent is None else contiguous_rows(weights_cotangent)
     gradients = _empty_gradients(cotangent, weights_cotangent, query, key, value, options)
     if _torch_is_faster(inputs, bias, ends, Options(*options), cotangent, weights_cotangent):
-        for gradient, result in zip(gradients[:3], _torch_backward(cotangent, inputs, Options(*options)), strict=True):
-            gradient.copy_(result)
-        return gradients
+        results_of_torch = _torch_backward(cotangent, inputs, Options(*options))
+        if _are_finite(*results_of_torch):  # else the products of a masked pair may have overflowed
+            for gradient, result in zip(gradients[:3], results_of_torch, strict=True):
+                gradient.copy_(result)
+            return gradients
     cotangents = [strided_view(cotangent), strided_view(weights_cotangent)]
     results = [strided_view(tensor) for tensor in gradients]
     _run("backward", inputs, bias, (ends, seed), Options(*options), cotangents, results)

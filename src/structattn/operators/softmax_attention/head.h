@@ -2,8 +2,8 @@
 //
 // Legend: q, k, v queries, keys, values; T queries, S keys; D, E their components; P the weights, g the cotangent of the
 // outputs. Positions past a sequence's length and keys masked by causality are never loaded, so that their values have no
-// effect. A key masked by a bias of -inf is processed with weight 0, which is equivalent as long as all numbers are finite;
-// otherwise such keys are skipped individually.
+// effect. A key masked by a bias of -inf is processed with weight 0, and a cotangent of its weight of 0, which is equivalent
+// as long as all numbers are finite; otherwise such keys are skipped individually.
 #pragma once
 
 #include <algorithm>
@@ -159,17 +159,17 @@ struct Block {
         return add_bias(head.bias.row(first + i), seen[i], scores) ? seen[i] : 0;
     }
     template <class Body>
-    void for_each_pair(bool hidden, const Body &body) const {
+    void for_each_visible_pair(const Body &body) const {
         for (int64_t i = 0; i < N; ++i)
             for (int64_t s = 0; s < seen[i]; ++s)
-                if ((head.bias.row(first + i)[s] == -__builtin_inff()) == hidden) body(i, s);
+                if (head.bias.row(first + i)[s] != -__builtin_inff()) body(i, s);
     }
     // products[i] = sum_s weights[i][s] * table[s]
     void gather(const Number *weights, const Number *table, int64_t width, Number *products) const {
         const int64_t stride = head.stride();
         if (!head.pass_hidden_over) return times_rows<N>(weights, stride, seen, table, width, products);
         std::fill_n(products, N * width, Number(0));
-        for_each_pair(false, [&](int64_t i, int64_t s) {
+        for_each_visible_pair([&](int64_t i, int64_t s) {
             add_row(weights[i * stride + s], table + s * width, width, products + i * width);
         });
     }
@@ -177,13 +177,16 @@ struct Block {
     void scatter(const Number *weights, const Number *rows, int64_t width, Number *table) const {
         const int64_t stride = head.stride();
         if (!head.pass_hidden_over) return add_outer<N>(weights, stride, seen, rows, width, table);
-        for_each_pair(false, [&](int64_t i, int64_t s) {
+        for_each_visible_pair([&](int64_t i, int64_t s) {
             add_row(weights[i * stride + s], rows + i * width, width, table + s * width);
         });
     }
     void clear_hidden(Number *row_of_pairs) const {
-        if (head.pass_hidden_over)
-            for_each_pair(true, [&](int64_t i, int64_t s) { row_of_pairs[i * head.stride() + s] = 0; });
+        if (!head.bias) return;
+        for (int64_t i = 0; i < N; ++i, row_of_pairs += head.stride()) {
+            const Number *bias = head.bias.row(first + i);
+            for (int64_t s = 0; s < seen[i]; ++s) row_of_pairs[s] = bias[s] == -__builtin_inff() ? Number(0) : row_of_pairs[s];
+        }
     }
     void multiply(const Number *factors, const Number *from, Number *to) const {
         for (int64_t i = 0; i < N; ++i)
@@ -221,7 +224,7 @@ struct Block {
         const Number *used = weigh_scores(tables);
         if (head.pass_hidden_over) {
             std::fill_n(tables.product, head.value_width(), Number(0));
-            for_each_pair(false, [&](int64_t, int64_t s) {
+            for_each_visible_pair([&](int64_t, int64_t s) {
                 add_some(used[s], values.row(s), head.value_size, tables.product);
             });
         } else weigh_each_row(used, values, seen[0], head.value_size, tables.product);
@@ -230,7 +233,7 @@ struct Block {
     // Computes the outputs and, if requested, the weights.
     void write(Tables<Number> &tables, const Outputs<Number> &out) const {
         write_rows(tables.product, first, N, head.value_size, Number(1), out.readings);
-        clear_hidden(tables.weights);
+        if (head.pass_hidden_over) clear_hidden(tables.weights);
         if (out.weights) write_pairs(tables.weights, out.weights);
     }
     void backward(const Inputs<Number> &in, const Cotangents<Number> &cotangents, Tables<Number> &tables,
@@ -243,7 +246,7 @@ struct Block {
                          tables.scores);
         if (head.dropout.rate > 0) multiply(tables.factors, tables.scores, tables.scores);
         if (cotangents.weights) add_pairs(cotangents.weights, tables.scores);
-        clear_hidden(tables.scores);
+        clear_hidden(tables.scores);  // products of numbers that are finite may overflow
         through_softmax(tables.weights, tables.scores);
         clear_hidden(tables.scores);
         scatter(tables.scores, tables.query, width, tables.grad_keys);

@@ -78,8 +78,10 @@ struct QueryBlock {
         for (int64_t v = 0; v < vectors; ++v) {
             const Vector inverse = 1 / exponentials(v);
             for (int64_t s = 0; s < seen; ++s) at(tables.weights, s, v, at(tables.weights, s, v) * inverse);
+            hide(tables.scores, v, 0);  // products of numbers that are finite may overflow
             if (dropping()) drop(v, tables.scores);
             through_softmax(v);
+            hide(tables.scores, v, 0);
         }
         add_product(used(), tables.cotangent_rows, sizes.value_size, tables.grad_values);
         add_product(tables.scores, tables.query_rows, sizes.size, tables.grad_keys);
@@ -113,13 +115,18 @@ private:
         columns_of(query, sizes.size, sizes.scale, tables.queries, tables.query_rows);
         multiply<Number>({key.first, key.stride, 1}, seen, sizes.size, tables.queries, row_unit, {}, tables.weights);
     }
-    // Replaces scores by exp(score - maximum), and by 0 for keys after the query; returns their sum.
-    Vector exponentials(int64_t v) const {
-        const Vector hidden = Vector{} - __builtin_inff();
-        Vector lane, most = hidden, sum{};
+    // Replaces the numbers of keys after the query.
+    void hide(Number *by_key, int64_t v, Number by) const {
+        const Vector hidden = Vector{} + by;
+        Vector lane;
         for (int64_t l = 0; l < wide<Number>; ++l) lane[l] = Number(first + v * wide<Number> + l);
         const int64_t visible = sizes.causal ? std::min(first, seen) : seen;  // to all queries
-        for (int64_t s = visible; s < seen; ++s) at(tables.weights, s, v, lane < Number(s) ? hidden : at(tables.weights, s, v));
+        for (int64_t s = visible; s < seen; ++s) at(by_key, s, v, lane < Number(s) ? hidden : at(by_key, s, v));
+    }
+    // Replaces scores by exp(score - maximum), and by 0 for keys after the query; returns their sum.
+    Vector exponentials(int64_t v) const {
+        Vector most = Vector{} - __builtin_inff(), sum{};
+        hide(tables.weights, v, -__builtin_inff());
         for (int64_t s = 0; s < seen; ++s) {
             const Vector score = at(tables.weights, s, v);
             most = score > most ? score : most;
