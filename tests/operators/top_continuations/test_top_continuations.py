@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from structattn.operators import top_continuations as operator
 from structattn.operators.top_continuations import top_continuations
 from structattn.operators.top_continuations.reference import top_continuations_reference
 
@@ -66,12 +67,29 @@ def test_required_classes():
 def test_logits_that_are_not_numbers(value, where):
     logits, log_probs = beams(2, 2, 300, torch.float32, 10**6)
     logits[1, 1, where] = value
-    with pytest.raises(ValueError, match="the model returned NaN logits; expected numbers or -inf"):
+    with pytest.raises(ValueError, match="the model returned NaN or inf logits; expected finite numbers or -inf"):
         top_continuations(logits, log_probs, 4)
     logits[1, 1] = -math.inf
     logits[1, 1, where] = math.nan
-    with pytest.raises(ValueError, match="the model returned NaN logits"):
+    with pytest.raises(ValueError, match="the model returned NaN or inf logits"):
         top_continuations(logits, log_probs, 4)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_log_probabilities_that_are_not_numbers(monkeypatch, value, compiled):
+    monkeypatch.setattr(operator, "has_kernel", lambda name: compiled)
+    logits, log_probs = beams(2, 2, 300, torch.float32, 10**6)
+    log_probs[1, 0] = value
+    with pytest.raises(ValueError, match="log_probs holds NaN or inf; expected finite numbers or -inf"):
+        top_continuations(logits, log_probs, 4)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_scores_have_no_gradient(monkeypatch, compiled):
+    monkeypatch.setattr(operator, "has_kernel", lambda name: compiled)
+    logits, log_probs = beams(2, 2, 300, torch.float32, 10**6)
+    assert not top_continuations(logits.requires_grad_(), log_probs.requires_grad_(), 4)[0].requires_grad
 
 
 def test_half_precision_is_computed_in_float32():

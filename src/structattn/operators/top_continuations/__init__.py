@@ -33,10 +33,10 @@ def top_continuations(
 
     Returns:
         Scores in descending order, and indices w * C + c. A score of -inf means that there are fewer continuations;
-        its index is undefined, within 0 to W * C - 1.
+        its index is undefined, within 0 to W * C - 1. Neither has a gradient.
 
     Raises:
-        ValueError: a logit is NaN or +inf, or a shape or k does not fit.
+        ValueError: a logit or a log-probability is NaN or +inf, or a shape or k does not fit.
     """
     require_shape("logits", logits, (None, None, None), "(B, W, C)")
     batch, beam, classes = logits.shape
@@ -46,7 +46,8 @@ def top_continuations(
     if required is not None:
         require_shape("required", required, (batch,), "(B,), one class for each sentence")
         required = required.long()
+    logits, log_probs = logits.detach(), log_probs.detach()
     if not (logits.device.type == "cpu" and has_kernel("top_continuations_float32")):
         return top_continuations_reference(logits, log_probs, k, required)
-    logits = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
-    return top_continuations_cpu(logits, log_probs.detach().to(logits.dtype), required, k)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return top_continuations_cpu(logits, log_probs.to(logits.dtype), required, k)

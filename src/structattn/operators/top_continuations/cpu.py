@@ -22,7 +22,7 @@ def top_continuations_cpu(logits: Tensor, log_probs: Tensor, required: Tensor | 
         k: at most W * C.
 
     Raises:
-        ValueError: a logit is NaN.
+        ValueError: a logit or a log-probability is NaN or +inf.
     """
     batch, beam, classes = logits.shape
     scores, indices = _empty(logits, log_probs, required, k)

@@ -97,7 +97,7 @@ void add_continuations(const Number *logits, int64_t classes, const Number *maxi
 template <class Number>
 void top_continuations(uintptr_t logits, int64_t stride, uintptr_t log_probs, uintptr_t required, uintptr_t scores,
                        uintptr_t indices, int64_t batch, int64_t beam, int64_t classes, int64_t k, int threads) {
-    std::atomic<bool> some_nan{false};
+    std::atomic<bool> invalid_logits{false}, invalid_log_probs{false};
     for_each_sequence(batch, batch * beam * classes < 100000 ? 1 : threads, [&](int64_t b) {
         Scratch scratch((classes / block + 1) * sizeof(Number));
         Number *maxima = scratch.as<Number>();
@@ -107,15 +107,17 @@ void top_continuations(uintptr_t logits, int64_t stride, uintptr_t log_probs, ui
         for (int64_t w = 0; w < beam; ++w) {
             const Number *row = reinterpret_cast<const Number *>(logits) + (b * beam + w) * stride;
             const Number normalizer = log_normalizer(row, classes, block_maxima(row, classes, maxima));
-            const Number offset = reinterpret_cast<const Number *>(log_probs)[b * beam + w] - normalizer;
-            if (offset != offset) some_nan = true;
+            const Number log_prob = reinterpret_cast<const Number *>(log_probs)[b * beam + w], offset = log_prob - normalizer;
+            if (normalizer != normalizer) invalid_logits = true;
+            if (!(log_prob < std::numeric_limits<Number>::infinity())) invalid_log_probs = true;
             const int64_t only = required ? reinterpret_cast<const int64_t *>(required)[b] : -1;
             if (only < 0) add_continuations(row, classes, maxima, offset, w * classes, best);
             else if (only < classes && row[only] + offset > best.least())
                 best.insert(row[only] + offset, w * classes + only);
         }
     });
-    if (some_nan) throw std::domain_error("the model returned NaN logits; expected numbers or -inf");
+    if (invalid_log_probs) throw std::domain_error("log_probs holds NaN or inf; expected finite numbers or -inf");
+    if (invalid_logits) throw std::domain_error("the model returned NaN or inf logits; expected finite numbers or -inf");
 }
 
 }  // namespace

@@ -20,6 +20,16 @@ def with_log_normalizer(
     return logits, total.masked_fill(total == -math.inf, 0)
 
 
+def check_log_normalizer(log_normalizer: Float[Tensor, "*batch"]) -> None:
+    """Check that logits are finite or -inf, given log sum_c exp(logits_c).
+
+    Raises:
+        ValueError: a logit is NaN or +inf.
+    """
+    if not bool((log_normalizer < math.inf).all()):
+        raise ValueError("the model returned NaN or inf logits; expected finite numbers or -inf")
+
+
 def stable_topk(
     scores: Float[Tensor, "batch choices"], k: int
 ) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
@@ -36,7 +46,7 @@ def stable_topk(
     """
     values, indices = scores.topk(min(k + 1, scores.shape[1]))
     if bool(values.isnan().any()):
-        raise ValueError("the model returned NaN logits; expected numbers or -inf")
+        raise ValueError("scores holds NaN; expected numbers")
     last, next_one = values[:, k - 1 : k], values[:, k : k + 1]
     if bool(((last == next_one) & (last > -math.inf)).any()):
         values, indices = scores.sort(dim=1, descending=True, stable=True)
@@ -53,7 +63,10 @@ def top_continuations_reference(
     required: Int[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
     """The definition of ``top_continuations``: it computes the scores of all continuations, and sorts them."""
+    if not bool((log_probs < math.inf).all()):
+        raise ValueError("log_probs holds NaN or inf; expected finite numbers or -inf")
     logits, log_normalizer = with_log_normalizer(logits)
+    check_log_normalizer(log_normalizer)
     scores = logits + (log_probs.to(logits.dtype) - log_normalizer)[:, :, None]
     if required is not None:
         classes = torch.arange(scores.shape[2], device=scores.device)
