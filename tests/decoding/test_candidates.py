@@ -1,6 +1,7 @@
 """Decoding restricted to candidates: the same as with all other logits at minus infinity, for each sentence alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -85,12 +86,23 @@ def test_ensembles(translator, sources):
     models, given = [translator("softmax", symbols=6, seed=seed) for seed in (0, 1)], sources(3)
     ensemble = Ensemble(models)
     ids, lengths = pad_sequences(given)
-    start = ensemble.start([start_translation(model, ids, lengths) for model in models])
-    found = beam_search(ensemble, DecodingStart(start.state, start.tokens, pad_sequences(CANDIDATES)[0]), 8)
+    candidates = pad_sequences(CANDIDATES)[0]
+    plain = [start_translation(model, ids, lengths) for model in models]
+    start = ensemble.start([replace(of_model, candidates=candidates.clone()) for of_model in plain])
+    found = beam_search(ensemble, start, 8)
     for (best,), kept, source in zip(found, CANDIDATES, given, strict=True):
         alone = ensemble.start([start_translation(model, *pad_sequences([source])) for model in models])
         ((expected,),) = beam_search(Masked(ensemble, kept), alone, 8)
         assert best.tokens == expected.tokens
+
+
+def test_starts_with_different_candidates_are_refused(translator, sources):
+    model = translator("softmax", symbols=6)
+    start, _ = starts(model, sources(3))
+    others = (None, torch.cat([start.candidates, start.candidates[:, :1] * 0], 1), start.candidates.flip(0))
+    for candidates in others:
+        with pytest.raises(ValueError, match="different candidates; expected the same, or none"):
+            Ensemble([model, model]).start([start, replace(start, candidates=candidates)])
 
 
 def test_a_prefix_of_other_tokens_is_refused(translator, sources):

@@ -29,6 +29,12 @@ class EnsembleState:
         return EnsembleState(tuple(state.select(indices) for state in self.members))
 
 
+def _same(left: Tensor | None, right: Tensor | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return torch.equal(left, right)
+
+
 class Ensemble:
     """The average of the predictions of M models; a ``Stepper``, as each of them is.
 
@@ -59,10 +65,17 @@ class Ensemble:
         return self.mean([model(*inputs) for model in self.models])
 
     def start(self, starts: Sequence[DecodingStart]) -> DecodingStart:
-        """Combine one start of each model, in the order of the models, for the same sentences."""
+        """Combine one start of each model, in the order of the models, for the same sentences and candidates.
+
+        Raises:
+            ValueError: there is not one start for each model, or their candidates differ.
+        """
         if len(starts) != len(self.models):
             raise ValueError(f"{len(starts)} starts for {len(self.models)} models; expected one for each")
-        return DecodingStart(EnsembleState(tuple(start.state for start in starts)), starts[0].tokens)
+        first = starts[0]
+        if not all(_same(start.candidates, first.candidates) for start in starts):
+            raise ValueError("the starts of the models have different candidates; expected the same, or none")
+        return DecodingStart(EnsembleState(tuple(start.state for start in starts)), first.tokens, first.candidates)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: EnsembleState
