@@ -57,6 +57,20 @@ def test_one_class_always_remains():
     assert Sampling(temperature=1e-300).probabilities(LOGITS).sum(1).tolist() == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_temperatures(written, dtype):
+    uniform = Sampling(temperature=1e300).probabilities(LOGITS.to(dtype))
+    torch.testing.assert_close(uniform[0], torch.tensor([0.2] * 5 + [0.0], dtype=dtype))
+    least = torch.finfo(dtype).tiny
+    coldest = Sampling(least).probabilities(LOGITS.to(dtype))
+    torch.testing.assert_close(coldest[0], torch.tensor([0, 0, 0.5, 0, 0.5, 0], dtype=dtype))
+    model = written(None)
+    model.step = lambda tokens, state: (LOGITS[:1].to(dtype), state)
+    for temperature in (least / 2, 1e-320):
+        (text,) = sample(model, model.start(), 20, torch.Generator().manual_seed(0), Sampling(temperature))
+        assert text.tokens == (4,) * 20
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_frequencies_are_the_probabilities(written, sampling):
     draws = 4000
@@ -123,7 +137,15 @@ def test_prefixes_are_kept(translator, sources):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}]
+    "arguments",
+    [
+        {"temperature": -1.0},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+    ],
 )
 def test_invalid_settings_are_refused(arguments):
     with pytest.raises(ValueError, match=f"{next(iter(arguments))}=.*expected"):

@@ -1,6 +1,7 @@
 """Decoding with scripted models: finishing, forbidden tokens, ties, and the steps that the model is called for."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -68,11 +69,19 @@ def test_an_impossible_prefix(written):
     assert forced.log_probability == -INF
 
 
-def test_nan_is_refused(written):
-    model = written(lambda sentence, step, token: [0.0, math.nan, 1.0])
+@pytest.mark.parametrize("logit", [math.nan, math.inf])
+def test_nan_and_inf_are_refused(written, logit):
+    model = written(lambda sentence, step, token: [0.0, logit, 1.0])
     for decode in (greedy_search, beam_search, lambda *a: sample(*a, torch.Generator())):
-        with pytest.raises(ValueError, match="NaN"):
+        with pytest.raises(ValueError, match="the model returned NaN or inf logits; expected finite numbers or -inf"):
             decode(model, model.start(), 3)
+
+
+def test_a_prefix_outside_the_vocabulary_is_refused(written):
+    model = written(lambda sentence, step, token: [0.0, 1.0, 2.0])  # ids 2 to 4
+    for decode in (greedy_search, beam_search, partial(sample, generator=torch.Generator())):
+        with pytest.raises(ValueError, match="a prefix has token 5; the vocabulary has 5, expected one below that"):
+            decode(model, model.start(2), 3, prefixes=[(4, 5), (4,)])
 
 
 def test_ties_go_to_the_lower_token_and_the_earlier_hypothesis(written):

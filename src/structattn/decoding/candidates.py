@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
 from structattn.operators.linear.selected import select_outputs
-from structattn.support.special_tokens import class_of
+from structattn.support.special_tokens import class_of, id_of
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,18 @@ class Columns:
         """Return the classes of some columns of each sentence."""
         return columns if self.lists is None else self.lists.gather(1, columns)
 
-    def of_classes(self, classes: Int[Tensor, " open"]) -> Int[Tensor, " open"]:
-        """Return the column of a class in each sentence; negative where the class is.
+    def of_classes(self, classes: Int[Tensor, " open"], num_columns: int) -> Int[Tensor, " open"]:
+        """Return the column of a class in each sentence, of so many columns; negative where the class is.
 
         Raises:
-            ValueError: a class is not among the candidates of its sentence.
+            ValueError: a class is not in the vocabulary or not among the candidates of its sentence.
         """
         if self.lists is None:
+            largest = id_of(int(classes.max()))
+            if largest >= id_of(num_columns):
+                raise ValueError(
+                    f"a prefix has token {largest}; the vocabulary has {id_of(num_columns)}, expected one below that"
+                )
             return classes
         is_here = (self.lists == classes[:, None]) & (classes >= 0)[:, None]
         if not torch.equal(is_here.any(1), classes >= 0):

@@ -11,7 +11,7 @@ from structattn.decoding.candidates import Columns
 from structattn.decoding.fused import fuse
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
-from structattn.operators.top_continuations.reference import with_log_normalizer
+from structattn.operators.top_continuations.reference import check_log_normalizer, with_log_normalizer
 from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
 
 ChooseColumns = Callable[[Float[Tensor, "open columns"], Int[Tensor, " open"]], Int[Tensor, " open"]]
@@ -38,21 +38,9 @@ def greedy_search(
         log-probability.
 
     Raises:
-        ValueError: the model returns NaN, or ``max_lengths`` or ``prefixes`` is invalid.
+        ValueError: the model returns NaN or +inf, or ``max_lengths`` or ``prefixes`` is invalid.
     """
-    return decode_loop(model, start, lambda logits, _: argmax_class(logits), max_lengths, prefixes)
-
-
-def argmax_class(logits: Float[Tensor, "batch classes"]) -> Int[Tensor, " batch"]:
-    """Return the class of the greatest logit, the first among equals.
-
-    Raises:
-        ValueError: a logit is NaN.
-    """
-    greatest, classes = logits.max(1)
-    if bool(greatest.isnan().any()):
-        raise ValueError("the model returned NaN logits; expected numbers or -inf")
-    return classes
+    return decode_loop(model, start, lambda logits, _: logits.argmax(1), max_lengths, prefixes)
 
 
 @dataclass
@@ -93,6 +81,9 @@ def decode_loop(
 
     Finished sentences leave the batch. A text is cut where the model forbids every token (all logits are -inf).
 
+    Raises:
+        ValueError: the model returns NaN or +inf, or ``max_lengths`` or ``prefixes`` is invalid.
+
     Cost: one step of the model for each token of the longest text, with one row for each unfinished text.
     """
     batch_size, device = len(start.tokens), start.tokens.device
@@ -109,10 +100,11 @@ def decode_loop(
     for length in range(longest):
         logits, state = model.step(current.tokens, current.state)
         logits, log_normalizer = with_log_normalizer(logits)
+        check_log_normalizer(log_normalizer)
         sentences = current.sentences
         columns = choose(logits, sentences)
         if length < forced.shape[1]:
-            required = current.columns.of_classes(class_of(forced[sentences, length]))
+            required = current.columns.of_classes(class_of(forced[sentences, length]), logits.shape[1])
             columns = torch.where(required < 0, columns, required)
         log_probs = logits.gather(1, columns[:, None])[:, 0] - log_normalizer
         classes = current.columns.classes(columns[:, None])[:, 0]

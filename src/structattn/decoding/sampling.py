@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.decoding.greedy import IsComplete, argmax_class, decode_loop
+from structattn.decoding.greedy import IsComplete, decode_loop
 from structattn.decoding.limits import MaxLengths
 from structattn.decoding.stepper import DecodingStart, Hypothesis, Stepper
 
@@ -18,13 +18,14 @@ class Sampling:
     """Settings of sampling; the temperature is applied first, then ``top_k``, then ``top_p`` to what remains.
 
     Args:
-        temperature: logits are divided by it; 0 takes the most probable token.
+        temperature: logits are divided by it, finite; 0, or less than the smallest normal number of the logits' dtype,
+            takes the most probable token.
         top_k: keep only the k most probable classes, the lower ones among equals (Fan et al. 2018); None keeps all.
         top_p: keep only the smallest set of most probable classes whose total probability is at least p, in (0, 1]
             (nucleus sampling, Holtzman et al. 2020, section 3.1); None keeps all.
 
     Raises:
-        ValueError: ``temperature`` is negative, ``top_k`` less than 1, or ``top_p`` outside (0, 1].
+        ValueError: ``temperature`` is negative or not finite, ``top_k`` less than 1, or ``top_p`` outside (0, 1].
     """
 
     temperature: float = 1.0
@@ -32,19 +33,24 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature={self.temperature}; expected at least 0")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}; expected at least 0, and finite")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k={self.top_k}; expected at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p}; expected more than 0 and at most 1")
 
+    def is_greedy(self, dtype: torch.dtype) -> bool:
+        """Return whether the temperature is 0 for logits of a dtype, in which it cannot divide."""
+        return self.temperature < torch.finfo(dtype).tiny
+
     def probabilities(self, logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-        """Return the probability of drawing each class, for a temperature above 0.
+        """Return the probability of drawing each class, unless ``is_greedy``; a row of logits is not all -inf.
 
         Cost: a sort of the classes where ``top_k`` or ``top_p`` is set.
         """
-        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature  # low temperatures must not overflow
+        temperature = min(self.temperature, torch.finfo(logits.dtype).max)  # inf would divide -inf
+        logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # low temperatures must not overflow
         if self.top_k is None and self.top_p is None:
             return logits.softmax(-1)
         values, classes = logits.sort(dim=-1, descending=True, stable=True)
@@ -86,17 +92,16 @@ def sample(
         that of the model's own distribution, without temperature and filters.
 
     Raises:
-        ValueError: the model returns NaN, or ``max_lengths``, ``prefixes`` or the number of generators is invalid.
+        ValueError: the model returns NaN or +inf, or ``max_lengths``, ``prefixes`` or the number of generators is
+            invalid.
     """
     settings = Sampling() if sampling is None else sampling
     if not isinstance(generator, torch.Generator) and len(generator) != len(start.tokens):
         raise ValueError(f"{len(generator)} generators for {len(start.tokens)} sentences; expected one for each")
 
     def draw(logits: Tensor, sentences: Tensor) -> Tensor:
-        if bool(logits.isnan().any()):
-            raise ValueError("the model returned NaN logits; expected numbers or -inf")
-        if settings.temperature == 0:
-            return argmax_class(logits)
+        if settings.is_greedy(logits.dtype):
+            return logits.argmax(1)
         impossible = (logits == -math.inf).all(1, keepdim=True)  # the loop cuts the text: any class will do
         probabilities = settings.probabilities(logits.masked_fill(impossible, 0))
         if isinstance(generator, torch.Generator):

@@ -38,11 +38,15 @@ class Sentences:
         """Return some of the sentences."""
         return Sentences(self.indices[rows], self.limits[rows], self.forced[rows], self.columns.select(rows))
 
-    def required(self, length: int) -> Int[Tensor, " open"] | None:
-        """Return the column that must follow in each sentence, negative where any may; None: any in all of them."""
+    def required(self, length: int, num_columns: int) -> Int[Tensor, " open"] | None:
+        """Return the column that must follow in each sentence, negative where any may; None: any in all of them.
+
+        Raises:
+            ValueError: a prefix has a token that is not one of the columns.
+        """
         if length >= self.forced.shape[1]:
             return None
-        return self.columns.of_classes(class_of(self.forced[:, length]))
+        return self.columns.of_classes(class_of(self.forced[:, length]), num_columns)
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def beam_search(
         the search stopped. There are fewer, or none, if all other continuations have probability 0.
 
     Raises:
-        ValueError: the model returns NaN, or ``max_lengths``, ``prefixes`` or ``n_best`` is invalid.
+        ValueError: the model returns NaN or +inf, or ``max_lengths``, ``prefixes`` or ``n_best`` is invalid.
     """
     search = BeamSearch() if search is None else search
     if not 1 <= n_best <= search.beam_size:
@@ -200,7 +204,7 @@ def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
     logits = logits.view(*beam.log_probs.shape, -1)
     num_columns = logits.shape[2]
     k = min(k, beam.log_probs.shape[1] * num_columns)
-    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length))
+    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length, num_columns))
     parents, classes = indices // num_columns, sentences.columns.classes(indices % num_columns)
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
