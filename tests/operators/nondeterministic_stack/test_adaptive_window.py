@@ -1,5 +1,7 @@
 """Windows that drop next to nothing: the bound of what they drop against exact shares of runs."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -74,3 +76,17 @@ def test_nothing_is_claimed_where_the_window_allows_nothing(random_inputs):
     for x in logits[:2]:
         x[:, 20:] = -torch.inf  # pops alone, of items that are too old
     assert nondeterministic_stack_dropped(*logits, 3).tolist() == [torch.inf]
+
+
+@pytest.mark.parametrize("time", [0, 5, 40])
+def test_what_does_not_fit_is_refused(random_inputs, time):
+    push, replace, pop = (x[:, :time] for x in random_inputs(2, 40, 2, 2).logits)
+    for function in (nondeterministic_stack_window, partial(nondeterministic_stack_dropped, window=7)):
+        with pytest.raises(ValueError, match="lengths range from 0 to 99; expected 0 to"):
+            function(push, replace, pop, lengths=torch.tensor([0, 99]))
+        with pytest.raises(ValueError, match="lengths has shape"):
+            function(push, replace, pop, lengths=torch.tensor([0]))
+        with pytest.raises(ValueError, match="pop has shape"):
+            function(push, replace, pop[..., :1])
+        with pytest.raises(ValueError, match="pop is torch.float32"):
+            function(push, replace, pop.float())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structattn.operators.common.checks import checked_lengths
 from structattn.operators.common.implementation import Implementation, chosen_implementation
-from structattn.operators.nondeterministic_stack.arguments import checked_arguments, checked_window
+from structattn.operators.nondeterministic_stack.arguments import checked_arguments
 from structattn.operators.nondeterministic_stack.cpu import nondeterministic_stack_cpu
 from structattn.operators.nondeterministic_stack.reference import reference_readings
 
@@ -50,6 +50,7 @@ def nondeterministic_stack_window(
 
     Cost: the forward passes with all windows tried, in float64; the last one costs as much as the others together.
     """
+    checked_arguments(push, replace, pop, None, None, lengths).in_range()
     time, window = push.shape[1], _SHORTEST
     while window < time:
         options = {"lengths": lengths, "implementation": implementation}
@@ -75,7 +76,7 @@ def nondeterministic_stack_dropped(
     Arguments and errors as in ``nondeterministic_stack``. Cost: the forward pass with the window in float64, with
     vectors of size 2 T / window.
     """
-    checked_window(window)
+    checked_arguments(push, replace, pop, None, None, lengths, window).in_range()
     logits = push.double(), replace.double(), pop.double()
     batch, time, states, symbols = push.shape[:4]
     steps = checked_lengths(lengths, batch, time, push.device)
