@@ -154,6 +154,16 @@ def test_stopped_trials_are_stored_with_their_scores(halved, run_here, tmp_path)
     assert json.loads((stored / f"{missing.name}.json").read_text())["stopped"]["count"] == 2
 
 
+def test_trials_that_have_not_started_are_not_stopped(halved, run_here, tmp_path):
+    whole = {name: value for name, value in halved.items() if name != "halving"}
+    run_here(whole | {"restarts": 1}, tmp_path)
+    results = read_sweep_results(SweepSettings.model_validate(halved), tmp_path)
+    assert results.counts == "2 of 8 trials have ended"
+    for row in results.rows:
+        assert [(trial.restart, trial.stopped) for trial in row.savings.trials] == [(0, False)]
+        assert (row.savings.trained, row.savings.without_halving) == (EPOCHS, EPOCHS)
+
+
 def test_halving_does_not_rename_trials(halved, tmp_path):
     names = [trial.name for trial in make_trials(SweepSettings.model_validate(halved), tmp_path)]
     del halved["halving"]

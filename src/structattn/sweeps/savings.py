@@ -6,7 +6,7 @@ from statistics import fmean
 
 from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
 from structattn.settings.budget import Unit
-from structattn.sweeps.bracket import Bracket, Compared, Rung
+from structattn.sweeps.bracket import Bracket, Rung
 from structattn.sweeps.trial_result import TrialResult
 
 
@@ -31,15 +31,15 @@ class TrialTraining:
         name: the name of the trial.
         restart: its index within its cell.
         trained: the epochs or updates that it was trained for.
-        stopped: whether it was stopped at a rung.
-        score: its best validation score; None if it failed before the first rung.
+        stopped: whether it was compared at a rung, and stopped there.
+        score: its best validation score.
     """
 
     name: str
     restart: int
     trained: int
     stopped: bool
-    score: float | None
+    score: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Savings:
     Args:
         unit: what ``after`` and ``trained`` count.
         rungs: the rungs that the trials have passed.
-        trials: the trials that have ended or were stopped, in the order of their index.
+        trials: the trials that have ended or were stopped, in the order of their index; not those that have failed or
+            have not reached a rung.
         trained: the epochs or updates of all of them.
         without_halving: an estimate of what they would be if each had ended as those did that no rung has stopped.
     """
@@ -106,12 +107,9 @@ def _statistics(rung: Rung) -> SampleStatistics:
 
 
 def _stopped(bracket: Bracket) -> list[TrialTraining]:
-    last: dict[str, Compared] = {}
-    found = []
-    for rung in bracket.rungs:
-        last |= rung.compared
-        for trial in rung.stopped:
-            at = last.get(trial.name)
-            trained, score = (0, None) if at is None else (at.trained, at.score)
-            found.append(TrialTraining(trial.name, trial.restart, trained, True, score))
-    return found
+    return [
+        TrialTraining(trial.name, trial.restart, compared.trained, True, compared.score)
+        for rung in bracket.rungs
+        for trial in rung.stopped
+        if (compared := rung.compared.get(trial.name)) is not None
+    ]
