@@ -70,6 +70,17 @@ def test_early_stopping_requires_a_strict_improvement():
     assert (progress.best_score, progress.best_update) == (1.0, 1)
 
 
+def test_validations_in_a_curriculum_do_not_count_against_patience():
+    training = {"curriculum": [{"max_length": 5}, {"max_length": 9}], "schedule": {"kind": "plateau", "patience": 0}}
+    settings = TrainingSettings.model_validate(training)
+    progress, bad = after_validation(first_progress(settings), scores(1.0), settings), []
+    for epoch, position in ((0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)):
+        progress = replace(progress, epoch=epoch, position=position)
+        progress = after_validation(progress, scores(2.0), settings)
+        bad.append((progress.bad_validations, progress.schedule.learning_rate < settings.optimizer.learning_rate))
+    assert bad == [(0, False)] * 4 + [(1, True), (2, True)]
+
+
 @pytest.mark.parametrize(
     ("every", "update", "position", "last", "due"),
     [

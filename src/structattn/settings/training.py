@@ -108,7 +108,7 @@ class TrainingSettings(Settings):
         default=(),
         max_length=100,
         description="stages of the first epochs, in which the model is trained on short sequences only; later epochs "
-        "have all; for language models on sentences or strings",
+        "have all, and only their validations count against a patience; for language models on sentences or strings",
     )
     loss: Literal["sequence_sum", "token_mean"] = Field(
         default="sequence_sum",

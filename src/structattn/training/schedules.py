@@ -111,17 +111,22 @@ RATES: dict[type[ScheduleSettings], Callable[[Any, float, int], float]] = {
 """Schedules that depend on the number u of the update, from 1: functions of settings, rate r and u."""
 
 
-def schedule_after_validation(settings: ScheduleSettings, state: ScheduleState, perplexity: float) -> ScheduleState:
+def schedule_after_validation(
+    settings: ScheduleSettings, state: ScheduleState, perplexity: float, patient: bool = False
+) -> ScheduleState:
     """Return the state after a validation; only the plateau schedule changes.
 
     The rule is that of ``torch.optim.lr_scheduler.ReduceLROnPlateau``: a perplexity is good if it is below
     best · (1 - 1e-4), and the rate falls when there have been more than ``patience`` validations in a row that
-    were not, so with the patience of 5 of DuSell & Chiang (2024) after the sixth.
+    were not, so with the patience of 5 of DuSell & Chiang (2024) after the sixth. If
+    ``patient``, a perplexity that is not good does not count.
     """
     if not isinstance(settings, PlateauSchedule):
         return state
     if state.best is None or perplexity < state.best * (1 - PLATEAU_THRESHOLD):
         return replace(state, best=perplexity, bad=0)
+    if patient:
+        return state
     if state.bad < settings.patience:
         return replace(state, bad=state.bad + 1)
     lower = state.learning_rate * settings.factor
