@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
@@ -89,7 +90,8 @@ def run_dir(prepared_data, tmp_path_factory):
             tree = {"task": task, "data": str(prepared_data / data), "model": model}
             tree["training"] = {"max_updates": 1, "max_epochs": None, **training}
             made[kind] = tmp_path_factory.mktemp("runs") / "run"
-            train(resolve_settings(tree), made[kind])
+            with torch.enable_grad():  # in whichever test needs it first
+                train(resolve_settings(tree), made[kind])
         return made[kind]
 
     return make

@@ -1,6 +1,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,11 +73,8 @@ def test_validate_every_n_updates(tiny_run):
 def test_validate_every_n_examples(tiny_run):
     run = tiny_run(max_updates=12, max_epochs=None, validate_every={"examples": 4})
     sizes = [len(batch) for epoch in range(3) for batch in run.order.task.training_batches(epoch)]
-    expected, since = [], 0
-    for number, size in enumerate(sizes[:12], start=1):
-        since += size
-        if since >= 4:
-            expected, since = [*expected, number], 0
+    ends = np.cumsum(sizes[:12])
+    expected = [number for number, (size, end) in enumerate(zip(sizes, ends, strict=False), 1) if end % 4 < size]
     train_until_done(run)
     assert validations(run) == sorted({*expected, 12})
 

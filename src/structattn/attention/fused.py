@@ -8,17 +8,13 @@ from torch.nn.modules import module as torch_module
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
 from structattn.operators.residual_sublayers import StackWeights, SublayerWeights, can_fuse, fit
 
-_LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)
+# Not their subclasses, such as parametrized modules.
+LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)
 
 
 def modules_replaceable(x: object) -> bool:
     """Whether the kernel can run on ``x``, and no hooks are registered for all modules."""
-    return can_fuse(x) and not has_global_hooks()
-
-
-def has_global_hooks() -> bool:
-    """Whether hooks are registered for all modules."""
-    return bool(torch_module._has_any_global_hook())  # type: ignore[no-untyped-call]  # torch's
+    return can_fuse(x) and not torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]  # torch's
 
 
 def fusible_weights(x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear) -> SublayerWeights | None:
@@ -32,9 +28,8 @@ def fusible_weights(x: Tensor, norm: Any, first: nn.Linear, second: nn.Linear) -
         first: its first linear map.
         second: its last one.
     """
-    if type(norm) is not nn.LayerNorm or not norm.elementwise_affine or not are_linear(first, second):
-        return None
-    if is_hooked(norm, first, second):
+    plain = type(norm) is nn.LayerNorm and type(first) in LINEAR and type(second) in LINEAR
+    if not plain or not norm.elementwise_affine or is_hooked(norm, first, second):
         return None
     # Of modules of these classes. Attributes take as long as the products of a short sentence.
     found = [module._parameters[name] for module in (norm, first, second) for name in ("weight", "bias")]
@@ -50,11 +45,6 @@ def fusible_stack_weights(
     if found is None or bottom.dtype != x.dtype:
         return None
     return StackWeights(found.scale, found.shift, found.first, found.second, bottom)
-
-
-def are_linear(*modules: Any) -> bool:
-    """Return whether all are linear layers of these classes; not of subclasses, such as parametrized modules."""
-    return all(type(module) in _LINEAR for module in modules)
 
 
 def is_hooked(*modules: Any) -> bool:

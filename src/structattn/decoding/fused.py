@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.modules import module as torch_module
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
-from structattn.attention.fused import are_linear, has_global_hooks, is_hooked
+from structattn.attention.fused import LINEAR, is_hooked
 from structattn.decoding.candidates import Restriction, restrict
 from structattn.decoding.fused_state import FusedState
 from structattn.decoding.fused_sublayers import Step, is_cross, kind_of, linear_of, num_cached, weights_of
@@ -146,9 +147,9 @@ def _can_run(model: EncoderDecoder) -> bool:
         for parameter in model.parameters()
     )
     parts = [*model.decoder.modules(), *(() if model.output is None else model.output.modules())]
-    hooked = has_global_hooks() or is_hooked(*parts)
+    hooked = torch_module._has_any_global_hook() or is_hooked(*parts)  # type: ignore[no-untyped-call]  # torch's
     in_training = model.training or any(module.training for module in parts)
-    known = type(model.target) is Embedding and (model.output is None or are_linear(model.output))
+    known = type(model.target) is Embedding and (model.output is None or type(model.output) in LINEAR)
     return plain and known and not hooked and not in_training and can_run_decoder_layers(current_precision())
 
 

@@ -16,7 +16,7 @@ from structattn.attention import (
     HardAttention,
     SoftmaxAttention,
 )
-from structattn.attention.fused import are_linear
+from structattn.attention.fused import LINEAR
 from structattn.attention.positions.alibi import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.decoding.fused_state import FusedState
@@ -52,7 +52,7 @@ def kind_of(part: Residual) -> Kind | None:
     if type(getattr(part.layer, "positions", None)) not in (type(None), RotaryPositions, AlibiPositions):
         return None
     kind = KINDS.get(type(part.layer))
-    return kind if kind is not None and are_linear(*_linears(part.layer, kind)) else None
+    return kind if kind is not None and {*map(type, _linears(part.layer, kind))} <= {*LINEAR} else None
 
 
 def is_cross(kind: Kind) -> bool:

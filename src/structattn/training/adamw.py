@@ -37,7 +37,7 @@ class AdamW(torch.optim.AdamW):
         means, squares, steps = (tensor_list([state[name] for state in states]) for name in names)
         if parameters is None or gradients is None or means is None or squares is None or steps is None:
             return False
-        if steps.dtype != torch.float32 or not all(map(parameters.is_like, (gradients, means, squares))):
+        if steps.dtype != torch.float32:
             return False
         beta1, beta2 = group["betas"]
         options = AdamWOptions(group["lr"], beta1, beta2, group["eps"], group["weight_decay"])

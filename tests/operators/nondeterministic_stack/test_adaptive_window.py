@@ -88,5 +88,5 @@ def test_what_does_not_fit_is_refused(random_inputs, time):
             function(push, replace, pop, lengths=torch.tensor([0]))
         with pytest.raises(ValueError, match="pop has shape"):
             function(push, replace, pop[..., :1])
-        with pytest.raises(ValueError, match="pop is torch.float32"):
+        with pytest.raises(ValueError, match=r"pop is torch\.float32"):
             function(push, replace, pop.float())

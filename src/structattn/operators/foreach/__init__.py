@@ -30,10 +30,6 @@ class TensorList(NamedTuple):
     sizes: list[int]
     dtype: torch.dtype
 
-    def is_like(self, other: "TensorList") -> bool:
-        """Return whether both have as many tensors, of the same sizes and dtype."""
-        return self.sizes == other.sizes and self.dtype == other.dtype
-
 
 def tensor_list(tensors: Sequence[Tensor]) -> TensorList | None:
     """Return tensors for the kernel; None where it cannot run.
@@ -111,7 +107,7 @@ def adamw_(
         ValueError: tensors differ in their count, sizes or dtype.
     """
     others = {"gradients": gradients, "means": means, "squares": squares}
-    unlike = [name for name, tensors in others.items() if not parameters.is_like(tensors)]
+    unlike = [name for name, tensors in others.items() if tensors[1:] != parameters[1:]]
     if unlike:
         raise ValueError(f"{' and '.join(unlike)} are not of the sizes and the dtype of the parameters")
     if steps.sizes != [1] * len(parameters.sizes) or steps.dtype != torch.float32:
