@@ -144,6 +144,16 @@ def test_feedforward_networks(sizes, precision, monkeypatch):
 
 
 @needs_kernel
+@torch.no_grad()
+def test_feedforward_networks_are_computed_by_one_kernel(monkeypatch):
+    calls = []
+    monkeypatch.setattr(F, "relu", lambda x: calls.append(x))
+    with linear_precision("float32"):
+        apply_feedforward(nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4))
+    assert not calls
+
+
+@needs_kernel
 def test_feedforward_networks_with_gradients_and_hooks_are_not_packed():
     hidden, output, x = nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4)
     with linear_precision("float32"):

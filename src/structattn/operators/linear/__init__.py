@@ -121,7 +121,7 @@ def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
     if torch.is_autocast_enabled("cpu") or output.weight.shape != hidden.weight.shape[::-1]:
         return False
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (hidden, output))
-    fits = _fits_kernels(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight.T, output.weight, output.bias)
+    fits = _fits_kernels(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight, output.weight, output.bias)
     return fits and not hooked
 
 
