@@ -147,7 +147,7 @@ def test_feedforward_networks(sizes, precision, monkeypatch):
 @torch.no_grad()
 def test_feedforward_networks_are_computed_by_one_kernel(monkeypatch):
     calls = []
-    monkeypatch.setattr(F, "relu", lambda x: calls.append(x))
+    monkeypatch.setattr(F, "relu", calls.append)
     with linear_precision("float32"):
         apply_feedforward(nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4))
     assert not calls
