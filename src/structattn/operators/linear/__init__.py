@@ -88,14 +88,10 @@ def linear(
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
     """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8 and bfloat16."""
-    if (
-        torch.compiler.is_compiling()
-        or _precision.get() == "float32"
-        or not _fits_kernels(x, module.weight, module.bias)
-    ):
-        y: Tensor = module(x)
-        return y
-    return _reduced_product(x, module.weight, module.bias)
+    if _is_reduced(x, module.weight, module.bias):
+        return _reduced_product(x, module.weight, module.bias)
+    y: Tensor = module(x)
+    return y
 
 
 def apply_feedforward(
