@@ -60,7 +60,7 @@ class ReceptiveFieldRegularizer:
         )
 
 
-NO_REGULARISER = ReceptiveFieldRegularizer()
+NO_REGULARIZER = ReceptiveFieldRegularizer()
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Criterion:
     """
 
     label_smoothing: LabelSmoothing | None = None
-    receptive_field: ReceptiveFieldRegularizer = NO_REGULARISER
+    receptive_field: ReceptiveFieldRegularizer = NO_REGULARIZER
 
     @classmethod
     def from_settings(cls, training: TrainingSettings) -> "Criterion":

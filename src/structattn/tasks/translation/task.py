@@ -17,7 +17,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
-from structattn.tasks.losses import NO_REGULARISER, ReceptiveFieldRegularizer, cross_entropy_sum
+from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum
 from structattn.tasks.task import Scores
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
 from structattn.tasks.translation.predictions import Predictions, model_inputs, predictions, predictions_from
@@ -44,7 +44,7 @@ class TranslationTask:
     loss: Literal["sequence_sum", "token_mean"]
     label_smoothing: LabelSmoothing | None = None
     spelling_weight: float = 1.0
-    receptive_field: ReceptiveFieldRegularizer = NO_REGULARISER
+    receptive_field: ReceptiveFieldRegularizer = NO_REGULARIZER
     bleu: GreedyBleu | None = None
 
     def training_batches(self, epoch: int) -> list[Indices]:
