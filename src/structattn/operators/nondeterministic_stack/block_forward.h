@@ -132,7 +132,7 @@ private:
     const StepWeights<Q, S> &weigh(int64_t t) {
         double before[C];
         for (int c = 0; c < C; ++c) before[c] = share[t - begin][by_symbol<Q, S>(c)];
-        return step_weights[t - begin] = StepWeights<Q, S>(seq, t, before);
+        return step_weights[t - begin] = StepWeights<Q, S>(seq.step(t), before);
     }
 
     // (1) to (3) with provisional weights, and their drift. False if a total is zero or out of range.
@@ -312,7 +312,7 @@ private:
         for (int64_t t = at.n; t >= 1; --t) {
             const double highest = *std::max_element(most, most + C);
             if (lost[at.block_of(t)] > 0) sum += lost[at.block_of(t)] * highest;
-            const StepWeights<Q, S> weights(seq, t, ones);
+            const StepWeights<Q, S> weights(seq.step(t), ones);
             const double growth = log_weight[t - 1] - (t > 1 ? log_weight[t - 2] : 0);
             const double of_stays = std::exp(weights.stay_scale - growth);
             const double of_pops = weights.pop_scale > -INFINITY ? std::exp(weights.pop_scale - growth) : 0;

@@ -8,6 +8,7 @@
 
 #include "nondeterministic_stack/range.h"
 #include "nondeterministic_stack/sequence.h"
+#include "nondeterministic_stack/step_shares.h"
 #include "nondeterministic_stack/step_weights.h"
 #include "nondeterministic_stack/tables.h"
 #include "nondeterministic_stack/triangular_solve.h"
@@ -42,7 +43,7 @@ public:
     bool step(int64_t t, double *reading) {
         const double growth = transitions(t);
         if (!(std::fabs(growth) <= largest_growth_of_doubles)) return false;
-        lost[t] = lost_after(lost[t - 1], seq, t, growth, smallest < smallest_share);
+        lost[t] = lost_after(lost[t - 1], seq.step(t), growth, smallest < smallest_share);
         log_total[t] = log_total[t - 1] + growth;
         if (lost[t] >= largest_regrowth) return false;
         top_vectors(t);
@@ -69,7 +70,7 @@ private:
 
     // (1) to (4); log Σ α_t.
     double transitions(int64_t t) {
-        const StepWeights<Q, S> weights(seq, t, a + (t - 1) * C);
+        const StepWeights<Q, S> weights(seq.step(t), a + (t - 1) * C);
         double popped[C] = {};
         smallest = INFINITY;
         R.clear(t), W.clear(t);
@@ -136,43 +137,18 @@ private:
 
     // (3) and (4); log Σ α_t.
     double normalise(int64_t t, const StepWeights<Q, S> &weights, const double *popped) {
-        double stay[C] = {}, stay_sum = 0, popped_sum = 0, total = 0, alpha[C];
+        const StepShares<Q, S> shares(weights, popped, a + (t - 1) * C, smallest_share);
+        if (shares.growth == -INFINITY) return shares.growth;
+        smallest = std::min(smallest, shares.smallest);
+        std::copy_n(shares.a, C, a + t * C), std::copy_n(shares.inverse, C, inverse + t * C);
         for (int c = 0; c < C; ++c)
-            for (int d = 0; d < 2 * C; ++d) stay[d % C] += weights.stay[c * 2 * C + d];
-        for (int c = 0; c < C; ++c) stay_sum += stay[c], popped_sum += popped[c];
-        const double highest = std::max(stay_sum > 0 ? weights.stay_scale + std::log(stay_sum) : -INFINITY,
-                                        popped_sum > 0 ? weights.pop_scale + std::log(popped_sum) : -INFINITY);
-        if (highest == -INFINITY) return highest;
-        const double from_stay = stay_sum > 0 ? std::exp(weights.stay_scale - highest) : 0;
-        const double from_pop = popped_sum > 0 ? std::exp(weights.pop_scale - highest) : 0;
-        for (int c = 0; c < C; ++c) total += alpha[c] = from_stay * stay[c] + from_pop * popped[c];
-        double stay_inverse[C];
-        for (int c = 0; c < C; ++c) {
-            const bool kept = alpha[c] > smallest_share * total;
-            if (!kept) smallest = 0;
-            a[t * C + c] = kept ? alpha[c] / total : 0;
-            stay_inverse[c] = kept ? from_stay / alpha[c] : 0;
-            inverse[t * C + c] = kept ? from_pop / alpha[c] : 0;
-        }
-        keep_stays(t, weights, stay_inverse);
-        if (weights.pop_scale > -INFINITY) divide_uncovered(t);
-        return highest + std::log(total);
-    }
-
-    // π_t and ρ_t
-    void keep_stays(int64_t t, const StepWeights<Q, S> &weights, const double *inverse_share) {
-        for (int c = 0; c < C; ++c) {
-            const double *weight = weights.stay + c * 2 * C;
-            double least = INFINITY;
             for (int d = 0; d < C; ++d) {
-                const double pushed = weight[d] * inverse_share[d], replaced = weight[C + d] * inverse_share[d];
-                least = std::min(least, std::min(pushed, replaced));
-                pi[(c * C + d) * at.times + t] = pushed;
-                rho[(t * C + c) * at.width + d] = replaced;
-                solve_rho[(t * C + d) * at.width + c] = replaced;
+                pi[(c * C + d) * at.times + t] = shares.pushed[c * C + d];
+                rho[(t * C + c) * at.width + d] = shares.replaced[c * C + d];
+                solve_rho[(t * C + d) * at.width + c] = shares.replaced[c * C + d];
             }
-            if (a[(t - 1) * C + c] > 0) smallest = std::min(smallest, least);
-        }
+        if (weights.pop_scale > -INFINITY) divide_uncovered(t);
+        return shares.growth;
     }
 
     // W_t from D_t

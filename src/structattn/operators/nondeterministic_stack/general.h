@@ -32,7 +32,7 @@ public:
             const double growth = step(t);
             if (growth == -INFINITY) return {t - 1, Real::exact};
             if (!Real::exact && !(std::fabs(growth) <= largest_growth_of_doubles)) return {t - 1, false};
-            if (!Real::exact) lost = lost_after(lost, seq, t, growth, true);
+            if (!Real::exact) lost = lost_after(lost, seq.step(t), growth, true);
             log_total += growth;
             top_vectors(t);
             write(t, log_total, out);

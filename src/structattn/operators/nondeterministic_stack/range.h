@@ -12,6 +12,8 @@ constexpr double smallest_share = 1e-290;
 // Step by step, a lost fraction can grow in each step by the growth of the fastest configuration divided by that of the
 // total. Up to this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
 constexpr double largest_regrowth = 600;
+// The same for floats: all that is lost, up to a million numbers, stays below 1e-34 e^44 1e6 < 2e-9 of the total.
+constexpr double smallest_share_of_floats = 1e-34, largest_regrowth_of_floats = 44;
 
 // The limits of blocks with tables of float or double: what counts as lost, how large all that is lost may have become, and
 // by how much provisional numbers may differ from true ones, before they are computed again and at all.
@@ -30,13 +32,12 @@ struct Range<float> {
 // their size. Up to this size it stays below 1e-10.
 constexpr double largest_growth_of_doubles = 1e6;
 
-// No configuration can multiply its weight in step t by more than exp of this.
-inline double largest_growth(const Sequence &seq, int64_t t) {
-    const int64_t C = seq.configurations(), i = (t - 1) * C;
+// No configuration can multiply its weight in a step by more than exp of this.
+inline double largest_growth(const StepLogits &logits) {
+    const int64_t C = logits.C, pops = logits.pops ? logits.Q : 0;
     double result = -INFINITY;
-    for (int64_t c = i; c < i + C; ++c) {
-        const double *push = seq.push + c * C, *repl = seq.repl + c * C, *pop = seq.pop + c * seq.Q;
-        const int64_t pops = t > 1 ? seq.Q : 0;
+    for (int64_t c = 0; c < C; ++c) {
+        const double *push = logits.push + c * C, *repl = logits.repl + c * C, *pop = logits.pop + c * logits.Q;
         double top = -INFINITY, sum = 0;
         for (int64_t d = 0; d < C; ++d) top = std::max({top, push[d], repl[d]});
         for (int64_t r = 0; r < pops; ++r) top = std::max(top, pop[r]);
@@ -48,8 +49,8 @@ inline double largest_growth(const Sequence &seq, int64_t t) {
     return result;
 }
 
-// An upper bound of the loss: the logarithm of its fraction of the total divided by smallest_share; -inf without loss.
-inline double lost_after(double lost, const Sequence &seq, int64_t t, double growth, bool something_small) {
-    if (lost > -INFINITY) lost += largest_growth(seq, t) - growth;
+// An upper bound of the loss: the logarithm of its fraction of the total divided by the smallest share; -inf without loss.
+inline double lost_after(double lost, const StepLogits &logits, double growth, bool something_small) {
+    if (lost > -INFINITY) lost += largest_growth(logits) - growth;
     return something_small ? std::max(lost, 0.0) : lost;
 }

@@ -11,6 +11,21 @@
 // The numbers that a sequence, or a step, required.
 enum class Mode { doubles, wide, not_a_number, nothing_allowed };
 
+// The logits of one step.
+struct StepLogits {
+    int64_t C, Q;
+    const double *push, *repl;  // [C][C]
+    const double *pop;          // [C][Q]
+    bool pops;                  // whether there is an item to pop: not in the first step
+
+    bool usable() const {
+        const auto below_infinity = [](const double *x, int64_t count) {
+            return std::all_of(x, x + count, [](double logit) { return logit < INFINITY; });
+        };
+        return below_infinity(push, C * C) && below_infinity(repl, C * C) && below_infinity(pop, C * Q);
+    }
+};
+
 struct Sequence {
     int64_t n, Q, S;
     int64_t window;             // a pop at t removes only slots pushed at t - window or later
@@ -20,6 +35,10 @@ struct Sequence {
     const double *values;       // [n + 1][columns], row 0 the bottom vector; null: the identity matrix
 
     int64_t configurations() const { return Q * S; }
+    StepLogits step(int64_t t) const {
+        const int64_t C = configurations(), i = (t - 1) * C;
+        return {C, Q, push + i * C, repl + i * C, pop + i * Q, t > 1};
+    }
     // The value of column c of the vector pushed at time k.
     double value(int64_t k, int64_t c) const { return values ? values[k * columns + c] : double(k == c); }
     // The first time whose vector can be nonzero in column c.

@@ -23,17 +23,16 @@ struct StepWeights {
     double pop[C * Q + LANES];
 
     StepWeights() = default;
-    StepWeights(const Sequence &seq, int64_t t, const double *share) {
+    StepWeights(const StepLogits &logits, const double *share) {
         double log_share[C];
         for (int c = 0; c < C; ++c) log_share[c] = share[c] > 0 ? std::log(share[c]) : -INFINITY;
-        const int64_t i = (t - 1) * C;
         for (int c = 0; c < C; ++c) {
-            std::copy_n(seq.push + (i + c) * C, C, stay + c * 2 * C);
-            std::copy_n(seq.repl + (i + c) * C, C, stay + c * 2 * C + C);
+            std::copy_n(logits.push + c * C, C, stay + c * 2 * C);
+            std::copy_n(logits.repl + c * C, C, stay + c * 2 * C + C);
         }
         stay_scale = weigh<2 * C>(stay, log_share);
-        if (t < 2) return;
-        std::copy_n(seq.pop + i * Q, C * Q, pop);
+        if (!logits.pops) return;
+        std::copy_n(logits.pop, C * Q, pop);
         pop_scale = weigh<Q>(pop, log_share);
     }
 

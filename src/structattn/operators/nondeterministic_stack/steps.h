@@ -22,15 +22,6 @@ inline void start(const Record &record) {
     });
 }
 
-inline bool usable(const Record &record, int64_t t) {
-    const int64_t C = record.at.C();
-    auto below_infinity = [](const double *x, int64_t count) {
-        return std::all_of(x, x + count, [](double logit) { return logit < INFINITY; });
-    };
-    return below_infinity(record.push(t), C * C) && below_infinity(record.repl(t), C * C) &&
-           below_infinity(record.pop(t), C * record.at.Q);
-}
-
 // Recomputes all steps; false if the last reading is unreliable or does not exist.
 template <class Real>
 bool recompute(const Record &record, int64_t t, double *reading) {
@@ -55,7 +46,7 @@ inline bool forward_in_doubles(const Record &record, int64_t t, double *reading)
 // The reading of step t, whose logits and vector are already in the record.
 inline void forward(const Record &record, int64_t t, double *reading) {
     Mode mode = record.mode(t - 1);
-    if (mode != Mode::nothing_allowed && !usable(record, t)) mode = Mode::not_a_number;
+    if (mode != Mode::nothing_allowed && !record.steps(t).step(t).usable()) mode = Mode::not_a_number;
     if (mode == Mode::doubles && !forward_in_doubles(record, t, reading)) mode = Mode::wide;
     if (mode == Mode::wide && !recompute<Wide>(record, t, reading)) mode = Mode::nothing_allowed;
     const int64_t width = record.at.C() * record.at.m;
