@@ -111,6 +111,67 @@ def test_weights_far_beyond_a_double_are_no_trouble(random_network, name):
         assert (result - wanted).norm() <= 1e-8 * max(wanted.norm(), cotangent.norm())
 
 
+@pytest.fixture
+def network_of_exact_log_weights():
+    """Leaves in float32 whose transitions have log-weights that float32 holds exactly, and the sharpness of each step.
+
+    The first hidden unit is -1 or 1, as the inputs say. Where it is 1, log-weights are ``sharpness`` times as large.
+    """
+
+    def draw(stack, sharp, sharpness):
+        generator = torch.Generator().manual_seed(3)
+        batch, time, units = *sharp.shape, 4
+        inputs = torch.randn(batch, time, units, generator=generator)
+        recurrent = torch.randn(units, units + stack.reading_size, generator=generator) / 2
+        heads = torch.zeros(stack.action_size + stack.vector, units)
+        bias, bottom = torch.randn(len(heads), generator=generator), torch.rand(stack.vector, generator=generator)
+        log_weights = torch.randn(stack.action_size, generator=generator).mul(8).round() / 8
+        inputs[..., 0], recurrent[0] = torch.where(sharp, 40.0, -40.0), 0
+        heads[: stack.action_size, 0] = log_weights * (sharpness - 1) / 2
+        heads[stack.action_size :] = torch.randn(stack.vector, units, generator=generator)
+        bias[: stack.action_size] = log_weights * (sharpness + 1) / 2
+        return [leaf.requires_grad_() for leaf in (inputs, recurrent, heads, bias, bottom)]
+
+    return draw
+
+
+LANES = RecurrentStack("nondeterministic", 2, states=2, symbols=2)
+
+
+@pytest.mark.parametrize("sharpness", [3, 31, 401])
+def test_in_floats_or_in_doubles_as_the_log_weights_require(network_of_exact_log_weights, sharpness):
+    sharp = torch.zeros(3, 30, dtype=torch.bool)
+    sharp[1], sharp[2, 12:] = True, True
+    leaves, lengths = network_of_exact_log_weights(LANES, sharp, sharpness), torch.tensor([30, 29, 30])
+    cotangent = torch.randn(3, 30, 4, generator=torch.Generator().manual_seed(9))
+    compared(leaves, cotangent, lengths, 1e-5, cell="tanh", stack=LANES)
+    inputs, *maps = leaves
+    found = outcome(leaves, cotangent, lengths, cell="tanh", stack=LANES)[:2]
+    for i, length in enumerate(lengths.tolist()):
+        one = inputs.detach()[i : i + 1, :length].requires_grad_()
+        alone = outcome([one, *maps], cotangent[i : i + 1, :length], cell="tanh", stack=LANES)[:2]
+        assert all(torch.equal(x[i : i + 1, :length], y) for x, y in zip(found, alone, strict=True))
+
+
+def test_a_cotangent_too_large_for_floats(network_of_exact_log_weights):
+    sharp = torch.ones(2, 24, dtype=torch.bool)
+    leaves, scale = network_of_exact_log_weights(LANES, sharp, 3), 2.0**110
+    cotangent = torch.randn(2, 24, 4, generator=torch.Generator().manual_seed(9))
+    found = outcome(leaves, cotangent * scale, cell="tanh", stack=LANES)[1:]
+    expected = outcome(leaves, cotangent, cell="tanh", stack=LANES)[1:]
+    assert_close([x / scale for x in found], expected, 1e-4)
+
+
+def test_forbidden_transitions_in_floats(random_network):
+    leaves = random_network(3, 12, 4, "lstm", LANES, torch.float32)
+    with torch.no_grad():
+        leaves[3][[0, 3, 9, 14, 30]] = -torch.inf
+    compared(leaves, torch.ones(3, 12, 4), None, 1e-5, cell="lstm", stack=LANES)
+    with torch.no_grad():
+        leaves[3][: LANES.action_size] = -torch.inf  # readings of zeros
+    compared(leaves, torch.ones(3, 12, 4), None, 1e-5, cell="lstm", stack=LANES)
+
+
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("cell", ["lstm", "tanh", "relu"])
@@ -135,13 +196,15 @@ def test_second_gradient_is_refused_or_right(random_network):
         first.sum().backward()
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("implementation", "dtype"), [("reference", torch.float64), ("cpu", torch.float64), ("cpu", torch.float32)]
+)
 @pytest.mark.parametrize("name", STACKS)
-def test_past_the_length_nothing_enters_and_nothing_leaves(random_network, implementation, name):
+def test_past_the_length_nothing_enters_and_nothing_leaves(random_network, implementation, dtype, name):
     stack, lengths = STACKS[name], torch.tensor([6, 2, 0])
-    inputs, *maps = random_network(3, 6, 4, "lstm", stack)
+    inputs, *maps = random_network(3, 6, 4, "lstm", stack, dtype)
     past = torch.arange(6) >= lengths[:, None]
-    cotangent = torch.randn(3, 6, 4, dtype=torch.float64)
+    cotangent = torch.randn(3, 6, 4, dtype=dtype)
     choice = {"cell": "lstm", "stack": stack, "implementation": implementation}
     clean = outcome([inputs, *maps], cotangent, lengths, **choice)
     poisoned = inputs.detach().masked_fill(past[..., None], float("nan")).requires_grad_()
@@ -152,9 +215,10 @@ def test_past_the_length_nothing_enters_and_nothing_leaves(random_network, imple
     torch.testing.assert_close(found[0][1:2, :2], alone, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", STACKS)
-def test_nan_reaches_only_its_own_sequence_and_later_steps(random_network, name):
-    inputs, *maps = random_network(2, 5, 3, "lstm", STACKS[name])
+def test_nan_reaches_only_its_own_sequence_and_later_steps(random_network, dtype, name):
+    inputs, *maps = random_network(2, 5, 3, "lstm", STACKS[name], dtype)
     with torch.no_grad():
         inputs[0, 3] = float("nan")
     hiddens = stack_rnn(inputs, *maps, cell="lstm", stack=STACKS[name], implementation="cpu")

@@ -14,12 +14,10 @@ from structattn.operators.common.batching import Batching
 from structattn.operators.common.kernels import kernel_for
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.cpu import kernel_window as _limit
-from structattn.operators.nondeterministic_stack.cpu import table_size
 from structattn.operators.stack_rnn.cells import CELLS, Cell
 from structattn.operators.stack_rnn.stacks import PUSHED, STACKS, RecurrentStack
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-_LANES = 8
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 _BATCHING = Batching(shared=("recurrent", "heads", "bias", "bottom"))
 
 
@@ -35,28 +33,16 @@ def _decoded(sizes: list[int]) -> tuple[Cell, RecurrentStack]:
     return CELLS[cell], RecurrentStack(STACKS[name], vector, states, symbols, PUSHED[pushed], window, depth)
 
 
-def _record_size(time: int, stack: RecurrentStack) -> int:
-    """Return the doubles kept for one sequence; plain arithmetic, so that it holds for a symbolic ``time`` too."""
-    if stack.name != "nondeterministic":
-        return 0
-    steps, targets = torch.sym_max(time - 1, 1), stack.states * stack.symbols  # type: ignore[no-untyped-call]
-    numbers = (steps + 1) * (1 + stack.vector) + steps * targets * (2 * targets + stack.states)
-    return int(numbers + 5 * _LANES) + table_size(steps, stack.states, stack.symbols, stack.vector, stack.window)
-
-
-def _run(
-    direction: str, first: Tensor, tables: Tensor, tensors: tuple[Tensor | None, ...], sizes: list[int], units: int
-) -> None:
+def _run(direction: str, first: Tensor, tensors: tuple[Tensor | None, ...], sizes: list[int], units: int) -> None:
     """Call the kernel; ``first`` has its dtype, batch and time. Inputs that are not contiguous are copied."""
     contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in contiguous]
-    *others, depth = sizes
-    numbers = [*first.shape[:2], units, *others, tables.shape[1], depth]
+    numbers = [*first.shape[:2], units, *sizes]
     kernel_for(f"stack_rnn_{direction}", first.dtype)(addresses, numbers, torch.get_num_threads())
 
 
 def _empty_adjoints(cotangent: Tensor, recurrent: Tensor, heads: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    _, _, gates, _, _, values, *_ = rest
+    _, _, _, gates, _, _, values, *_ = rest
     batch, time = gates.shape[:2]
     outputs = gates.new_empty(batch, time, heads.shape[0])
     return gates.new_empty(gates.shape), outputs, gates.new_empty(batch, values.shape[2])
@@ -72,34 +58,36 @@ def stack_rnn_backward(
     cotangent: Tensor,
     recurrent: Tensor,
     heads: Tensor,
+    bottom: Tensor,
     lengths: Tensor | None,
     hiddens: Tensor,
     gates: Tensor,
     cells: Tensor,
     actions: Tensor,
     values: Tensor,
-    tables: Tensor,
     sizes: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Adjoints of the gates' sums (B, T, G), of the stack's (B, T, A + m), of each sequence's bottom vector (B, m)."""
-    tensors = cotangent, recurrent, heads, lengths, hiddens, gates, cells, actions, values, tables
+    tensors = cotangent, recurrent, heads, bottom, lengths, hiddens, gates, cells, actions, values
     results = _empty_adjoints(*tensors)
-    _run("backward", cotangent, tables, (*tensors, *results), sizes, heads.shape[1])
+    _run("backward", cotangent, (*tensors, *results), sizes, heads.shape[1])
     return results
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Forward) -> None:
-    _, recurrent, heads, _, _, lengths, ctx.sizes = inputs
+    _, recurrent, heads, _, bottom, lengths, ctx.sizes = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(recurrent, heads, lengths, *output)
+    ctx.save_for_backward(recurrent, heads, bottom, lengths, *output)
 
 
 def _gradient(ctx: Any, cotangent: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if cotangent is None:
         return (None,) * 7
-    recurrent, heads, lengths, hiddens, sources, *kept = ctx.saved_tensors
-    gates, outputs, bottoms = stack_rnn_backward(cotangent, recurrent, heads, lengths, hiddens, *kept, ctx.sizes)
+    recurrent, heads, bottom, lengths, hiddens, sources, *kept = ctx.saved_tensors
+    gates, outputs, bottoms = stack_rnn_backward(
+        cotangent, recurrent, heads, bottom, lengths, hiddens, *kept, ctx.sizes
+    )
     gates_, outputs_ = gates.flatten(0, 1), outputs.flatten(0, 1)
     of_maps = gates_.t() @ sources.flatten(0, 1), outputs_.t() @ hiddens.flatten(0, 1)
     return gates, *of_maps, outputs_.sum(0), bottoms.sum(0), None, None
@@ -113,12 +101,11 @@ def _empty_outputs(inputs: Tensor, recurrent: Tensor, heads: Tensor, *rest: Any)
         units + stack.reading_size,
         gates,
         2 * units if cell == "lstm" else 0,
-        0 if stack.name == "nondeterministic" else stack.action_size,
+        stack.action_size,
         stack.vector,
     ]
-    tables = inputs.new_empty(batch, _record_size(time, stack), dtype=torch.float64)
     hiddens, sources, gates_, cells, actions, values = (inputs.new_empty(batch, time, width) for width in widths)
-    return hiddens, sources, gates_, cells, actions, values, tables
+    return hiddens, sources, gates_, cells, actions, values
 
 
 @register("stack_rnn", fake=_empty_outputs, gradient=_gradient, save=_save, batching=_BATCHING)
@@ -131,11 +118,11 @@ def stack_rnn_cpu(
     lengths: Tensor | None,
     sizes: list[int],
 ) -> Forward:
-    """Hidden vectors, inputs of the recurrent map, gates, cells (c, tanh c), actions, pushed vectors, stack records.
+    """Hidden vectors, inputs of the recurrent map, gates, cells (c, tanh c), actions, pushed vectors.
 
     Arguments as for the public function, checked; ``sizes`` from ``encoded``.
     """
     tensors = inputs, recurrent, heads, bias, bottom, lengths
     results = _empty_outputs(*tensors, sizes)
-    _run("forward", inputs, results[-1], (*tensors, *results), sizes, heads.shape[1])
+    _run("forward", inputs, (*tensors, *results), sizes, heads.shape[1])
     return results

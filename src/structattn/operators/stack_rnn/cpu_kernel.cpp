@@ -1,22 +1,22 @@
 // Recurrent networks with stacks, forward and backward. The recurrences and their adjoints are in DERIVATION.md.
 //
-// Up to four sequences are processed by one thread, step by step together, so that their products with the weight matrices read
+// Some sequences are processed by one thread, step by step together, so that their products with the weight matrices read
 // these once; nothing that is computed for one depends on the others. The matrices are packed once for the batch. The backward kernel returns the
 // adjoints of the gates and outputs at every step; torch computes the gradients of the matrices as matrix products.
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <deque>
-#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/kernels.h"
 #include "common/lengths.h"
-#include "common/scratch.h"
 #include "stack_rnn/cells.h"
+#include "stack_rnn/groups.h"
 #include "stack_rnn/map.h"
 #include "stack_rnn/network.h"
+#include "stack_rnn/nondeterministic_lanes.h"
 #include "stack_rnn/stacks.h"
 
 namespace {
@@ -24,58 +24,28 @@ namespace {
 using namespace stack_rnn;
 using Addresses = std::vector<uintptr_t>;
 
-struct OfStacks;  // a Purpose for their memory: the steps of the nondeterministic stack use the common Scratch
-
 Sizes sizes_of(const std::vector<int64_t> &given) {
     return {given[0], given[1], given[2], Cell(given[3]), StackName(given[4]), Pushed(given[5]),
-            given[6], given[7], given[8], given[9], given[10], given[11]};
+            given[6], given[7], given[8], given[9], given[10]};
 }
 
 // Arrays written by every step and used by the backward pass.
 template <class Number>
 struct Kept {
     Series<Number> hiddens, sources, gates, cells, actions, values;
-    uintptr_t tables, bottom;
-    int64_t table_stride;
+    uintptr_t bottom;
 
     Kept(const Sizes &sizes, uintptr_t hiddens, uintptr_t sources, uintptr_t gates, uintptr_t cells, uintptr_t actions,
-         uintptr_t values, uintptr_t tables, uintptr_t bottom)
+         uintptr_t values, uintptr_t bottom)
         : hiddens(hiddens, sizes, sizes.units), sources(sources, sizes, sizes.sources()), gates(gates, sizes, sizes.gates()),
-          cells(cells, sizes, sizes.cells()), actions(actions, sizes, sizes.kept_actions()),
-          values(values, sizes, sizes.vector), tables(tables), bottom(bottom), table_stride(sizes.table_stride) {}
+          cells(cells, sizes, sizes.cells()), actions(actions, sizes, sizes.actions()),
+          values(values, sizes, sizes.vector), bottom(bottom) {}
 
-    StackArrays<Number> stack(int64_t b) const {
-        return {actions.of(b), values.of(b), reinterpret_cast<double *>(tables) + b * table_stride,
-                reinterpret_cast<const Number *>(bottom)};
+    Member<Number> member(int64_t b, int64_t steps) const {
+        return {steps, {actions.of(b), values.of(b), reinterpret_cast<const Number *>(bottom)}};
     }
     // c and tanh c of the previous step; null at the first step.
     const Number *before(int64_t b, int64_t t) const { return t > 0 ? cells.row(b, t - 1) : nullptr; }
-};
-
-// Working memory of the stacks of some sequences.
-template <class Stack>
-class StackMemory {
-public:
-    StackMemory(const Sizes &sizes, const Lengths &lengths, int64_t first, int64_t end, bool way_back)
-        : sizes_(sizes), way_back_(way_back), scratch_(bytes(lengths, first, end)), next_(scratch_.template as<double>()) {}
-    double *take(int64_t steps) {
-        double *own = next_;
-        next_ += room(steps);
-        return own;
-    }
-
-private:
-    const Sizes &sizes_;
-    const bool way_back_;
-    ScratchFor<OfStacks> scratch_;
-    double *next_;
-
-    int64_t room(int64_t steps) const { return (Stack::room(sizes_, steps, way_back_) + 7) / 8 * 8; }
-    int64_t bytes(const Lengths &lengths, int64_t first, int64_t end) const {
-        int64_t numbers = 0;
-        for (int64_t b = first; b < end; ++b) numbers += room(std::max<int64_t>(lengths[b] - 1, 0));
-        return 8 * numbers;
-    }
 };
 
 template <class Number>
@@ -87,33 +57,34 @@ struct Forward {
     const Number *bias;
     const Lengths lengths;
 
-    template <class Stack>
     struct Sequence {
         int64_t b, steps;
-        Stack stack;  // parts of it refer to others
         Number *source;
         std::vector<Number> gates, outputs;
 
-        Sequence(const Forward &pass, int64_t b, int64_t steps, double *room)
-            : b(b), steps(steps), stack(pass.sizes, steps, pass.kept.stack(b), room), source(pass.kept.sources.row(b, 0)),
-              gates(Map<Number>::padded(pass.sizes.gates())), outputs(Map<Number>::padded(pass.sizes.outputs())) {
+        Sequence(const Forward &pass, int64_t b, int64_t steps)
+            : b(b), steps(steps), source(pass.kept.sources.row(b, 0)), gates(Map<Number>::padded(pass.sizes.gates())),
+              outputs(Map<Number>::padded(pass.sizes.outputs())) {
             std::fill_n(source, pass.sizes.units, Number(0));
-            stack.start(source + pass.sizes.units);
         }
-        Sequence(const Sequence &) = delete;
     };
 
     // For sequences from ``first`` to ``end``.
-    template <class Stack>
+    template <class Stacks>
     void run(int64_t first, int64_t end) const {
-        StackMemory<Stack> memory(sizes, lengths, first, end, false);
-        std::deque<Sequence<Stack>> all;  // never moved
+        std::vector<Sequence> all;
+        std::vector<Member<Number>> members;
         for (int64_t b = first; b < end; ++b) {
             const int64_t n = lengths[b];
             kept.hiddens.zeros_from(b, n), kept.sources.zeros_from(b, n);
-            if (n > 0) all.emplace_back(*this, b, n - 1, memory.take(n - 1));
+            if (n == 0) continue;
+            all.emplace_back(*this, b, n - 1);
+            members.push_back(kept.member(b, n - 1));
         }
+        Stacks stacks(sizes, members, false);
+        for (size_t i = 0; i < all.size(); ++i) stacks.start(i, all[i].source + sizes.units);
         std::vector<typename Map<Number>::Product> products;
+        std::vector<Move<Number>> moves;
         for (int64_t t = 0;; ++t) {
             products.clear();
             for (auto &one : all) {
@@ -123,8 +94,9 @@ struct Forward {
             }
             if (products.empty()) return;
             recurrent.add_products(products);
-            products.clear();
-            for (auto &one : all) {
+            products.clear(), moves.clear();
+            for (size_t i = 0; i < all.size(); ++i) {
+                Sequence &one = all[i];
                 if (t > one.steps) continue;
                 Number *hidden = kept.hiddens.row(one.b, t);
                 go_on(one.b, t, one.gates.data(), hidden);
@@ -133,10 +105,10 @@ struct Forward {
                 std::copy_n(hidden, sizes.units, one.source);
                 std::copy_n(bias, sizes.outputs(), one.outputs.data());
                 products.push_back({hidden, one.outputs.data()});
+                moves.push_back({int64_t(i), one.outputs.data(), one.source + sizes.units});
             }
             heads.add_products(products);
-            for (auto &one : all)
-                if (t < one.steps) one.stack.advance(t + 1, one.outputs.data(), one.source + sizes.units);
+            if (!moves.empty()) stacks.advance(t + 1, moves);
         }
     }
 
@@ -158,45 +130,45 @@ struct Backward {
     const Series<Number> gates_, outputs_;
     Number *const bottom_;
 
-    template <class Stack>
     struct Sequence {
         int64_t b, steps;
-        Stack stack;
         std::vector<Number> hidden_, memory_, source_;
 
-        Sequence(const Backward &pass, int64_t b, int64_t steps, double *room)
-            : b(b), steps(steps), stack(pass.sizes, steps, pass.kept.stack(b), room),
-              hidden_(Map<Number>::padded(pass.sizes.units)), memory_(pass.sizes.units),
-              source_(Map<Number>::padded(pass.sizes.sources())) {
-            stack.begin_way_back();
-        }
-        Sequence(const Sequence &) = delete;
+        Sequence(const Backward &pass, int64_t b, int64_t steps)
+            : b(b), steps(steps), hidden_(Map<Number>::padded(pass.sizes.units)), memory_(pass.sizes.units),
+              source_(Map<Number>::padded(pass.sizes.sources())) {}
     };
 
     // For sequences from ``first`` to ``end``.
-    template <class Stack>
+    template <class Stacks>
     void run(int64_t first, int64_t end) const {
-        StackMemory<Stack> memory(sizes, lengths, first, end, true);
-        std::deque<Sequence<Stack>> all;
+        std::vector<Sequence> all;
+        std::vector<Member<Number>> members;
         int64_t t = -1;
         for (int64_t b = first; b < end; ++b) {
             const int64_t n = lengths[b], steps = std::max<int64_t>(n - 1, 0);
             gates_.zeros_from(b, n), outputs_.zeros_from(b, steps);
             if (n == 0) std::fill_n(bottom_ + b * sizes.vector, sizes.vector, Number(0));
             if (n == 0) continue;
-            all.emplace_back(*this, b, steps, memory.take(steps));
+            all.emplace_back(*this, b, steps);
+            members.push_back(kept.member(b, steps));
             t = std::max(t, steps);
         }
+        Stacks stacks(sizes, members, true);
+        stacks.begin_way_back();
         std::vector<typename Map<Number>::Product> products;
+        std::vector<Move<Number>> moves;
         for (; t >= 0; --t) {
-            products.clear();
-            for (auto &one : all) {
+            products.clear(), moves.clear();
+            for (size_t i = 0; i < all.size(); ++i) {
+                Sequence &one = all[i];
                 if (t > one.steps) continue;
                 for (int64_t k = 0; k < sizes.units; ++k) one.hidden_[k] = cotangent.row(one.b, t)[k] + one.source_[k];
                 if (t == one.steps) continue;
-                one.stack.retreat(t + 1, one.source_.data() + sizes.units, outputs_.row(one.b, t));
+                moves.push_back({int64_t(i), one.source_.data() + sizes.units, outputs_.row(one.b, t)});
                 products.push_back({outputs_.row(one.b, t), one.hidden_.data()});
             }
+            if (!moves.empty()) stacks.retreat(t + 1, moves);
             heads.add_products(products);
             products.clear();
             for (auto &one : all) {
@@ -207,7 +179,8 @@ struct Backward {
             }
             recurrent.add_products(products);
         }
-        for (auto &one : all) one.stack.finish(one.source_.data() + sizes.units, bottom_ + one.b * sizes.vector);
+        for (size_t i = 0; i < all.size(); ++i)
+            stacks.finish(i, all[i].source_.data() + sizes.units, bottom_ + all[i].b * sizes.vector);
     }
 
 private:
@@ -226,35 +199,47 @@ int useful_threads(const Sizes &sizes, int threads) {
     return int(std::min<int64_t>(threads, 1 + sizes.count * sizes.allotted * maps / 400000));
 }
 
-template <class Number, class Pass>
-void run_all(const Sizes &sizes, const Pass &pass, int threads) {
-    threads = useful_threads(sizes, threads);
-    // Tables of two nondeterministic stacks would not stay in the second-level cache.
-    const int64_t most = sizes.nondeterministic() ? 1 : 4;
-    const int64_t together = std::clamp<int64_t>((sizes.count + threads - 1) / std::max(threads, 1), 1, most);
+// Sequences that one thread processes together.
+template <class Number, class Stacks>
+constexpr int64_t most_together = 4;
+template <>
+constexpr int64_t most_together<float, NondeterministicLanes> = lanes::SEQUENCES;
+// Tables of two would not stay in the second-level cache.
+template <class Number>
+constexpr int64_t most_together<Number, OneByOne<Number, NondeterministicStack<Number>>> = 1;
+
+template <class Stacks, class Number, class Pass>
+void run_groups(const Sizes &sizes, const Pass &pass, int threads) {
+    const int64_t share = (sizes.count + threads - 1) / std::max(threads, 1);
+    const int64_t together = std::clamp<int64_t>(share, 1, most_together<Number, Stacks>);
     for_each_sequence((sizes.count + together - 1) / together, threads, [&](int64_t group) {
-        const int64_t first = group * together, end = std::min(first + together, sizes.count);
-        switch (sizes.stack) {
-            case StackName::superposition: return pass.template run<SuperpositionStack<Number>>(first, end);
-            case StackName::stratified: return pass.template run<StratifiedStack<Number>>(first, end);
-            case StackName::nondeterministic: return pass.template run<NondeterministicStack<Number>>(first, end);
-        }
+        const int64_t first = group * together;
+        pass.template run<Stacks>(first, std::min(first + together, sizes.count));
     });
 }
 
-void require_room(const Sizes &sizes) {
-    if (sizes.nondeterministic() && NondeterministicStack<double>::layout(sizes).size > sizes.table_stride)
-        throw std::length_error("stack_rnn: the tables are too small for the layout");
+template <class Number, class Pass>
+void run_all(const Sizes &sizes, const Pass &pass, int threads) {
+    threads = useful_threads(sizes, threads);
+    if constexpr (std::is_same_v<Number, float>)
+        if (sizes.nondeterministic() && has_compiled_form(sizes.states, sizes.symbols))
+            return run_groups<NondeterministicLanes, Number>(sizes, pass, threads);
+    switch (sizes.stack) {
+        case StackName::superposition:
+            return run_groups<OneByOne<Number, SuperpositionStack<Number>>, Number>(sizes, pass, threads);
+        case StackName::stratified: return run_groups<OneByOne<Number, StratifiedStack<Number>>, Number>(sizes, pass, threads);
+        case StackName::nondeterministic:
+            return run_groups<OneByOne<Number, NondeterministicStack<Number>>, Number>(sizes, pass, threads);
+    }
 }
 
-// Addresses: inputs, recurrent, heads, bias, bottom, lengths; hiddens, sources, gates, cells, actions, values, tables.
+// Addresses: inputs, recurrent, heads, bias, bottom, lengths; hiddens, sources, gates, cells, actions, values.
 template <class Number>
 void forward(const Addresses &at, const std::vector<int64_t> &given, int threads) {
     const Sizes sizes = sizes_of(given);
-    require_room(sizes);
     const auto matrix = [&](int i) { return reinterpret_cast<const Number *>(at[i]); };
     const Forward<Number> pass{sizes,
-                               Kept<Number>(sizes, at[6], at[7], at[8], at[9], at[10], at[11], at[12], at[4]),
+                               Kept<Number>(sizes, at[6], at[7], at[8], at[9], at[10], at[11], at[4]),
                                Series<const Number>(at[0], sizes, sizes.gates()),
                                Map<Number>(matrix(1), sizes.gates(), sizes.sources(), true),
                                Map<Number>(matrix(2), sizes.outputs(), sizes.units, true),
@@ -263,18 +248,18 @@ void forward(const Addresses &at, const std::vector<int64_t> &given, int threads
     run_all<Number>(sizes, pass, threads);
 }
 
-// Addresses: cotangent, recurrent, heads, lengths, hiddens, gates, cells, actions, values, tables; the adjoints of gates,
+// Addresses: cotangent, recurrent, heads, bottom, lengths, hiddens, gates, cells, actions, values; the adjoints of gates,
 // of outputs and of the bottom vector.
 template <class Number>
 void backward(const Addresses &at, const std::vector<int64_t> &given, int threads) {
     const Sizes sizes = sizes_of(given);
     const auto matrix = [&](int i) { return reinterpret_cast<const Number *>(at[i]); };
     const Backward<Number> pass{sizes,
-                                Kept<Number>(sizes, at[4], 0, at[5], at[6], at[7], at[8], at[9], 0),
+                                Kept<Number>(sizes, at[5], 0, at[6], at[7], at[8], at[9], at[3]),
                                 Series<const Number>(at[0], sizes, sizes.units),
                                 Map<Number>(matrix(1), sizes.gates(), sizes.sources(), false),
                                 Map<Number>(matrix(2), sizes.outputs(), sizes.units, false),
-                                {at[3], sizes.count, sizes.allotted},
+                                {at[4], sizes.count, sizes.allotted},
                                 Series<Number>(at[10], sizes, sizes.gates()),
                                 Series<Number>(at[11], sizes, sizes.outputs()),
                                 reinterpret_cast<Number *>(at[12])};

@@ -18,7 +18,7 @@ struct Sizes {
     Cell cell;
     StackName stack;
     Pushed pushed;
-    int64_t vector, states, symbols, window, table_stride, depth;
+    int64_t vector, states, symbols, window, depth;
 
     int64_t gates() const { return cell == Cell::lstm ? 4 * units : units; }
     int64_t cells() const { return cell == Cell::lstm ? 2 * units : 0; }
@@ -31,8 +31,6 @@ struct Sizes {
         return stack == StackName::superposition ? 3 : 2;
     }
     int64_t outputs() const { return actions() + vector; }
-    // Stored probabilities or strengths; those of a nondeterministic stack are in its record.
-    int64_t kept_actions() const { return nondeterministic() ? 0 : actions(); }
 };
 
 // Rows (B, T, width).

@@ -1,8 +1,9 @@
 // The stack of one sequence, step by step, forward and backward: three kinds with the same interface.
 //
-// A stack receives its arrays and working memory: room(...) uninitialized numbers.
+// A stack receives its arrays, where the forward pass leaves what the backward pass needs, and working memory: room(...)
+// uninitialized numbers.
 //   start(reading)                        before the first step; returns the first reading
-//   advance(t, outputs, reading)          step t = 1.. with the outputs of the network; stores what the backward pass needs
+//   advance(t, outputs, reading)          step t = 1.. with the outputs of the network
 //   begin_way_back()                      before the first retreat, of the last step
 //   retreat(t, reading_, outputs_)        computes the adjoint of the outputs from that of the reading
 //   finish(reading_, bottom_)             the gradient of the bottom vector, given the adjoint of the first reading
@@ -22,12 +23,10 @@
 
 namespace stack_rnn {
 
-// The arrays of a stack: stored actions (T, A) and vectors (T, m), the record of a nondeterministic stack, and the bottom
-// vector (m).
+// The arrays of a stack: stored actions (T, A) and vectors (T, m), and the bottom vector (m).
 template <class Number>
 struct StackArrays {
     Number *actions, *values;
-    double *record;
     const Number *bottom;
 };
 
@@ -165,69 +164,99 @@ private:
     }
 };
 
+// Stores the log-weights and the pushed vector of a nondeterministic stack's step.
+template <class Number>
+void keep_step(const Sizes &sizes, const StackArrays<Number> &arrays, int64_t t, const Number *outputs) {
+    Number *value = arrays.values + (t - 1) * sizes.vector;
+    std::copy_n(outputs, sizes.actions(), arrays.actions + (t - 1) * sizes.actions());
+    std::copy_n(outputs + sizes.actions(), sizes.vector, value);
+    push_vector(sizes.pushed, value, sizes.vector);
+}
+
+// The outputs have, for each configuration, the log-weights of pushes, replacements and pops.
+template <class Number>
+void copy_logits(const Sizes &sizes, const Number *outputs, double *push, double *repl, double *pop) {
+    const int64_t C = sizes.configurations(), Q = sizes.states;
+    for (int64_t c = 0; c < C; ++c, outputs += 2 * C + Q) {
+        std::copy_n(outputs, C, push + c * C);
+        std::copy_n(outputs + C, C, repl + c * C);
+        std::copy_n(outputs + 2 * C, Q, pop + c * Q);
+    }
+}
+
+// In doubles. Its tables are not kept: the backward pass computes them again.
 template <class Number>
 class NondeterministicStack {
 public:
-    NondeterministicStack(const Sizes &sizes, int64_t, const StackArrays<Number> &arrays, double *room)
-        : m(sizes.vector), pushed(sizes.pushed), at(layout(sizes)), arrays(arrays), record{at, arrays.record},
-          adjoint{at, room}, mirror(room + at.adjoint_size) {}
+    NondeterministicStack(const Sizes &sizes, int64_t steps, const StackArrays<Number> &arrays, double *room)
+        : sizes(sizes), steps(steps), m(sizes.vector), at(layout(sizes, steps)), arrays(arrays), record{at, room},
+          adjoint{at, room + at.size}, mirror(room + at.size + at.adjoint_size) {}
 
-    static RecordLayout layout(const Sizes &sizes) {
-        const int64_t capacity = std::max<int64_t>(sizes.allotted - 1, 1);
-        return {capacity, sizes.states, sizes.symbols, sizes.vector, sizes.window};
+    static RecordLayout layout(const Sizes &sizes, int64_t steps) {
+        return {std::max<int64_t>(steps, 1), sizes.states, sizes.symbols, sizes.vector, sizes.window};
     }
-    static int64_t room(const Sizes &sizes, int64_t, bool way_back) {
-        const RecordLayout at = layout(sizes);
-        return way_back ? at.adjoint_size + steps::mirror_size(at) : 0;
+    static int64_t room(const Sizes &sizes, int64_t steps, bool way_back) {
+        const RecordLayout at = layout(sizes, steps);
+        return at.size + (way_back ? at.adjoint_size + ::steps::mirror_size(at) : 0);
     }
     void start(Number *reading) {
-        std::copy_n(arrays.bottom, m, record.value(0));
-        steps::start(record);
+        start();
         std::fill(std::copy_n(arrays.bottom, m, reading), reading + at.C() * m, Number(0));
     }
     void advance(int64_t t, const Number *outputs, Number *reading) {
-        const int64_t C = at.C(), Q = at.Q;
-        for (int64_t c = 0; c < C; ++c, outputs += 2 * C + Q) {
-            std::copy_n(outputs, C, record.push(t) + c * C);
-            std::copy_n(outputs + C, C, record.repl(t) + c * C);
-            std::copy_n(outputs + 2 * C, Q, record.pop(t) + c * Q);
-        }
-        Number *value = arrays.values + (t - 1) * m;
-        std::copy_n(outputs, m, value);
-        push_vector(pushed, value, m);
-        std::copy_n(value, m, record.value(t));
-        std::vector<double> result(C * m);
-        steps::forward(record, t, result.data());
+        keep_step(sizes, arrays, t, outputs);
+        take_step(t, reading);
+    }
+    // Takes step t, which is stored.
+    void take_step(int64_t t, Number *reading) {
+        copy_logits(sizes, arrays.actions + (t - 1) * sizes.actions(), record.push(t), record.repl(t), record.pop(t));
+        std::copy_n(arrays.values + (t - 1) * m, m, record.value(t));
+        std::vector<double> result(at.C() * m);
+        ::steps::forward(record, t, result.data());
         std::copy(result.begin(), result.end(), reading);
     }
-    void begin_way_back() { std::fill(adjoint.base, mirror + steps::mirror_size(at), 0.0); }
+    // Takes the stored steps 1..t.
+    void replay(int64_t t, Number *reading) {
+        start();
+        for (int64_t i = 1; i <= t; ++i) take_step(i, reading);
+    }
+    void begin_way_back() {
+        std::vector<Number> reading(at.C() * m);
+        replay(steps, reading.data());
+        std::fill(adjoint.base, mirror + ::steps::mirror_size(at), 0.0);
+    }
     void retreat(int64_t t, const Number *reading_, Number *outputs_) {
         const int64_t C = at.C(), Q = at.Q;
         const std::vector<double> cotangent(reading_, reading_ + C * m);
         std::vector<double> numbers(2 * C * C + C * Q + m);
         double *push = numbers.data(), *repl = push + C * C, *pop = repl + C * C, *value = pop + C * Q;
-        steps::backward(record, adjoint, mirror, t, cotangent.data(), {push, repl, pop, value});
+        ::steps::backward(record, adjoint, mirror, t, cotangent.data(), {push, repl, pop, value});
         for (int64_t c = 0; c < C; ++c, outputs_ += 2 * C + Q) {
             std::copy_n(push + c * C, C, outputs_);
             std::copy_n(repl + c * C, C, outputs_ + C);
             std::copy_n(pop + c * Q, Q, outputs_ + 2 * C);
         }
         const Number *given = arrays.values + (t - 1) * m;
-        for (int64_t k = 0; k < m; ++k) outputs_[k] = Number(value[k] * push_slope(pushed, given[k]));
+        for (int64_t k = 0; k < m; ++k) outputs_[k] = Number(value[k] * push_slope(sizes.pushed, given[k]));
     }
     void finish(const Number *reading_, Number *bottom_) {
         std::vector<double> sum(m);
-        steps::backward_of_bottom(adjoint, sum.data());
+        ::steps::backward_of_bottom(adjoint, sum.data());
         for (int64_t k = 0; k < m; ++k) bottom_[k] = Number(sum[k] + reading_[k]);
     }
 
 private:
-    const int64_t m;
-    const Pushed pushed;
+    const Sizes &sizes;
+    const int64_t steps, m;
     const RecordLayout at;
     const StackArrays<Number> arrays;
     const Record record, adjoint;
     double *const mirror;
+
+    void start() {
+        std::copy_n(arrays.bottom, m, record.value(0));
+        ::steps::start(record);
+    }
 };
 
 }  // namespace stack_rnn
