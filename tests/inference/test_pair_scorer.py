@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
 from structattn.evaluation.run_evaluation import evaluate_run
+from structattn.inference.sampling import SeededSampling
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import SeededSampling
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for

@@ -19,8 +19,9 @@ from structattn.data.batching.unknown_words import character_table
 from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.inference.runs import open_run
+from structattn.inference.sampling import SeededSampling
 from structattn.inference.translation import make_translator
-from structattn.inference.translator import SEARCHES, SeededSampling, Translator
+from structattn.inference.translator import SEARCHES, Translator
 from structattn.inference.unknown_words import EncodedSources, UnknownWords, last_cross_attention
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings

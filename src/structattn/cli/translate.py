@@ -126,8 +126,9 @@ def translate(
 
     from structattn.data.text.reading import Notices, read_lines
     from structattn.inference.runs import open_run
+    from structattn.inference.sampling import seeded_sampling
     from structattn.inference.translation import make_translator
-    from structattn.inference.translator import Translation, seeded_sampling
+    from structattn.inference.translator import Translation
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
 

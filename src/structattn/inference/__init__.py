@@ -20,10 +20,11 @@ from structattn.inference.parser import Parser, make_parser
 from structattn.inference.predictor import Prediction
 from structattn.inference.records import Record
 from structattn.inference.runs import open_run
+from structattn.inference.sampling import SeededSampling
 from structattn.inference.scores import Score, TokenScore
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import SEARCHES, SeededSampling, Translation, Translator
+from structattn.inference.translator import SEARCHES, Translation, Translator
 from structattn.runs.selection import checkpoints_of, mean_weights
 
 __all__ = [

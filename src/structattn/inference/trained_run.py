@@ -15,11 +15,12 @@ from structattn.inference.generator import Generation, GenerationSettings, TextG
 from structattn.inference.predictor import Prediction, make_predictor
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.records import Record
+from structattn.inference.sampling import seeded_sampling
 from structattn.inference.scores import Score
 from structattn.inference.streams import in_chunks
 from structattn.inference.text_scorer import make_text_scorer
 from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import Translation, seeded_sampling
+from structattn.inference.translator import Translation
 from structattn.inference.word_vectors import embed_words
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision
