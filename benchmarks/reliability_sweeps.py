@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -87,7 +86,7 @@ def workers_of(controller: int, engine: str) -> list[int]:
     """Return the process ids of a controller's workers."""
     rows = processes()
     if engine == "ray":
-        return [pid for pid, _, words in rows if re.match(r"ray::perform", words)]
+        return [pid for pid, _, words in rows if words.startswith("ray::run_job")]
     servers = {pid for pid, parent, words in rows if parent == controller and "forkserver" in words}
     return [pid for pid, parent, _ in rows if parent in servers]
 

@@ -4,6 +4,7 @@ The error of a result x against its definition r is ‖x - r‖ / max(‖r‖, �
 """
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -119,6 +120,22 @@ def test_what_has_underflowed_and_comes_back_is_found_again(random_inputs):
     assert float(nondeterministic_stack(*inputs.logits, inputs.values, inputs.bottom)[0, 2, 0, 0, 0]) == pytest.approx(
         float(inputs.bottom[0]), rel=1e-12
     )
+
+
+def test_what_underflows_in_the_step_that_pops_it(random_inputs):
+    """An item of weight 2e-290 is popped with e^800, and then the runs that popped it are the heaviest."""
+    inputs = random_inputs(1, 3, 2, 2, scale=0.0)
+    for logits in inputs.logits:
+        logits.fill_(-1e4)
+    first = inputs.push[0, 0, 0, 0], inputs.replace[0, 0, 0, 0]
+    for after in first:
+        after.fill_(math.log(2e-290))
+    first[0][0, 0], first[0][0, 1], first[1][0, 0] = math.log(3e-290), math.log(1e-3), 0
+    inputs.pop[0, 1, 0, 0, 0], inputs.pop[0, 1, 0, 1, 1], inputs.replace[0, 1, 0, 0, 0, 0] = 800, 0, 0
+    for q in (0, 1):
+        for x in (0, 1):
+            inputs.replace[0, 2, q, x, q, x] = 590 * q
+    assert_agree(inputs, 1e-10)
 
 
 @pytest.mark.parametrize(("states", "symbols"), [(1, 1), (2, 2), (3, 3)])

@@ -254,10 +254,10 @@ def _in_range(smallest: Tensor, growth: Tensor, push: Tensor, replace: Tensor, p
     lost = -math.inf
     totals = _largest_totals(push, replace, pop)
     for t in range(1, len(smallest)):
-        if lost > -math.inf:
-            lost += float(totals[t - 1] - growth[t])
         if not smallest[t] >= _SMALLEST_SHARE:
             lost = max(lost, 0.0)
+        if lost > -math.inf:
+            lost += float(totals[t - 1] - growth[t])
         if lost >= _LARGEST_REGROWTH:
             return False
     return True

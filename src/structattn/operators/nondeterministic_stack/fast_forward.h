@@ -74,7 +74,7 @@ private:
         double popped[C] = {};
         smallest = INFINITY;
         R.clear(t), W.clear(t);
-        if (weights.pop_scale > -INFINITY) {
+        if (weights.pops()) {
             popped_slots(t, weights);
             uncovered(t, popped);
         }
@@ -147,7 +147,7 @@ private:
                 rho[(t * C + c) * at.width + d] = shares.replaced[c * C + d];
                 solve_rho[(t * C + d) * at.width + c] = shares.replaced[c * C + d];
             }
-        if (weights.pop_scale > -INFINITY) divide_uncovered(t);
+        if (weights.pops()) divide_uncovered(t);
         return shares.growth;
     }
 
@@ -161,8 +161,8 @@ private:
             // At time 0 there is only one configuration, the first.
             const V from = splat(double(low == 0 && slot % C > 0 ? 1 : low)), end = splat(double(t - 1));
             for (int64_t k = first; k < t - 1; k += VL) {
-                const V x = load(row + k) * factor, time = lane_numbers() + splat(double(k));
-                least = (time >= from) & (time < end) & (x < least) ? x : least;
+                const V D = load(row + k), x = D * factor, lower = D < x ? D : x, time = lane_numbers() + splat(double(k));
+                least = (time >= from) & (time < end) & (lower < least) ? lower : least;
                 store(row + k, x);
             }
         }

@@ -128,7 +128,7 @@ def _divide_uncovered(
     W_row, D_row, inverse_row, t, low, times,
     Q: tl.constexpr, S: tl.constexpr, QP: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
-    """Compute W_t from D_t; return its smallest value. At time 0 there is only one configuration, the first."""
+    """Compute W_t from D_t; return the smallest value of both. At time 0 there is only one configuration, the first."""
     C: tl.constexpr = Q * S
     r = tl.arange(0, QP)[:, None]
     least = tl.full((QP, J), INFINITY, tl.float64)
@@ -138,9 +138,10 @@ def _divide_uncovered(
             k = first + tl.arange(0, J)[None, :]
             real = (r < Q) & (k < t - 1)
             at = (r * C + c) * times + k
-            x = factor * tl.load(D_row + at, mask=real, other=0.0)
+            D = tl.load(D_row + at, mask=real, other=0.0)
+            x = factor * D
             tl.store(W_row + at, x, mask=real)
-            least = tl.where(real & (k >= tl.where(c > 0, 1, 0)), tl.minimum(least, x), least)
+            least = tl.where(real & (k >= tl.where(c > 0, 1, 0)), tl.minimum(least, tl.minimum(x, D)), least)
     return _least(least)
 
 
@@ -247,16 +248,17 @@ def _normalise(
     from_pop = tl.exp(tl.where(backs == -INFINITY, -INFINITY, pop_scale - highest))
     alpha = from_stay * stay + from_pop * back
     total = tl.sum(alpha, 0)
-    kept = alpha > SMALLEST_SHARE * total
+    kept, pops = alpha > SMALLEST_SHARE * total, back >= SMALLEST_SHARE
     shown = tl.where(kept, alpha, 1.0)
     factor = tl.where(kept, from_stay / shown, 0.0)[None, :]
     tl.store(a + t * C + i, tl.where(kept, alpha / tl.where(total > 0, total, 1.0), 0.0), mask=i < C)
-    tl.store(inverse + t * C + i, tl.where(kept, from_pop / shown, 0.0), mask=i < C)
+    tl.store(inverse + t * C + i, tl.where(kept & pops, from_pop / shown, 0.0), mask=i < C)
     tl.store(pi + (c * C + d) * times + t, push_t * factor, mask=(c < C) & (d < C))
     tl.store(rho + (t * C + c) * C + d, repl_t * factor, mask=(c < C) & (d < C))
     reached = (c < C) & (d < C) & (share[:, None] > 0)
     least = _least(tl.where(reached, tl.minimum(push_t, repl_t) * factor, INFINITY))
-    lost = tl.min(tl.where((i < C) & (alpha <= SMALLEST_SHARE * total), 0.0, INFINITY), 0)
+    small = (alpha <= SMALLEST_SHARE * total) | ((back > 0) & (back < SMALLEST_SHARE))
+    lost = tl.min(tl.where((i < C) & small, 0.0, INFINITY), 0)
     return highest + _log(total), tl.minimum(least, lost)
 
 
@@ -313,8 +315,8 @@ def forward(
         # lost_after() of range.h
         log_total += growth
         tl.store(log_weight + t - 1, log_total)
-        lost = tl.where(lost > -INFINITY, lost + fastest - _finite(growth), lost)
         lost = tl.where(least < SMALLEST_SHARE, tl.maximum(lost, 0.0), lost)
+        lost = tl.where(lost > -INFINITY, lost + fastest - _finite(growth), lost)
         trusted = (tl.abs(growth) <= LARGEST_GROWTH) & (lost < LARGEST_REGROWTH)
         bad = tl.where(trusted, bad, 1)
         last = tl.where(trusted, last, 0)

@@ -12,11 +12,10 @@
 
 namespace lanes {
 
-// Of a wider vector, half would be empty in batches of ten, and the tables would leave the second-level cache.
-constexpr int SEQUENCES = 8;
-using F = VectorOf<float, SEQUENCES>::Type;
-
-inline F splat(float x) { return x - F{}; }
+// L sequences. With 16, more lanes would be empty, and the tables would leave the second-level cache.
+constexpr int FEW = 4, MANY = 8;
+template <int L>
+using Floats = typename VectorOf<float, L>::Type;
 
 // Slot (s, z, r) of a table over two times is component r * C + (s * S + z). Its cell (j, t) holds R_t[j] or W_t[j - 1]: an
 // item of step j >= 1 that is popped at step t. The cells of one j are contiguous.
@@ -36,21 +35,23 @@ struct Layout {
     int64_t last(int64_t j) const { return std::min(n, j + window); }
 };
 
-// What the steps of the forward pass leave.
+// What the steps of the forward pass leave; R only for the way back.
+template <class F>
 struct Tables {
     const Layout &at;
     F *a, *inverse, *pi, *rho, *E, *values, *R, *W;
     F *row, *uncovered;  // R_t of the current step by j, and D_t or W_t by j - 1
 
-    Tables(const Layout &at, Pieces<F> &memory)
+    Tables(const Layout &at, Pieces<F> &memory, bool way_back)
         : at(at), a(memory.take((at.n + 1) * at.C)), inverse(memory.take((at.n + 1) * at.C)),
           pi(memory.take((at.n + 1) * at.C * at.C)), rho(memory.take((at.n + 1) * at.C * at.C)),
           E(memory.take((at.n + 1) * at.C * at.columns)), values(memory.take((at.n + 1) * at.columns)),
-          R(memory.take(at.cells() * at.slots())), W(memory.take(at.cells() * at.slots())),
+          R(way_back ? memory.take(at.cells() * at.slots()) : nullptr), W(memory.take(at.cells() * at.slots())),
           row(memory.take((at.n + 1) * at.slots())), uncovered(memory.take((at.n + 1) * at.slots())) {}
 };
 
 // Their adjoints.
+template <class F>
 struct Adjoints {
     F *a_, *pi_, *rho_, *E_, *R_, *row_, *uncovered_;
 
@@ -68,7 +69,7 @@ struct Adjoints {
 
 // For each symbol z, slots (., z, .) of a cell are a matrix. Adds the products of the matrices of `count` pairs of cells, or of
 // their transposes, to those of `sum`.
-template <int Q, int S, bool TRANSPOSED_LEFT, bool TRANSPOSED_RIGHT, class Left, class Right>
+template <int Q, int S, bool TRANSPOSED_LEFT, bool TRANSPOSED_RIGHT, class F, class Left, class Right>
 inline void add_products(F *sum, int64_t count, const Left &left, const Right &right) {
     constexpr int C = Q * S, TOGETHER = Q <= 2 ? S : 1;  // symbols whose sums stay in registers
     const auto slot = [](int row, int column, int z) { return column * C + row * S + z; };

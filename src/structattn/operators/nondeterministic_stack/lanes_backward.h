@@ -8,20 +8,22 @@
 namespace lanes {
 
 // The gradients of one step: of the logits (C, C), (C, C), (C, Q), and of the pushed vector.
+template <class F>
 struct StepGradients {
     F *push, *repl, *pop, *value;
 };
 
-template <int Q, int S>
+template <int Q, int S, int L>
 class Backward {
     static constexpr int C = Q * S, SLOTS = Q * C;
+    using F = Floats<L>;
 
 public:
     // `adjoints` are cleared before the last step.
-    Backward(const Tables &tables, const Adjoints &adjoints) : x(tables), at(tables.at), g(adjoints), M(tables.at.columns) {}
+    Backward(const Tables<F> &tables, const Adjoints<F> &adjoints) : x(tables), at(tables.at), g(adjoints), M(tables.at.columns) {}
 
     // The gradients of step t and the adjoint of the tables up to t - 1, from that up to t and that of the readings (C, M).
-    void step(int64_t t, const F *readings_, const StepGradients &grad) const {
+    void step(int64_t t, const F *readings_, const StepGradients<F> &grad) const {
         F pushed_[C], lambda[C];
         add_readings(t, readings_);
         top_vectors(t, pushed_, grad.value);
@@ -32,13 +34,10 @@ public:
         if (t > 1) popped(t, lambda, grad.pop);
     }
 
-    // The adjoint of the bottom vector, after all steps.
-    const F *bottom() const { return g.E_; }
-
 private:
-    const Tables &x;
+    const Tables<F> &x;
     const Layout &at;
-    const Adjoints &g;
+    const Adjoints<F> &g;
     const int64_t M;
 
     void add_readings(int64_t t, const F *readings_) const {
@@ -96,8 +95,8 @@ private:
                 add_products<Q, S, false, true>(
                     W_, at.last(k) - t, [=](int64_t n) { return R_ + n * SLOTS; }, [=](int64_t n) { return later + n * SLOTS; });
             }
-            uncovered_vectors(t, k, x.W + at.cell(j, t) * SLOTS, W_);
             const F *W = x.W + at.cell(j, t) * SLOTS;
+            uncovered_vectors(t, k, W, W_);
             for (int slot = 0; slot < SLOTS; ++slot) lambda[slot / C * S + slot % S] -= W[slot] * W_[slot];
         }
     }
@@ -122,7 +121,7 @@ private:
         }
     }
 
-    void transitions(int64_t t, const F *lambda, const F *pushed_, const StepGradients &grad) const {
+    void transitions(int64_t t, const F *lambda, const F *pushed_, const StepGradients<F> &grad) const {
         for (int d = 0; d < C; ++d)
             for (int c = 0; c < C; ++c) {
                 const int64_t e = t * C * C + d * C + c;
@@ -139,10 +138,9 @@ private:
             F *R_ = g.row_ + j * SLOTS;
             of_uncovered(t, j, lambda, R_);
             if (j > low) of_replacements(t, j, R_);
-            const int64_t from = low;
             add_products<Q, S, true, false>(
-                R_, j - 1 - from, [&, from, j](int64_t n) { return x.W + at.cell(from + n + 1, j) * SLOTS; },
-                [&, from](int64_t n) { return g.row_ + (from + n) * SLOTS; });
+                R_, j - 1 - low, [&, low, j](int64_t n) { return x.W + at.cell(low + n + 1, j) * SLOTS; },
+                [&, low](int64_t n) { return g.row_ + (low + n) * SLOTS; });
             std::copy_n(R_, SLOTS, g.R_ + at.cell(j, t) * SLOTS);
         }
         const F *R = x.R + at.cell(t - 1, t) * SLOTS, *R_ = g.row_ + (t - 1) * SLOTS;

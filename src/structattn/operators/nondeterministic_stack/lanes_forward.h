@@ -13,37 +13,43 @@
 namespace lanes {
 
 // Of each sequence: the bound of the loss of precision, see range.h.
-using Lost = std::array<double, SEQUENCES>;
+template <int L>
+using Lost = std::array<double, L>;
 
-template <int Q, int S>
+template <int Q, int S, int L>
 class Forward {
     static constexpr int C = Q * S, SLOTS = Q * C;
+    using F = Floats<L>;
 
 public:
-    explicit Forward(const Tables &tables) : x(tables), at(tables.at), M(tables.at.columns) {}
+    explicit Forward(const Tables<F> &tables) : x(tables), at(tables.at), M(tables.at.columns) {}
 
-    // Time 0; values[0] is given.
-    void start(Lost &lost) const {
-        std::fill_n(x.a, C, F{}), std::fill_n(x.E, C * M, F{});
-        x.a[0] = splat(1);
+    // Time 0; values[0] is given. Columns of sequences that take no step are zeros.
+    void start(Lost<L> &lost) const {
+        for (F *by_time : {x.a, x.inverse}) std::fill_n(by_time, (at.n + 1) * C, F{});
+        for (F *by_time : {x.pi, x.rho}) std::fill_n(by_time, (at.n + 1) * C * C, F{});
+        std::fill_n(x.E, C * M, F{});
+        x.a[0] = 1 - F{};
         std::copy_n(x.values, M, x.E);
         lost.fill(-INFINITY);
     }
 
-    // Column t of all tables, and the readings (C, M); values[t] is given. trusted: cleared for each sequence whose numbers
-    // may have left the range of floats; its column must not be used.
-    void step(int64_t t, const StepLogits *logits, Lost &lost, bool *trusted, F *readings) const {
-        fast::StepWeights<Q, S> weights[SEQUENCES];
-        double before[SEQUENCES][C];
-        for (int i = 0; i < SEQUENCES; ++i) {
+    // Column t of all tables, and the readings (C, M); values[t] is given. trusted: the sequences that take this step; cleared
+    // for each whose numbers may have left the range of floats: its column must not be used.
+    void step(int64_t t, const StepLogits *logits, Lost<L> &lost, bool *trusted, F *readings) const {
+        fast::StepWeights<Q, S> weights[L];
+        double before[L][C];
+        for (int i = 0; i < L; ++i) {
+            if (!trusted[i]) continue;
             for (int c = 0; c < C; ++c) before[i][c] = x.a[(t - 1) * C + c][i];
             weights[i] = fast::StepWeights<Q, S>(logits[i], before[i]);
         }
-        F popped[C] = {}, least = splat(INFINITY);
+        F popped[C] = {}, least = INFINITY - F{};
         if (t > 1) pop(t, weights, popped, least);
-        double growth[SEQUENCES], smallest[SEQUENCES];
-        for (int i = 0; i < SEQUENCES; ++i) {
-            const bool pops = weights[i].pop_scale > -INFINITY;
+        double growth[L], smallest[L];
+        for (int i = 0; i < L; ++i) {
+            if (!trusted[i]) continue;
+            const bool pops = weights[i].pops();
             double sums[C];
             for (int c = 0; c < C; ++c) sums[c] = pops ? popped[c][i] : 0;
             const fast::StepShares<Q, S> shares(weights[i], sums, before[i], smallest_share_of_floats);
@@ -52,26 +58,27 @@ public:
             if (growth[i] == -INFINITY) continue;
             for (int c = 0; c < C; ++c) {
                 x.a[t * C + c][i] = float(shares.a[c]);
-                x.inverse[t * C + c][i] = pops ? float(shares.inverse[c]) : 0;
+                x.inverse[t * C + c][i] = float(shares.inverse[c]);
             }
             for (int e = 0; e < C * C; ++e) {
                 x.pi[t * C * C + e][i] = float(shares.pushed[e]), x.rho[t * C * C + e][i] = float(shares.replaced[e]);
             }
         }
-        least = splat(INFINITY);
+        least = INFINITY - F{};
         if (t > 1) divide_uncovered(t, least);
-        for (int i = 0; i < SEQUENCES; ++i) {
-            if (weights[i].pop_scale > -INFINITY) smallest[i] = std::min<double>(smallest[i], least[i]);
+        for (int i = 0; i < L; ++i) {
+            if (!trusted[i]) continue;
+            if (weights[i].pops()) smallest[i] = std::min<double>(smallest[i], least[i]);
             const bool in_range = std::fabs(growth[i]) <= largest_growth_of_doubles;  // false for NaN
             if (in_range) lost[i] = lost_after(lost[i], logits[i], growth[i], !(smallest[i] >= smallest_share_of_floats));
-            if (!in_range || lost[i] >= largest_regrowth_of_floats) trusted[i] = false;
+            trusted[i] = in_range && lost[i] < largest_regrowth_of_floats;
         }
         top_vectors(t);
         for (int64_t e = 0; e < C * M; ++e) readings[e] = x.a[t * C + e / M] * x.E[t * C * M + e];
     }
 
 private:
-    const Tables &x;
+    const Tables<F> &x;
     const Layout &at;
     const int64_t M;
 
@@ -82,11 +89,11 @@ private:
             if (j == t - 1)
                 for (int c = 0; c < C; ++c)
                     for (int r = 0; r < Q; ++r)
-                        for (int i = 0; i < SEQUENCES; ++i)
-                            slots[r * C + c][i] = weights[i].pop_scale > -INFINITY ? float(weights[i].pop[c * Q + r]) : 0;
+                        for (int i = 0; i < L; ++i)
+                            slots[r * C + c][i] = weights[i].pops() ? float(weights[i].pop[c * Q + r]) : 0;
             else popped_later(t, j, slots);
             for (int slot = 0; slot < SLOTS; ++slot) least = slots[slot] < least ? slots[slot] : least;
-            std::copy_n(slots, SLOTS, x.R + at.cell(j, t) * SLOTS);
+            if (x.R) std::copy_n(slots, SLOTS, x.R + at.cell(j, t) * SLOTS);
             const F *pi = x.pi + j * C * C;
             F *D = x.uncovered + (j - 1) * SLOTS;
             for (int c = 0; c < C; ++c) {
@@ -118,9 +125,10 @@ private:
         for (int64_t j = at.low(t); j < t; ++j) {
             F *D = x.uncovered + (j - 1) * SLOTS;
             for (int slot = 0; slot < SLOTS; ++slot) {
-                D[slot] *= inverse[slot / C * S + slot % S];
+                const F W = D[slot] * inverse[slot / C * S + slot % S], lower = D[slot] < W ? D[slot] : W;
                 const bool possible = j > 1 || slot % C == 0;  // at time 0 there is only one configuration, the first
-                if (possible) least = D[slot] < least ? D[slot] : least;
+                if (possible) least = lower < least ? lower : least;
+                D[slot] = W;
             }
             std::copy_n(D, SLOTS, x.W + at.cell(j, t) * SLOTS);
         }

@@ -10,9 +10,9 @@
 // Entries of the tables, fractions of the weight of all runs so far, count as lost below this.
 constexpr double smallest_share = 1e-290;
 // Step by step, a lost fraction can grow in each step by the growth of the fastest configuration divided by that of the
-// total. Up to this sum of the logarithms, it stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
+// total. Up to this sum of the logarithms, each lost number stays below 1e-290 e^600 < 1e-29 of the total and is negligible.
 constexpr double largest_regrowth = 600;
-// The same for floats: all that is lost, up to a million numbers, stays below 1e-34 e^44 1e6 < 2e-9 of the total.
+// The same for floats: each lost number stays below 1e-34 e^44 < 1.3e-15 of the total.
 constexpr double smallest_share_of_floats = 1e-34, largest_regrowth_of_floats = 44;
 
 // The limits of blocks with tables of float or double: what counts as lost, how large all that is lost may have become, and
@@ -49,8 +49,9 @@ inline double largest_growth(const StepLogits &logits) {
     return result;
 }
 
-// An upper bound of the loss: the logarithm of its fraction of the total divided by the smallest share; -inf without loss.
+// An upper bound of the loss: the logarithm of its fraction of the total divided by the smallest share; -inf without loss. The
+// numbers of pops are relative to the largest pop, which may weigh more than the total; so a step may increase what it loses.
 inline double lost_after(double lost, const StepLogits &logits, double growth, bool something_small) {
-    if (lost > -INFINITY) lost += largest_growth(logits) - growth;
-    return something_small ? std::max(lost, 0.0) : lost;
+    if (something_small) lost = std::max(lost, 0.0);
+    return lost > -INFINITY ? lost + largest_growth(logits) - growth : lost;
 }

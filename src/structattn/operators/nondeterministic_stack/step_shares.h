@@ -17,7 +17,7 @@ struct StepShares {
     double pushed[C * C], replaced[C * C];  // π_t and ρ_t: [from][to]
     double smallest = INFINITY;          // of these numbers, without those that are zero by construction
 
-    // popped: the sums of D_t. before: a_{t-1}. Shares of at most `smallest_share` become zero.
+    // popped: the sums of D_t. before: a_{t-1}. Shares of at most `smallest_share`, and smaller sums of pops, become zero.
     StepShares(const StepWeights<Q, S> &weights, const double *popped, const double *before, double smallest_share) {
         double stay[C] = {}, stay_sum = 0, popped_sum = 0, total = 0, alpha[C];
         for (int c = 0; c < C; ++c)
@@ -33,11 +33,11 @@ struct StepShares {
         growth += std::log(total);
         double stay_inverse[C];
         for (int c = 0; c < C; ++c) {
-            const bool kept = alpha[c] > smallest_share * total;
-            if (!kept) smallest = 0;
+            const bool kept = alpha[c] > smallest_share * total, pops = popped[c] >= smallest_share;
+            if (!kept || (popped[c] > 0 && !pops)) smallest = 0;
             a[c] = kept ? alpha[c] / total : 0;
             stay_inverse[c] = kept ? from_stay / alpha[c] : 0;
-            inverse[c] = kept ? from_pop / alpha[c] : 0;
+            inverse[c] = kept && pops ? from_pop / alpha[c] : 0;  // at most 1 / popped
         }
         for (int c = 0; c < C; ++c) {
             const double *weight = weights.stay + c * 2 * C;

@@ -36,6 +36,8 @@ struct StepWeights {
         pop_scale = weigh<Q>(pop, log_share);
     }
 
+    bool pops() const { return pop_scale > -INFINITY; }
+
 private:
     // Converts logits to weights in place, those of the padding to zeros.
     template <int WIDTH>

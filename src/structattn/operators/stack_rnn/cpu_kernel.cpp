@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -199,37 +198,38 @@ int useful_threads(const Sizes &sizes, int threads) {
     return int(std::min<int64_t>(threads, 1 + sizes.count * sizes.allotted * maps / 400000));
 }
 
-// Sequences that one thread processes together.
-template <class Number, class Stacks>
-constexpr int64_t most_together = 4;
-template <>
-constexpr int64_t most_together<float, NondeterministicLanes> = lanes::SEQUENCES;
-// Tables of two would not stay in the second-level cache.
-template <class Number>
-constexpr int64_t most_together<Number, OneByOne<Number, NondeterministicStack<Number>>> = 1;
-
-template <class Stacks, class Number, class Pass>
-void run_groups(const Sizes &sizes, const Pass &pass, int threads) {
+// In groups of at most `most` sequences, of fewer if there are threads for them, but of `least` if there are as many.
+template <class Stacks, class Pass>
+void run_groups(const Sizes &sizes, const Pass &pass, int threads, int64_t least, int64_t most) {
     const int64_t share = (sizes.count + threads - 1) / std::max(threads, 1);
-    const int64_t together = std::clamp<int64_t>(share, 1, most_together<Number, Stacks>);
+    const int64_t together = std::clamp<int64_t>(share, least, most);
     for_each_sequence((sizes.count + together - 1) / together, threads, [&](int64_t group) {
         const int64_t first = group * together;
         pass.template run<Stacks>(first, std::min(first + together, sizes.count));
     });
 }
 
+// Nondeterministic stacks in lanes; empty lanes take as long as others.
+template <class Pass>
+void run_lanes(const Sizes &sizes, const Pass &pass, int threads) {
+    using namespace lanes;
+    if (sizes.count > FEW * int64_t(threads))
+        return run_groups<NondeterministicLanes<MANY>>(sizes, pass, threads, MANY, MANY);
+    run_groups<NondeterministicLanes<FEW>>(sizes, pass, threads, FEW, FEW);
+}
+
 template <class Number, class Pass>
 void run_all(const Sizes &sizes, const Pass &pass, int threads) {
     threads = useful_threads(sizes, threads);
-    if constexpr (std::is_same_v<Number, float>)
-        if (sizes.nondeterministic() && has_compiled_form(sizes.states, sizes.symbols))
-            return run_groups<NondeterministicLanes, Number>(sizes, pass, threads);
     switch (sizes.stack) {
         case StackName::superposition:
-            return run_groups<OneByOne<Number, SuperpositionStack<Number>>, Number>(sizes, pass, threads);
-        case StackName::stratified: return run_groups<OneByOne<Number, StratifiedStack<Number>>, Number>(sizes, pass, threads);
+            return run_groups<OneByOne<Number, SuperpositionStack<Number>>>(sizes, pass, threads, 1, 4);
+        case StackName::stratified: return run_groups<OneByOne<Number, StratifiedStack<Number>>>(sizes, pass, threads, 1, 4);
         case StackName::nondeterministic:
-            return run_groups<OneByOne<Number, NondeterministicStack<Number>>, Number>(sizes, pass, threads);
+            if constexpr (std::is_same_v<Number, float>)
+                if (has_compiled_form(sizes.states, sizes.symbols)) return run_lanes(sizes, pass, threads);
+            // Tables of two would not stay in the second-level cache.
+            return run_groups<OneByOne<Number, NondeterministicStack<Number>>>(sizes, pass, threads, 1, 1);
     }
 }
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <vector>
 
+#include "common/flush_denormals.h"
 #include "common/scratch.h"
 #include "nondeterministic_stack/lanes_backward.h"
 #include "nondeterministic_stack/lanes_forward.h"
@@ -17,18 +17,20 @@
 
 namespace stack_rnn {
 
+// For at most L members.
+template <int L>
 class NondeterministicLanes {
-    using F = lanes::F;
+    using F = lanes::Floats<L>;
 
 public:
     NondeterministicLanes(const Sizes &sizes, const std::vector<Member<float>> &members, bool way_back)
         : sizes(sizes), C(sizes.configurations()), M(sizes.vector), members(members), at(layout(sizes, members)),
-          scratch(bytes(at, way_back)), pieces(scratch.as<F>()), tables(at, pieces), alone(members.size()),
-          logits(lanes::SEQUENCES * sizes.actions()), readings(C * M) {
+          scratch(bytes(at, way_back)), pieces(scratch.as<F>()), tables(at, pieces, way_back), alone(members.size()),
+          logits(L * sizes.actions()), readings(C * M) {
         if (way_back) adjoints.emplace(at, pieces), cotangents.resize(members.size() * at.n * C * M);
         std::fill_n(tables.values, M, F{});
         for (size_t i = 0; i < members.size(); ++i) set_lane(members[i].arrays.bottom, i, tables.values, M);
-        with_sizes(sizes.states, sizes.symbols, [&](auto q, auto s) { lanes::Forward<q, s>(tables).start(lost); });
+        with_sizes(sizes.states, sizes.symbols, [&](auto q, auto s) { lanes::Forward<q, s, L>(tables).start(lost); });
     }
     void start(int64_t member, float *reading) {
         std::fill(std::copy_n(members[member].arrays.bottom, M, reading), reading + C * M, 0.0f);
@@ -48,7 +50,7 @@ public:
         for (int64_t t = 1; t <= at.n; ++t) {
             const Trusted trusted = take_step(t);
             for (size_t i = 0; i < members.size(); ++i)
-                if (t <= members[i].steps && !alone[i] && !trusted[i]) go_back_alone(i);
+                if (t <= members[i].steps && !alone[i] && !trusted[i]) go_back_alone(i, members[i].steps + 1);
         }
         adjoints->clear(at);
     }
@@ -60,29 +62,33 @@ public:
             if (!alone[move.member]) set_lane(move.given, move.member, readings_.data(), C * M);
         }
         F *push = gradients.data(), *repl = push + C * C, *pop = repl + C * C, *value = pop + of_pops;
-        with_sizes(sizes.states, sizes.symbols, [&](auto q, auto s) {
-            lanes::Backward<q, s>(tables, *adjoints).step(t, readings_.data(), {push, repl, pop, value});
-        });
+        if (!all_alone()) {
+            const FlushDenormals flush;
+            with_sizes(sizes.states, sizes.symbols, [&](auto q, auto s) {
+                lanes::Backward<q, s, L>(tables, *adjoints).step(t, readings_.data(), {push, repl, pop, value});
+            });
+        }
         for (const Move<float> &move : moves) {
             if (!alone[move.member]) {
                 write_outputs_(move.member, t, {push, repl, pop, value}, move.result);
-                if (std::all_of(move.result, move.result + sizes.outputs(), [](float x) { return std::isfinite(x); })) continue;
-                // The cotangent is larger than the tables leave room for, or not a number.
-                go_back_alone(move.member);
-                for (int64_t later = members[move.member].steps; later > t; --later)
-                    alone[move.member]->stack.retreat(later, cotangent(move.member, later), move.result);
+                if (all_finite(move.result, sizes.outputs())) continue;
+                go_back_alone(move.member, t + 1);
             }
             alone[move.member]->stack.retreat(t, move.given, move.result);
         }
     }
     void finish(int64_t member, const float *reading_, float *bottom_) {
-        if (alone[member]) return alone[member]->stack.finish(reading_, bottom_);
-        copy_lane(adjoints->E_, M, member, bottom_);
-        for (int64_t k = 0; k < M; ++k) bottom_[k] += reading_[k];
+        if (!alone[member]) {
+            copy_lane(adjoints->E_, M, member, bottom_);
+            for (int64_t k = 0; k < M; ++k) bottom_[k] += reading_[k];
+            if (all_finite(bottom_, M)) return;
+            go_back_alone(member, 1);
+        }
+        alone[member]->stack.finish(reading_, bottom_);
     }
 
 private:
-    using Trusted = std::array<bool, lanes::SEQUENCES>;
+    using Trusted = std::array<bool, L>;
     struct Alone {
         std::vector<double> room;
         NondeterministicStack<float> stack;
@@ -98,10 +104,10 @@ private:
     const lanes::Layout at;
     ScratchFor<OfStacks> scratch;
     Pieces<F> pieces;
-    const lanes::Tables tables;
-    std::optional<lanes::Adjoints> adjoints;  // on the way back
+    const lanes::Tables<F> tables;
+    std::optional<lanes::Adjoints<F>> adjoints;  // on the way back
     std::vector<std::optional<Alone>> alone;
-    lanes::Lost lost;
+    lanes::Lost<L> lost;
     std::vector<double> logits;     // of the current step
     std::vector<F> readings;        // of the current step
     std::vector<float> cotangents;  // of all readings, on the way back
@@ -113,8 +119,8 @@ private:
     }
     static int64_t bytes(const lanes::Layout &at, bool way_back) {
         Pieces<F> pieces(nullptr);
-        lanes::Tables(at, pieces);
-        if (way_back) lanes::Adjoints(at, pieces);
+        lanes::Tables<F>(at, pieces, way_back);
+        if (way_back) lanes::Adjoints<F>(at, pieces);
         return pieces.bytes();
     }
     static void set_lane(const float *from, int64_t lane, F *to, int64_t count) {
@@ -125,31 +131,42 @@ private:
     }
     float *cotangent(int64_t member, int64_t t) { return cotangents.data() + (member * at.n + t - 1) * C * M; }
 
-    // The stored step t of all sequences; zeros past the end of a sequence, whose results nobody reads.
+    // Takes the stored step t of all sequences that have not ended or left; the others are not trusted.
     Trusted take_step(int64_t t) {
-        std::array<StepLogits, lanes::SEQUENCES> steps;
-        Trusted trusted;
+        std::array<StepLogits, L> steps;
+        Trusted trusted{};
+        if (all_alone()) return trusted;
         std::fill_n(tables.values + t * M, M, F{});
-        std::fill(logits.begin(), logits.end(), 0.0);
-        for (int64_t i = 0; i < lanes::SEQUENCES; ++i) {
-            double *push = logits.data() + i * sizes.actions(), *repl = push + C * C, *pop = repl + C * C;
-            steps[i] = {C, sizes.states, push, repl, pop, t > 1};
-            trusted[i] = true;
-            if (i >= int64_t(members.size()) || t > members[i].steps) continue;
+        for (size_t i = 0; i < members.size(); ++i) {
+            if (t > members[i].steps || alone[i]) continue;
             const StackArrays<float> &arrays = members[i].arrays;
+            double *push = logits.data() + i * sizes.actions(), *repl = push + C * C, *pop = repl + C * C;
             copy_logits(sizes, arrays.actions + (t - 1) * sizes.actions(), push, repl, pop);
-            trusted[i] = steps[i].usable();
             set_lane(arrays.values + (t - 1) * M, i, tables.values + t * M, M);
+            steps[i] = {C, sizes.states, push, repl, pop, t > 1};
+            trusted[i] = steps[i].usable();
         }
+        const FlushDenormals flush;
         with_sizes(sizes.states, sizes.symbols, [&](auto q, auto s) {
-            lanes::Forward<q, s>(tables).step(t, steps.data(), lost, trusted.data(), readings.data());
+            lanes::Forward<q, s, L>(tables).step(t, steps.data(), lost, trusted.data(), readings.data());
         });
         return trusted;
     }
-    void go_back_alone(int64_t member) {
-        alone[member].emplace(sizes, members[member], true).stack.begin_way_back();
+    // Retreats alone as far as step t, with the cotangents so far: they are larger than the tables leave room for, if not NaN.
+    void go_back_alone(int64_t member, int64_t t) {
+        auto &stack = alone[member].emplace(sizes, members[member], true).stack;
+        std::vector<float> outputs_(sizes.outputs());
+        stack.begin_way_back();
+        for (int64_t later = members[member].steps; later >= t; --later)
+            stack.retreat(later, cotangent(member, later), outputs_.data());
     }
-    void write_outputs_(int64_t member, int64_t t, const lanes::StepGradients &grad, float *outputs_) const {
+    bool all_alone() const {
+        return std::all_of(alone.begin(), alone.end(), [](const auto &one) { return one.has_value(); });
+    }
+    static bool all_finite(const float *x, int64_t count) {
+        return std::all_of(x, x + count, [](float number) { return std::isfinite(number); });
+    }
+    void write_outputs_(int64_t member, int64_t t, const lanes::StepGradients<F> &grad, float *outputs_) const {
         const int64_t Q = sizes.states;
         for (int64_t c = 0; c < C; ++c, outputs_ += 2 * C + Q) {
             copy_lane(grad.push + c * C, C, member, outputs_);
@@ -157,7 +174,7 @@ private:
             copy_lane(grad.pop + c * Q, Q, member, outputs_ + 2 * C);
         }
         const float *given = members[member].arrays.values + (t - 1) * M;
-        for (int64_t k = 0; k < M; ++k) outputs_[k] = grad.value[k][member] * push_slope(sizes.pushed, given[k]);
+        for (int64_t k = 0; k < M; ++k) outputs_[k] = float(grad.value[k][member] * push_slope(sizes.pushed, given[k]));
     }
 };
 
