@@ -89,6 +89,18 @@ def test_the_best_trials_go_on_and_are_those_trained_alone(halved, run_here, tmp
             assert trial.score == best_score(run.path, EPOCHS)
 
 
+def test_a_worker_killed_before_it_named_the_best_checkpoint(halved, run_here, tmp_path):
+    rows, _ = run_here(halved, tmp_path)
+    stopped = [trial.name for row in rows for trial in row.savings.trials if trial.stopped]
+    expected = [contents(tmp_path / "runs" / name) for name in stopped]
+    RunFolder(tmp_path / "runs" / stopped[0]).best.unlink()
+    RunFolder(tmp_path / "runs" / stopped[1]).best.write_text("{}")
+    again, jobs = run_here(halved, tmp_path)
+    assert again == rows
+    assert {job.trial.name for job in jobs} == set(stopped[:2])
+    assert [contents(tmp_path / "runs" / name) for name in stopped] == expected
+
+
 def test_a_cell_passes_all_rungs_before_the_next_one_begins(halved, run_here, tmp_path):
     _, jobs = run_here(halved, tmp_path)
     names = [job.trial.cell["language"] for job in jobs]

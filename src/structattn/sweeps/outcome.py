@@ -12,10 +12,12 @@ from typing import Any, Final
 from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, read_state_file
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
+from structattn.runs.selection import best_update
 from structattn.runs.state import Count
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.budget import Budget, Unit
 from structattn.settings.training import TrainingSettings
+from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
 from structattn.support.shapes import Shape, check_shape
@@ -103,10 +105,17 @@ def outcome_after(run_dir: Path, training: TrainingSettings, budget: Budget) -> 
         progress = read_state_file(newest, read_manifest(newest)).progress
     except DamagedCheckpointError:  # missing, too; training replaces it
         return None
-    if not has_trained(progress, budget, training):
-        return None
+    if not has_trained(progress, budget, training) or _update_in(run.best) != progress.best_update:
+        return None  # a worker may have been killed before it named the best checkpoint; training does that first
     whole = Outcome(None, verified_events(run, ["validation"]), {}, {}, budget)
     return replace(whole, validations=whole.validations_within(budget))
+
+
+def _update_in(best: Path) -> int | None:
+    try:
+        return best_update(best)
+    except StructattnError:  # missing or damaged
+        return None
 
 
 def outcome_path(folder: Path, trial: Trial) -> Path:
