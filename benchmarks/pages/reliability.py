@@ -25,20 +25,40 @@ def same_in_batches(found: dict[str, Any]) -> str:
     )
 
 
-def sweeps(found: dict[str, Any]) -> str:
-    """Return a table of sweeps with killed processes, and the throughput of a second worker."""
+def kills(found: dict[str, Any]) -> str:
+    """Return a table of the kills of each engine, and whether results are those of an uninterrupted sweep."""
     verdicts = {True: "identical run folders and table", False: "DIFFERENT results"}
     rows = [
         (engine, str(hits["worker"]), str(hits["controller"]), verdicts[found[engine]["equal"]])
         for engine in ("pool", "ray")
         for hits in (found[engine]["effective_kills"],)
     ]
+    return table(("engine", "workers killed", "controllers killed", "result"), rows)
+
+
+def sweeps(found: dict[str, Any]) -> str:
+    """Return a table of sweeps with killed processes, and the throughput of a second worker."""
     return (
         f"`{found['command']}`:\n"
         + f"sweeps of {found['trials']} trials with random SIGKILLs, compared with an uninterrupted sweep.\n\n"
-        + table(("engine", "workers killed", "controllers killed", "result"), rows)
+        + kills(found)
         + f"\nTwo workers complete {found['throughput_ratio']:.2f} times as many trials per hour as one "
         + f"({found['trials_per_hour_two_workers']:,.0f} against {found['trials_per_hour_one_worker']:,.0f}).\n"
+    )
+
+
+def halved_sweeps(found: dict[str, Any]) -> str:
+    """Return a table of sweeps with successive halving and killed processes."""
+    equal = (
+        "the same event logs and checkpoints as"
+        if found["survivors_equal_full"]
+        else "results that DIFFER from those of"
+    )
+    return (
+        f"`{found['command']}`:\n"
+        + f"the same with successive halving, 5 cells of {found['trials'] // 5} restarts. "
+        + f"The {found['survivors']} trials\nthat no rung stops have {equal} in a sweep without halving.\n\n"
+        + kills(found)
     )
 
 
@@ -77,12 +97,12 @@ or with more than 1 GB of memory. The longest took {results["max_seconds"]:.1f} 
 
 def section() -> str:
     """Return the section on reliability."""
-    kills = results_of("reliability_kills")
-    digests = "the same digests" if kills["identical"] else "DIFFERENT digests"
+    killed = results_of("reliability_kills")
+    digests = "the same digests" if killed["identical"] else "DIFFERENT digests"
     return f"""## Reliability
 
 `python benchmarks/reliability_kills.py SETTINGS.yaml --kills 20`: a training run with dropout received {
-        kills["kills"]
+        killed["kills"]
     } SIGKILLs
 at random moments, also in the middle of epochs. It ended with {digests} of weights, optimizer state and event log as an
 uninterrupted run.
@@ -92,6 +112,7 @@ uninterrupted run.
 `python benchmarks/reliability_decoding.py RUN`: {same_in_batches(results_of("reliability_decoding"))}
 
 {sweeps(results_of("reliability_sweeps"))}
+{halved_sweeps(results_of("reliability_halving"))}
 {halving_selection(results_of("halving_selection"))}
 {damaged_files(results_of("fuzz_files"))}
 """
