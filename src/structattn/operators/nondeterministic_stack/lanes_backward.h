@@ -170,7 +170,7 @@ private:
         for (int slot = 0; slot < SLOTS; ++slot) R_[slot] += sum[slot];
     }
 
-    // x_ = stay · y_ and stay_ += y_ x, where y = stay x: stay is [from][to].
+    // The adjoints of y = stay x: x_ = stayᵀ y_ and stay_ += y_ xᵀ, with stay [from][to].
     static void add_transposed(const F *stay, const F *y_, const F *right, F *x_, F *stay_) {
         for (int d = 0; d < C; ++d) {
             F sum[Q] = {}, factor[Q];

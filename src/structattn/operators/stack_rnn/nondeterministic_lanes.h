@@ -152,7 +152,7 @@ private:
         });
         return trusted;
     }
-    // Retreats alone as far as step t, with the cotangents so far: they are larger than the tables leave room for, if not NaN.
+    // Computes a sequence alone, and retreats from its last step to step t: with its cotangents, gradients overflow in floats.
     void go_back_alone(int64_t member, int64_t t) {
         auto &stack = alone[member].emplace(sizes, members[member], true).stack;
         std::vector<float> outputs_(sizes.outputs());
