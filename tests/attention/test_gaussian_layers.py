@@ -81,13 +81,13 @@ def test_numbers_of_parameters(hard, learned):
 
 @torch.no_grad()
 def test_a_step_keeps_the_last_few_values_only():
-    layer, x = GaussianAttention(WIDTH, [-1, 0]), numbers(2, 60, WIDTH).float()
+    layer, x = GaussianAttention(WIDTH, [-1, 0]), numbers(2, 300, WIDTH).float()
     whole, state = layer(x), layer.initial_state(2)
     for t, x_t in enumerate(x.unbind(1)):
         y_t, state = layer.step(x_t, state)
         torch.testing.assert_close(y_t, whole[:, t])
     assert state.recent.num_steps == 15
-    assert len(state.recent.pool.tensors[0]) < 2 * 60  # rows past the last few are given up, if not at once
+    assert len(state.recent.pool.tensors[0]) < 2 * 300  # rows past the last few are given up, if not at once
     assert state.learned is None
 
 

@@ -17,6 +17,7 @@ from structattn.operators.gaussian_attention.indexed import gaussian_attention_i
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
 _MIN_SPARE_STEPS = 8  # free capacity of a new pool, so that the first steps do not all reallocate
+_MIN_SPARE_STEPS_ON_CPU = 64  # free capacity takes no memory there, but for addresses
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +146,7 @@ class KeyValueCache:
         """
         dtypes = [tensor.dtype for tensor in self.rows] if dtypes is None else dtypes
         pool, end, indices, count = self.pool, self.end, self.row_indices, len(self.row_indices)
-        max_if_moved = 2 * indices.numel() + (_MIN_SPARE_STEPS + 1) * count
-        mostly_unused = len(self.rows[0]) > 2 * max_if_moved
+        mostly_unused = len(self.rows[0]) > 2 * self._capacity(indices.numel(), count)
         if mostly_unused or not pool.try_reserve(end, count, dtypes):
             pool, end, indices = self._moved(count, dtypes)
         new_indices = torch.arange(end, end + count, device=indices.device)
@@ -159,13 +159,18 @@ class KeyValueCache:
         """
         used, indices = torch.unique(self.row_indices, return_inverse=True)
         end = len(used)
-        capacity, tensors = 2 * end + (_MIN_SPARE_STEPS + 1) * count, []
+        capacity, tensors = self._capacity(end, count), []
         for tensor, other in zip(self.rows, dtypes, strict=True):
             dtype = torch.promote_types(tensor.dtype, other)
-            rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)  # takes no memory yet
+            rows = torch.empty(capacity, *tensor.shape[1:], dtype=dtype, device=tensor.device)
             torch.index_select(tensor.to(dtype), 0, used, out=rows[:end])
             tensors.append(rows)
         return _Pool(tuple(tensors), [end + count]), end, indices
+
+    def _capacity(self, used: int, count: int) -> int:
+        """The capacity of a new pool with this number of rows, for steps of ``count`` more."""
+        spare = _MIN_SPARE_STEPS_ON_CPU if self.rows[0].device.type == "cpu" else _MIN_SPARE_STEPS
+        return 2 * used + (spare + 1) * count
 
 
 def gather_rows(

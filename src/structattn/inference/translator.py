@@ -194,10 +194,11 @@ class Translator:
         if not encoded.ids:
             return None
         sources = self._sources([encoded])
-        model, start = self._start([encoded], sources)
         limits = self._limits([encoded], sources)
-        found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
-        ((best, words), *_), *_ = self._completed(sources, [found])
+        with linear_precision(self.precision):
+            model, start = self._start([encoded], sources)
+            found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
+            ((best, words), *_), *_ = self._completed(sources, [found])
         return SearchedLine(self._translation(best, words), best.text, tuple(words), tree, tree.index(best.tokens))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Linear layers in int8: close to float32, exact where the numbers are integers, and only where they are asked for."""
+"""Linear layers in int8, close to float32 and exact where numbers are integers, and in float32 with kept weights."""
 
 import math
 
@@ -118,11 +118,39 @@ def test_float32_elsewhere():
         with torch.no_grad():
             assert torch.equal(linear(x.double(), weight.double()), F.linear(x.double(), weight.double()))
             with linear_precision("float32"):
-                assert torch.equal(linear(x, weight), expected)
+                torch.testing.assert_close(linear(x, weight), expected)
     assert torch.equal(with_gradient, expected)
     assert with_gradient.requires_grad
     with torch.no_grad():
         assert torch.equal(linear(x, weight), expected)
+
+
+@pytest.mark.skipif(not can_pack("float32"), reason="the kernels were not built")
+@torch.no_grad()
+def test_float32_products_have_weights_that_are_laid_out_once(monkeypatch):
+    calls, pack = [], linear_module.pack_linears
+    monkeypatch.setattr(linear_module, "pack_linears", lambda *arguments: calls.append(1) or pack(*arguments))
+    layer, x = nn.Linear(70, 9), numbers(2, 3, 70)
+    with linear_precision("float32"):
+        found = apply_linear(layer, x), linear(x, layer.weight, layer.bias)
+        assert len(calls) == 1
+        layer.weight.mul_(2)
+        doubled = apply_linear(layer, x)
+    assert len(calls) == 2
+    torch.testing.assert_close(doubled, layer(x))
+    layer.weight.div_(2)
+    for each in found:
+        torch.testing.assert_close(each, layer(x))
+
+
+@torch.no_grad()
+def test_float32_layers_with_hooks_and_under_autocast_are_those_of_torch():
+    layer, x = nn.Linear(70, 9), numbers(2, 70)
+    with linear_precision("float32"), torch.autocast("cpu", torch.bfloat16):
+        assert apply_linear(layer, x).dtype == torch.bfloat16
+    layer.register_forward_hook(lambda module, inputs, output: output + 1)
+    with linear_precision("float32"):
+        assert torch.equal(apply_linear(layer, x), layer(x))
 
 
 @needs_int8

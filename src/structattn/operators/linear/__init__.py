@@ -45,8 +45,8 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
 
     "float32" is that of the weights. The others hold for float32 layers on a CPU, without gradients. In "int8" rows of
     weights and inputs are quantized; see ``int8_linear``. In "bf16" both are rounded to bfloat16 (8 bits of mantissa),
-    and their products are added in float32. These weights take a quarter or half of the memory of the weights, in
-    addition to them. The weights that a fused decoder lays out are kept, too, in any precision.
+    and their products are added in float32. Weights are laid out for our own kernel, where it was built, and kept in
+    addition to the model's own; they take a quarter or half of their memory in int8 or bfloat16.
 
     Raises:
         ValueError: the precision is unknown.
@@ -83,13 +83,13 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "*batch outputs"]:
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
-    return _reduced_product(x, weight, bias) if _is_reduced(x, weight, bias) else F.linear(x, weight, bias)
+    return _kept_product(x, weight, bias) if _can_keep(x, weight, bias) else F.linear(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
     """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8 and bfloat16."""
-    if _is_reduced(x, module.weight, module.bias):
-        return _reduced_product(x, module.weight, module.bias)
+    if _can_keep(x, module.weight, module.bias) and (_precision.get() != "float32" or not _is_hooked(module)):
+        return _kept_product(x, module.weight, module.bias)
     y: Tensor = module(x)
     return y
 
@@ -112,17 +112,26 @@ def apply_feedforward(
 
 
 def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
-    if torch.compiler.is_compiling() or _kept.get() is None or not can_pack(_precision.get()):
+    both = _can_keep(x, hidden.weight, hidden.bias) and _can_keep(output.weight, output.weight, output.bias)
+    if not both or output.weight.shape != hidden.weight.shape[::-1] or torch.is_autocast_enabled("cpu"):
         return False
-    if torch.is_autocast_enabled("cpu") or output.weight.shape != hidden.weight.shape[::-1]:
-        return False
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (hidden, output))
-    fits = _fits_kernels(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight, output.weight, output.bias)
-    return fits and not hooked
+    return can_pack(_precision.get()) and not _is_hooked(hidden) and not _is_hooked(output)
 
 
-def _is_reduced(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    return not torch.compiler.is_compiling() and _precision.get() != "float32" and _fits_kernels(x, weight, bias)
+def _is_hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def _can_keep(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether a product is one of those that ``linear_precision`` is for, with weights that it keeps."""
+    if torch.compiler.is_compiling() or _kept.get() is None or not _fits_kernels(x, weight, bias):
+        return False
+    return _precision.get() != "float32" or _is_better_kept(weight)
+
+
+def _is_better_kept(weight: Tensor) -> bool:
+    """Return whether our own kernel should compute a float32 product; a weight that changes is not worth laying out."""
+    return can_pack("float32") and not weight.is_inference() and not torch.is_autocast_enabled("cpu")
 
 
 def _fits_kernels(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -133,8 +142,8 @@ def _fits_kernels(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return shapes and weight.dim() == 2 and weight.numel() > 0
 
 
-def _reduced_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b in int8 or bfloat16, by our own kernel where the processor has its instructions, else by oneDNN.
+def _kept_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x W^T + b by our own kernel where the processor has its instructions, else, in int8, by oneDNN.
 
     The weight is kept so until it changes or ``linear_precision`` ends, that of a view with the whole tensor.
     """
