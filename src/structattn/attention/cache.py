@@ -16,8 +16,9 @@ from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
 
-_MIN_SPARE_STEPS = 8  # free capacity of a new pool, so that the first steps do not all reallocate
-_MIN_SPARE_STEPS_ON_CPU = 64  # free capacity takes no memory there, but for addresses
+# Free capacity of a new pool, so that the first steps do not all reallocate: that of 8 steps, and on a CPU, where it
+# takes addresses but no memory, of up to 64 in 64 MiB.
+_MIN_SPARE_STEPS, _MAX_SPARE_STEPS, _MAX_SPARE_BYTES = 8, 64, 64 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +156,7 @@ class KeyValueCache:
     def _moved(self, count: int, dtypes: Sequence[torch.dtype]) -> tuple[_Pool, int, Tensor]:
         """A pool of the rows in use, with ``count`` more reserved; the first of these; the indices of the old ones.
 
-        Its capacity is about twice its contents, so that moves cost no more in total than the writes.
+        Its capacity is at least twice its contents, so that moves cost no more in total than the writes.
         """
         used, indices = torch.unique(self.row_indices, return_inverse=True)
         end = len(used)
@@ -169,7 +170,10 @@ class KeyValueCache:
 
     def _capacity(self, used: int, count: int) -> int:
         """The capacity of a new pool with this number of rows, for steps of ``count`` more."""
-        spare = _MIN_SPARE_STEPS_ON_CPU if self.rows[0].device.type == "cpu" else _MIN_SPARE_STEPS
+        spare = _MIN_SPARE_STEPS
+        if self.rows[0].device.type == "cpu":
+            bytes_of_step = count * sum(rows.shape[1:].numel() * rows.element_size() for rows in self.rows)
+            spare = max(spare, min(_MAX_SPARE_STEPS, _MAX_SPARE_BYTES // max(1, bytes_of_step)))
         return 2 * used + (spare + 1) * count
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.sizes import head_size, wrong_width
-from structattn.operators.linear import linear
+from structattn.operators.linear import linear, linear_product
 
 
 class Projection(nn.Linear):
@@ -19,7 +19,7 @@ class Projection(nn.Linear):
         """
         if x.shape[-1] != self.in_features:
             raise wrong_width(x, self.in_features)
-        return super().forward(x)
+        return linear_product(x, self.weight, self.bias)
 
 
 class InputProjection(nn.Linear):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from structattn.operators import linear as linear_module
-from structattn.operators.linear import apply_linear, linear, linear_precision
+from structattn.operators.linear import apply_feedforward, apply_linear, linear, linear_precision
 from structattn.operators.linear import int8 as int8_module
 from structattn.operators.linear import packed as packed_module
 from structattn.operators.linear.int8 import int8_refusal, quantize_rows, quantize_rows_reference
@@ -130,7 +130,7 @@ def test_float32_elsewhere():
 def test_float32_products_have_weights_that_are_laid_out_once(monkeypatch):
     calls, pack = [], linear_module.pack_linears
     monkeypatch.setattr(linear_module, "pack_linears", lambda *arguments: calls.append(1) or pack(*arguments))
-    layer, x = nn.Linear(70, 9), numbers(2, 3, 70)
+    layer, x = nn.Linear(70, 9), numbers(20, 5, 70)
     with linear_precision("float32"):
         found = apply_linear(layer, x), linear(x, layer.weight, layer.bias)
         assert len(calls) == 1
@@ -143,14 +143,65 @@ def test_float32_products_have_weights_that_are_laid_out_once(monkeypatch):
         torch.testing.assert_close(each, layer(x))
 
 
-@torch.no_grad()
-def test_float32_layers_with_hooks_and_under_autocast_are_those_of_torch():
-    layer, x = nn.Linear(70, 9), numbers(2, 70)
-    with linear_precision("float32"), torch.autocast("cpu", torch.bfloat16):
-        assert apply_linear(layer, x).dtype == torch.bfloat16
+class Shifted(nn.Linear):
+    """A linear layer with another result, such as one with an adapter."""
+
+    def forward(self, x):
+        """Return x W^T + b + 1."""
+        return super().forward(x) + 1
+
+
+def hooked():
+    layer = nn.Linear(70, 9)
     layer.register_forward_hook(lambda module, inputs, output: output + 1)
-    with linear_precision("float32"):
+    return layer
+
+
+def replaced():
+    layer = nn.Linear(70, 9)
+    layer.forward = lambda x: F.linear(x, layer.weight) + 1
+    return layer
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("int8", marks=needs_int8)])
+@pytest.mark.parametrize("make", [hooked, replaced, lambda: Shifted(70, 9)])
+@torch.no_grad()
+def test_modules_that_do_more_than_the_product_are_called(precision, make):
+    layer, x = make(), numbers(100, 70)
+    with linear_precision(precision):
         assert torch.equal(apply_linear(layer, x), layer(x))
+        squared = nn.Linear(9, 70)
+        torch.testing.assert_close(apply_feedforward(layer, squared, x), squared(layer(x).relu()), rtol=0.05, atol=0.05)
+
+
+@torch.no_grad()
+def test_float32_layers_under_autocast_are_those_of_torch():
+    with linear_precision("float32"), torch.autocast("cpu", torch.bfloat16):
+        assert apply_linear(nn.Linear(70, 9), numbers(100, 70)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("int8", marks=needs_int8)])
+@torch.no_grad()
+def test_a_weight_with_other_biases(precision):
+    """Tensors of a moment may have the address of an earlier one."""
+    weight, x, bias = nn.Parameter(numbers(500, 8)), numbers(100, 8), numbers(1000)
+    with linear_precision(precision):
+        plain = linear(x, weight)
+        for factor in range(1, 20):
+            torch.testing.assert_close(linear(x, weight, bias[:500] * factor), plain + bias[:500] * factor)
+        for part in (bias[:500], bias[::2]):
+            torch.testing.assert_close(linear(x, weight, part), plain + part)
+
+
+@torch.no_grad()
+def test_products_of_few_rows_and_with_a_weight_of_a_moment_are_those_of_torch(monkeypatch):
+    calls = []
+    monkeypatch.setattr(linear_module, "pack_linears", lambda *arguments: calls.append(1))
+    weight = nn.Parameter(numbers(9, 70))
+    with linear_precision("float32"):
+        torch.testing.assert_close(linear(numbers(2, 70), weight), F.linear(numbers(2, 70), weight))
+        torch.testing.assert_close(linear(numbers(100, 70), weight * 2), F.linear(numbers(100, 70), weight * 2))
+    assert not calls
 
 
 @needs_int8

@@ -149,13 +149,13 @@ def test_feedforward_networks_are_computed_by_one_kernel(monkeypatch):
     calls = []
     monkeypatch.setattr(F, "relu", calls.append)
     with linear_precision("float32"):
-        apply_feedforward(nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4))
+        apply_feedforward(nn.Linear(4, 9), nn.Linear(9, 4), numbers(100, 4))
     assert not calls
 
 
 @needs_kernel
 def test_feedforward_networks_with_gradients_and_hooks_are_not_packed():
-    hidden, output, x = nn.Linear(4, 9), nn.Linear(9, 4), numbers(3, 4)
+    hidden, output, x = nn.Linear(4, 9), nn.Linear(9, 4), numbers(100, 4)
     with linear_precision("float32"):
         assert apply_feedforward(hidden, output, x).requires_grad
         calls = []

@@ -1,8 +1,8 @@
 """Linear layers whose products can be computed in int8 or bfloat16, for decoding on a CPU.
 
-``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision``. Inside, in int8 or bfloat16, weights are
-quantized or rounded once and kept until its end, and inputs row by row. ``LinearPrecision`` is the type of its
-argument.
+``linear`` is ``torch.nn.functional.linear`` outside ``linear_precision``, by our own kernel where that is faster.
+Inside, in int8 or bfloat16, weights are quantized or rounded once and kept until its end, and inputs row by row.
+``LinearPrecision`` is the type of its argument.
 """
 
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
@@ -14,10 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision, int8_linear, int8_refusal, quantize_weight
 from structattn.operators.linear.packed import can_pack, pack_linears, packed_feedforward, packed_linear
+from structattn.operators.linear.product import agree, are_plain, linear_product
 
 __all__ = [
     "LinearPrecision",
@@ -27,6 +29,7 @@ __all__ = [
     "keep_until_changed",
     "linear",
     "linear_precision",
+    "linear_product",
     "precision_refusal",
 ]
 
@@ -37,6 +40,7 @@ _precision: ContextVar[LinearPrecision] = ContextVar("linear_precision", default
 # not kept after ``linear_precision``: torch's fused optimizers change weights without a new version of them.
 _Forms = MutableMapping[Tensor, dict[Hashable, tuple[Hashable, Any]]]
 _kept: ContextVar[_Forms | None] = ContextVar("kept_weights", default=None)
+_LEAST_ROWS = 64  # of a float32 product whose weight is laid out
 
 
 @contextmanager
@@ -45,8 +49,8 @@ def linear_precision(precision: LinearPrecision) -> Iterator[None]:
 
     "float32" is that of the weights. The others hold for float32 layers on a CPU, without gradients. In "int8" rows of
     weights and inputs are quantized; see ``int8_linear``. In "bf16" both are rounded to bfloat16 (8 bits of mantissa),
-    and their products are added in float32. Weights are laid out for our own kernel, where it was built, and kept in
-    addition to the model's own; they take a quarter or half of their memory in int8 or bfloat16.
+    and their products are added in float32. Weights are laid out for our own kernels, where these were built, and kept
+    in addition to the model's own: as much memory again, a quarter of it in int8, half of it in bfloat16.
 
     Raises:
         ValueError: the precision is unknown.
@@ -83,13 +87,16 @@ def linear(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "*batch outputs"]:
     """Return x W^T + b in the precision that ``linear_precision`` sets."""
-    return _kept_product(x, weight, bias) if _can_keep(x, weight, bias) else F.linear(x, weight, bias)
+    return _kept_product(x, weight, bias) if _can_keep(x, weight, bias) else linear_product(x, weight, bias)
 
 
 def apply_linear(module: nn.Linear, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-    """Return ``module(x)`` in the precision that ``linear_precision`` sets; hooks are skipped in int8 and bfloat16."""
-    if _can_keep(x, module.weight, module.bias) and (_precision.get() != "float32" or not _is_hooked(module)):
-        return _kept_product(x, module.weight, module.bias)
+    """Return ``module(x)`` in the precision that ``linear_precision`` sets.
+
+    A module with hooks, or of another class than ``nn.Linear``, is called, and has the precision of its weights.
+    """
+    if _is_plain_linear(module):
+        return linear(x, module.weight, module.bias)
     y: Tensor = module(x)
     return y
 
@@ -104,42 +111,55 @@ def apply_feedforward(
     if not _can_keep_packed(hidden, output, x):
         return apply_linear(output, F.relu(apply_linear(hidden, x)))
     layers = [(hidden.weight, hidden.bias), (output.weight, output.bias)]
-    version = tuple((tensor.data_ptr(), _version(tensor)) for layer in layers for tensor in layer if tensor is not None)
-    packed = keep_until_changed(
-        hidden.weight, "feedforward", version, lambda: pack_linears(layers, current_precision())
-    )
+    others = hidden.bias, output.weight, output.bias
+    version = tuple(map(_identity, (hidden.weight, *others)))
+
+    def pack() -> tuple[Any, Any]:
+        return pack_linears(
+            layers, current_precision()
+        ), others  # these stay, so that no other tensor has their address
+
+    packed, _ = keep_until_changed(hidden.weight, "feedforward", version, pack)
     return packed_feedforward(x.reshape(-1, x.shape[-1]), *packed).view(x.shape)
 
 
 def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
-    both = _can_keep(x, hidden.weight, hidden.bias) and _can_keep(output.weight, output.weight, output.bias)
-    if not both or output.weight.shape != hidden.weight.shape[::-1] or torch.is_autocast_enabled("cpu"):
+    if _kept.get() is None or not (_is_plain_linear(hidden) and _is_plain_linear(output)):
         return False
-    return can_pack(_precision.get()) and not _is_hooked(hidden) and not _is_hooked(output)
+    both = _can_keep(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight, output.weight, output.bias)
+    return both and can_pack(_precision.get()) and output.weight.shape == hidden.weight.shape[::-1]
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _is_plain_linear(module: nn.Module) -> bool:
+    """Return whether a call of the module does nothing but the product."""
+    if type(module) is not nn.Linear or "forward" in vars(module) or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]  # torch's
+        return False
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return not hooks
 
 
 def _can_keep(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Return whether a product is one of those that ``linear_precision`` is for, with weights that it keeps."""
     if torch.compiler.is_compiling() or _kept.get() is None or not _fits_kernels(x, weight, bias):
         return False
-    return _precision.get() != "float32" or _is_better_kept(weight)
+    return _precision.get() != "float32" or _is_better_kept(x, weight, bias)
 
 
-def _is_better_kept(weight: Tensor) -> bool:
-    """Return whether our own kernel should compute a float32 product; a weight that changes is not worth laying out."""
-    return can_pack("float32") and not weight.is_inference() and not torch.is_autocast_enabled("cpu")
+def _is_better_kept(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether a float32 product repays the layout: not with few rows, or a weight that is soon another one."""
+    lasting = isinstance(_owner(weight), nn.Parameter) and not weight.is_inference()
+    lasting = lasting and (bias is None or not bias.is_inference())
+    return lasting and x.numel() >= _LEAST_ROWS * x.shape[-1] and can_pack("float32")
 
 
 def _fits_kernels(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    tensors = (x, weight) if bias is None else (x, weight, bias)
-    if torch.is_grad_enabled() or not all(each.is_cpu and each.dtype == torch.float32 for each in tensors):
+    if torch.is_grad_enabled() or not are_plain(x, weight, bias):
         return False
-    shapes = x.shape[-1:] == weight.shape[1:] and (bias is None or bias.shape == weight.shape[:1])
-    return shapes and weight.dim() == 2 and weight.numel() > 0
+    return agree(x, weight, bias) and weight.numel() > 0
+
+
+def _owner(weight: Tensor) -> Tensor:
+    return weight if weight._base is None else weight._base
 
 
 def _kept_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -147,15 +167,23 @@ def _kept_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     The weight is kept so until it changes or ``linear_precision`` ends, that of a view with the whole tensor.
     """
-    owner = weight if weight._base is None else weight._base
-    key = weight.data_ptr(), tuple(weight.shape), weight.stride()
-    version = _version(weight), None if bias is None else (bias.data_ptr(), _version(bias))
-    precision = _precision.get()
+    owner, precision = _owner(weight), _precision.get()
+    key = "whole" if owner is weight else (weight.data_ptr(), tuple(weight.shape), weight.stride())
     if not can_pack(precision):
+        version = _identity(weight)
         return int8_linear(x, keep_until_changed(owner, key, version, lambda: quantize_weight(weight)), bias)
-    packed = keep_until_changed(owner, key, version, lambda: pack_linears([(weight, bias)], precision)[0])
+
+    def pack() -> tuple[Any, Any]:
+        return pack_linears([(weight, bias)], precision)[0], bias  # it stays, so that no other tensor has its address
+
+    packed, _ = keep_until_changed(owner, key, (_identity(weight), _identity(bias)), pack)
     y: Tensor = packed_linear(x.reshape(-1, x.shape[-1]), packed).view(*x.shape[:-1], len(weight))
     return y
+
+
+def _identity(tensor: Tensor | None) -> Hashable:
+    """Return what differs for another tensor, as long as this one exists, and after a change."""
+    return None if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride(), _version(tensor))
 
 
 def _version(tensor: Tensor) -> Hashable:

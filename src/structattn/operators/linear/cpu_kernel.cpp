@@ -9,6 +9,7 @@
 #include "common/huge_pages.h"
 #include "common/kernels.h"
 #include "common/scratch.h"
+#include "linear/matrix_product.h"
 #include "linear/packed.h"
 #include "linear/quantization.h"
 #include "linear/selected.h"
@@ -64,6 +65,21 @@ void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int
                   });
 }
 
+// y (M, N) = a (M, K) b (K, N) + bias; ``steps`` are those of the rows and columns of a and b. Threads take different outputs.
+void matrix_product(uintptr_t a, uintptr_t b, uintptr_t bias, uintptr_t y, const std::array<int64_t, 3> &sizes,
+                    const std::array<int64_t, 4> &steps, int threads) {
+    const auto [rows, terms, columns] = sizes;
+    const MatrixProduct product{{reinterpret_cast<const float *>(a), steps[0], steps[1]},
+                                {reinterpret_cast<const float *>(b), steps[2], steps[3]},
+                                reinterpret_cast<const float *>(bias), reinterpret_cast<float *>(y), rows, terms, columns};
+    const int64_t groups = product.num_groups(), units = (rows + tile - 1) / tile, used = threads_for(rows * terms * columns, threads);
+    const int64_t parts = std::clamp<int64_t>((used + groups - 1) / groups, 1, units);
+    for_each_sequence(groups * parts, used, [&](int64_t task) {
+        const int64_t part = task / groups;
+        product.run(task % groups, part * units / parts * tile, std::min(product.rows, (part + 1) * units / parts * tile));
+    });
+}
+
 // y = W_2 relu(W_1 x + b_1) + b_2 with f hidden units, for a few rows at a time, whose hidden units stay in the cache.
 void packed_feedforward(uintptr_t x, uintptr_t first, uintptr_t last, uintptr_t y, int64_t rows, int64_t size, int64_t units,
                         int64_t precision, int threads) {
@@ -113,6 +129,7 @@ void register_linear(nanobind::module_ &module) {
     module.def("advise_huge_pages", &advise_huge_pages);
     module.def("pack_float32", &pack, Unlocked());
     module.def("packed_linear_float32", &packed_linear, Unlocked());
+    module.def("matrix_product_float32", &matrix_product, Unlocked());
     module.def("packed_feedforward_float32", &packed_feedforward, Unlocked());
     module.def("selected_linear_float32", &selected_linear, Unlocked());
     module.def("quantize_rows_float32", &quantize_rows, Unlocked());

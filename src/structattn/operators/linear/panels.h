@@ -67,22 +67,27 @@ struct Ahead {
     }
 };
 
+// sums[i] += sum_k factor(i, k) weights[k] for R rows and one panel without its biases.
+template <int R, class Factor>
+inline void add_products(Wide (&sums)[R][2], const Factor &factor, int64_t inputs, const float *weights, Ahead &ahead) {
+    for (int64_t k = 0; k < inputs; ++k, weights += panel) {
+        ahead.prefetch();
+        const Wide first = load_wide(weights), second = load_wide(weights + wide);
+#pragma GCC unroll 12
+        for (int i = 0; i < R; ++i) {
+            const float here = factor(i, k);
+            sums[i][0] += here * first, sums[i][1] += here * second;
+        }
+    }
+}
+
 // y = x W^T + b for R rows and one panel, of which ``count`` outputs exist.
 template <int R>
 inline void multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t outputs, int64_t count,
                           bool relu, Ahead &ahead) {
     Wide sums[R][2];
     for (int i = 0; i < R; ++i) sums[i][0] = load_wide(weights), sums[i][1] = load_wide(weights + wide);
-    for (int64_t k = 0; k < inputs; ++k) {
-        weights += panel;
-        ahead.prefetch();
-        const Wide first = load_wide(weights), second = load_wide(weights + wide);
-#pragma GCC unroll 12
-        for (int i = 0; i < R; ++i) {
-            const float factor = x[i * inputs + k];
-            sums[i][0] += factor * first, sums[i][1] += factor * second;
-        }
-    }
+    add_products(sums, [&](int i, int64_t k) { return x[i * inputs + k]; }, inputs, weights + panel, ahead);
     for (int i = 0; i < R; ++i) store_results(sums[i], count, relu, y + i * outputs);
 }
 
