@@ -1,6 +1,7 @@
 """Comparison of results with published numbers and claims."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -137,6 +138,16 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
         ("better", "Dyck", None, 0.1, None),
         ("right", "w#w^R", 0.9, 0.9, True),
     ]
+
+
+def test_failed_trials_are_not_among_a_share(expectations):
+    sweep = expectations(
+        claims=[{"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}]
+    )
+    found = replace(row(SUP, (0.1, 0.15, 0.3)), trials=5)
+    (result,) = check_claims(sweep.claims, [SUP], [found])
+    assert (result.ours, result.holds) == (0.4, False)
+    assert (found.ended, replace(found, trials=3).ended) == ("3 of 5", "3")
 
 
 def test_share_of_trials_has_an_interval(expectations):

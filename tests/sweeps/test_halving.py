@@ -196,6 +196,15 @@ def test_a_rung_without_a_validation_is_reported(halved, run_here, tmp_path):
     with pytest.raises(StructattnError, match="8 of 8 trials failed") as error:
         run_here(halved, tmp_path / "sweep")
     assert "no validation within 1 epoch, by which trials are compared; expected a smaller" in error.value.__notes__[0]
+    with pytest.raises(StructattnError, match="8 of 8 trials failed"):  # it does not count as trained for the rung
+        run_here(halved, tmp_path / "sweep")
+
+
+def test_a_cell_without_trials_has_no_row(halved, run_here, tmp_path):
+    halved["where"] = [{"match": {"language": "w#w^R"}, "restarts": 0}]
+    rows, jobs = run_here(halved, tmp_path / "sweep")
+    assert [row.cell for row in rows] == [{"language": "Dyck"}]
+    assert {job.trial.cell["language"] for job in jobs} == {"Dyck"}
 
 
 class StoredOutcomes:

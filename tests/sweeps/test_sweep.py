@@ -124,6 +124,38 @@ def test_stored_results_replace_trials(tree, run_undisturbed, tmp_path):
         read_sweep_results(sweep, tmp_path / "nowhere", stored)
 
 
+def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, run_here, tmp_path):
+    first, second = tree | {"evaluate": {"test": "all"}}, tree | {"evaluate": {"valid": "all"}}
+    stored = tmp_path / "results"
+    run_here(first, tmp_path / "first", stored)
+    run_here(second, tmp_path / "second", stored)
+    for sweep, folder in ((first, "first"), (second, "second"), (first, "third"), (second, "third")):
+        assert run_here(sweep, tmp_path / folder, stored)[1] == []
+
+
+def test_a_stored_result_replaces_a_run_that_has_only_begun(tree, run_here, tmp_path):
+    stored = tmp_path / "results"
+    rows, jobs = run_here(tree, tmp_path / "sweep", stored)
+    for job in jobs:
+        (tmp_path / "other" / "runs" / job.run_dir.name).mkdir(parents=True)
+    assert run_here(tree, tmp_path / "other", stored) == (rows, [])
+
+
+def test_scores_of_trials_that_were_selected_before_do_not_count(tree, run_here, tmp_path):
+    tree["evaluate"] = {"test": "selected"}
+    fresh, _ = run_here(tree | {"restarts": 3}, tmp_path / "fresh")
+    for restarts in (1, 2, 3):
+        grown, _ = run_here(tree | {"restarts": restarts}, tmp_path / "grown")
+    assert grown == fresh
+
+
+def test_a_trial_that_cannot_be_evaluated_has_failed_once(tree, run_here, tmp_path):
+    tree["evaluate"] = {"gen": "all", "test": "selected"}
+    with pytest.raises(StructattnError, match="8 of 8 trials failed") as error:
+        run_here(tree, tmp_path / "sweep")
+    assert len(error.value.__notes__) == 8
+
+
 def test_results_do_not_depend_on_the_number_of_workers(tree, tmp_path):
     run_by_workers(tree, tmp_path / "one", max_jobs=1)
     run_by_workers(tree, tmp_path / "many", max_jobs=4)

@@ -127,7 +127,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
-            str(spread.count),
+            row.ended,
             *(_of_halving(row.savings) if halved else ()),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
             *(_split_score(row.splits.get(split, {})) for split in splits),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import Field, Tag, ValidationError, WithJsonSchema, model_validator
@@ -32,6 +32,8 @@ MAX_TRIALS = 100_000
 """The maximum number of trials of a sweep."""
 
 Changes = dict[str, Any]
+
+_Split = Literal["train", "valid", "test", "gen"]
 
 _Interval = TypeVar("_Interval", bound="LogUniform | Uniform | UniformInteger")
 
@@ -139,7 +141,7 @@ class SweepSettings(Settings):
         description="random seed of sampled values; trial r of a cell has the seed `seed` + r, and a value of an axis "
         "may set another `seed`",
     )
-    evaluate: dict[Literal["train", "valid", "test", "gen"], Literal["selected", "all"]] = Field(
+    evaluate: dict[_Split, Literal["selected", "all"]] = Field(
         default={},
         description="split -> trials that are evaluated on it: the selected trial of each cell, or all that are "
         "trained to their end",
@@ -153,6 +155,11 @@ class SweepSettings(Settings):
     def is_adaptive(self) -> bool:
         """Whether the scores of some trials decide which others are trained."""
         return self.halving is not None or isinstance(self.sampler, TpeSampler)
+
+    @property
+    def splits_of_selected(self) -> set[str]:
+        """The splits on which not all trials are evaluated."""
+        return {split for split in get_args(_Split) if self.evaluate.get(split) != "all"}
 
     def restarts_of(self, cell: dict[str, str]) -> int:
         """Return the number of trials of a cell."""

@@ -79,6 +79,8 @@ def make_bracket(sweep: SweepSettings, folder: SweepFolder, cell: Cell, waits: W
         trials = proposed_trials(sweep, sweep.sampler, folder, cell, lambda trial: waits(trial, None))
         return Bracket(trials, (), trials, [trial for trial in trials if waits(trial, None)], None)
     trials = trials_of(sweep, folder.path, cell)
+    if not trials:
+        return Bracket((), (), (), (), None)
     going_on = trials
     rungs: list[Rung] = []
     for budget, survivors in _comparisons(sweep, len(trials)):

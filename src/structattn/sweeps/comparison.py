@@ -80,12 +80,17 @@ def _comparison(
     inside = None
     if ours is not None and interval is not None and not differences:
         inside = abs(ours - value.value) <= interval + table.rounding
-    trials = 0 if ours is None or spread is None else spread.count
-    if trials and row is not None and row.savings is not None:
-        trials = len(row.savings.trials)  # the selected trial is the best of all
+    trials = 0
+    if ours is not None and row is not None:
+        trials = _num_compared(row) if table.statistic == "selected" or spread is None else spread.count
     return PublishedComparison(
         table.source, value.cell, value.value, value.deviation, ours, trials, interval, inside, differences
     )
+
+
+def _num_compared(row: TableRow) -> int:
+    """Return the number of trials of which the selected one is the best."""
+    return row.validation.count if row.savings is None else len(row.savings.trials)
 
 
 def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[TableRow]) -> list[ClaimResult]:
@@ -131,11 +136,15 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
 
 
 def _share(row: TableRow, score: ScoreName) -> Proportion | None:
-    """Return the share of trials with a score of at most ``score.within``; None if no trial has that score."""
+    """Return the share of trials with a score of at most ``score.within``; None if no trial has that score.
+
+    Trials without it, since they failed or have not ended, are not among them.
+    """
     spread = score_statistics(row, score.score)
     if spread is None or score.within is None:
         return None
-    return wilson_interval([number <= score.within for number in spread.numbers])
+    missing = max(0, row.trials - spread.count)
+    return wilson_interval([number <= score.within for number in spread.numbers] + [False] * missing)
 
 
 def _interval(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> tuple[float, float] | None:

@@ -20,6 +20,7 @@ from structattn.reporting.figures.locality import heads_of, locality_plot
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.runs import Run, read_run
+from structattn.runs.folder import RunFolder
 from structattn.settings.published import (
     EPOCH,
     LENGTH,
@@ -53,7 +54,8 @@ def sweep_figures(
         if isinstance(figure, Curves):
             plots += _curves(figure, sweep, rows, results, name)
         else:
-            plots += _cell_plots(figure, [row for row in rows if (runs / row.selected).exists()], runs, name)
+            ended = [row for row in rows if RunFolder(runs / row.selected).end_event() is not None]
+            plots += _cell_plots(figure, ended, runs, name)
     return plots
 
 

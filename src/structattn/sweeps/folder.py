@@ -54,23 +54,34 @@ def is_done(job: Job) -> bool:
     Raises:
         CheckpointError: the run folder has other settings, because a default has changed.
     """
-    stored, budget = read_outcome(job.trial_results, job.trial), job.pause_after
-    is_stored = stored is not None and stored.reaches(budget)
-    if not job.run_dir.exists():
-        return stored is not None and is_stored and set(job.splits) <= set(stored.scores)
-    if budget is not None:
-        found = outcome_after(job.run_dir, job.trial.settings.training, budget)
-    else:
-        found = outcome_of_run(job.run_dir)
-        is_stored = stored == found
+    stored, found = read_outcome(job.trial_results, job.trial), _outcome_of(job)
     if found is None:
-        return False
+        return stored is not None and _suffices(stored, job)
     check_same_settings(RunFolder(job.run_dir), job.trial.settings)
-    return (job.trial_results is None or is_stored) and all(is_scored(job.run_dir, split) for split in job.splits)
+    if job.pause_after is None:
+        is_stored = stored is not None and stored.contains(found)
+    else:
+        is_stored = stored is not None and stored.reaches(job.pause_after)
+    is_evaluated = all(is_scored(job.run_dir, split) for split in job.splits)
+    return _suffices(found, job) and is_evaluated and (job.trial_results is None or is_stored)
+
+
+def _outcome_of(job: Job) -> Outcome | None:
+    """Read the outcome of a job from its run folder; None if the run has not come as far as the job says."""
+    if job.pause_after is None:
+        return outcome_of_run(job.run_dir)
+    return outcome_after(job.run_dir, job.trial.settings.training, job.pause_after)
+
+
+def _suffices(outcome: Outcome, job: Job) -> bool:
+    """Return whether a run has come as far as a job says, has a validation by which it is compared, and is scored."""
+    budget = job.pause_after
+    is_compared = budget is None or bool(outcome.validations_within(budget))
+    return outcome.reaches(budget) and is_compared and set(job.splits) <= set(outcome.scores)
 
 
 def flush(job: Job) -> None:
     """Flush what a killed worker may have left unflushed of a job that is done."""
-    if job.run_dir.exists():
+    if RunFolder(job.run_dir).events.exists():
         flush_to_disk(RunFolder(job.run_dir).events)
     flush_names_of(job)

@@ -55,6 +55,16 @@ class Outcome:
             return self.end is not None
         return self.stopped.unit == budget.unit and self.stopped.count >= budget.count
 
+    def contains(self, other: "Outcome") -> bool:
+        """Return whether this is the same training, with all scores and analyses of another outcome, and maybe more."""
+        same = (self.end, self.stopped, self.validations) == (other.end, other.stopped, other.validations)
+        return same and self == self.joined(other)
+
+    def joined(self, other: "Outcome") -> "Outcome":
+        """Return this with the scores and analyses of another outcome of the same training, which replace its own."""
+        scores, analyses = {**self.scores, **other.scores}, {**self.analyses, **other.analyses}
+        return replace(self, scores=scores, analyses=analyses)
+
     def trained_within(self, budget: Budget) -> int:
         """Return how much of a budget the run has used."""
         used = budget.count if self.end is None else self.end[budget.unit.removesuffix("s")]

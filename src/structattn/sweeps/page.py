@@ -70,7 +70,7 @@ def _results(results: SweepResults) -> Markup:
     for row in rows:
         spread, scores = row.validation, dict(_scores(row))
         numbers = (row.best, spread.mean, spread.deviation, spread.interval)
-        texts = [str(spread.count), *map(_number, numbers), *[scores.get(path, MISSING) for path in paths]]
+        texts = [row.ended, *map(_number, numbers), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(_right, texts)])
     return stacked_table([*headings, *paths], written)
 

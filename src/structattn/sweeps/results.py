@@ -67,7 +67,7 @@ def read_sweep_results(sweep: SweepSettings, path: Path, trial_results: Path | N
     results = read_results(folder, brackets)
     if not results:
         raise StructattnError(f"{path}: none of the {len(trials)} trials of the sweep has ended in this folder")
-    rows = table_rows(results, brackets)
+    rows = table_rows(results, brackets, sweep.splits_of_selected)
     cells = [dict(items) for items in dict.fromkeys(tuple(trial.cell.items()) for trial in trials)]
     comparisons = compare_with_published(sweep, rows)
     signatures = sacrebleu_signatures(results)

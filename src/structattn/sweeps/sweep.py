@@ -86,14 +86,20 @@ def run_sweep(
         except StopRequested as request:
             raise Interrupted(f"{path}: {request}; run the same command again to resume") from None
         brackets = plan.brackets()
-        rows = table_rows(read_results(folder, brackets), brackets)
+        rows = table_rows(read_results(folder, brackets), brackets, sweep.splits_of_selected)
         write_atomically(folder.table, json.dumps(rows_to_json(rows), indent=1) + "\n")
     if failed:
-        error = StructattnError(f"{path}: {len(failed)} of {len(trials)} trials failed:")
-        for job, message in failed:
-            error.add_note(f"{job.trial.title} ({job.run_dir}): {message}")
-        raise error
+        raise _failure(path, failed, len(trials))
     return rows
+
+
+def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> StructattnError:
+    """Return an error with a note for each failed trial, which may have failed twice: it is evaluated again."""
+    messages = {job.run_dir: (job, message) for job, message in failed}
+    error = StructattnError(f"{path}: {len(messages)} of {trials} trials failed:")
+    for job, message in messages.values():
+        error.add_note(f"{job.trial.title} ({job.run_dir}): {message}")
+    return error
 
 
 def read_results(folder: SweepFolder, brackets: Sequence[Bracket]) -> list[TrialResult]:

@@ -1,6 +1,6 @@
 """The results table of a sweep: the best trial of each cell, and statistics over all its trials."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class TableRow:
         splits: split -> score name -> the score of the selected trial.
         over_trials: split -> score name -> statistics over the trials that were evaluated on the split.
         savings: what successive halving gave to each trial, and what it saved; None without halving.
+        trials: the number of trials, those included that failed or have not ended; 0: as many as have ended.
     """
 
     cell: Cell
@@ -36,6 +37,13 @@ class TableRow:
     splits: dict[str, dict[str, float]]
     over_trials: dict[str, dict[str, SampleStatistics]]
     savings: Savings | None = None
+    trials: int = 0
+
+    @property
+    def ended(self) -> str:
+        """How many trials have ended, and of how many if some failed or are not done."""
+        count = self.validation.count
+        return f"{count} of {self.trials}" if self.savings is None and count < self.trials else str(count)
 
 
 def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
@@ -48,23 +56,36 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     return list(best.values())
 
 
-def table_rows(results: Sequence[TrialResult], brackets: Sequence[Bracket] = ()) -> list[TableRow]:
+def table_rows(
+    results: Sequence[TrialResult], brackets: Sequence[Bracket] = (), of_selected: Collection[str] = ()
+) -> list[TableRow]:
     """Return one row for each cell that has a result.
 
     Args:
         results: the results of the trials that have ended.
-        brackets: with successive halving, the trials of each cell and the rungs that they have passed.
+        brackets: the trials of each cell and the rungs that they have passed.
+        of_selected: the splits for which the scores of the selected trial alone count: others have some if they were
+            selected before.
     """
     rows = []
     for chosen in select_best(results):
         cell = chosen.trial.cell
-        halved = next((bracket for bracket in brackets if bracket.rungs and bracket.trials[0].cell == cell), None)
-        rows.append(_row(chosen, [result for result in results if result.trial.cell == cell], halved))
+        bracket = next((each for each in brackets if each.trials and each.trials[0].cell == cell), None)
+        rows.append(_row(chosen, [result for result in results if result.trial.cell == cell], bracket, of_selected))
     return rows
 
 
-def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], halved: Bracket | None) -> TableRow:
-    scores = {result.trial.name: _split_scores(result.outcome) for result in all_of_cell}
+def _row(
+    chosen: TrialResult, all_of_cell: Sequence[TrialResult], bracket: Bracket | None, of_selected: Collection[str]
+) -> TableRow:
+    scores = {
+        result.trial.name: {
+            split: of_split
+            for split, of_split in _split_scores(result.outcome).items()
+            if result == chosen or split not in of_selected
+        }
+        for result in all_of_cell
+    }
     return TableRow(
         cell=chosen.trial.cell,
         best=chosen.score,
@@ -73,7 +94,8 @@ def _row(chosen: TrialResult, all_of_cell: Sequence[TrialResult], halved: Bracke
         sampled=chosen.trial.sampled,
         splits=scores[chosen.trial.name],
         over_trials=_over_trials(list(scores.values())),
-        savings=None if halved is None else savings(halved, all_of_cell),
+        savings=savings(bracket, all_of_cell) if bracket is not None and bracket.rungs else None,
+        trials=0 if bracket is None else len(bracket.trials),
     )
 
 

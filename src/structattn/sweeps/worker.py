@@ -102,8 +102,10 @@ def _record_outcome(job: Job) -> None:
             )
     if job.trial_results is None or outcome is None:
         return
-    stored = None if budget is None else read_outcome(job.trial_results, job.trial)
-    if stored is None or not stored.reaches(budget):
+    stored = read_outcome(job.trial_results, job.trial)
+    if stored is not None and budget is None and (stored.end, stored.validations) == (outcome.end, outcome.validations):
+        outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
+    if stored is None or budget is None or not stored.reaches(budget):
         write_outcome(job.trial_results, job.trial, job.run_dir, outcome)
 
 
