@@ -36,11 +36,12 @@ def steps(results: dict[str, Any]) -> str:
 
 # By `perf record`, which names functions if the kernels are built with symbols.
 KERNEL = """What Tf+Nd takes longer than Tf is nearly all in its stack, whose kernel takes 1.5 ms in an undisturbed
-step; in this profile, which is of processor time and of a busier machine, all is slower. By `perf` on 2026-11-24, products of matrices
-take 37 % of the kernel (78 million floating-point operations in 0.5 ms); the rest is work of order n and n² in small
-pieces: the last pairs of times within blocks 6 %, running sums 5 %, scales 5 %, corrections of provisional weights 4 %,
-transposition 3 %, logarithms and exponentials 3 %, and many below. For Tf+Nd to take 1.25 times as long as Tf in the
-table of steps, the kernel would have to be some 0.3 to 0.5 ms faster, nearly as long as all products take.
+step; in this profile, which is of processor time and of a busier machine, all is slower. By `perf` on 2026-11-24,
+products of matrices take 37 % of the kernel (78 million floating-point operations in 0.5 ms); the rest is work of
+order n and n² in small pieces: the last pairs of times within blocks 6 %, running sums 5 %, scales 5 %, corrections
+of provisional weights 4 %, transposition 3 %, logarithms and exponentials 3 %, and many below. For Tf+Nd to take 1.25
+times as long as Tf in the table of steps, the kernel would have to be some 0.3 to 0.5 ms faster, nearly as long as
+all products take.
 """
 
 

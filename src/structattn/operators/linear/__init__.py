@@ -124,14 +124,16 @@ def apply_feedforward(
 
 
 def _can_keep_packed(hidden: nn.Linear, output: nn.Linear, x: Tensor) -> bool:
-    if _kept.get() is None or not (_is_plain_linear(hidden) and _is_plain_linear(output)):
+    if not (_is_plain_linear(hidden) and _is_plain_linear(output)) or _kept.get() is None:
         return False
     both = _can_keep(x, hidden.weight, hidden.bias) and _fits_kernels(output.weight, output.weight, output.bias)
     return both and can_pack(_precision.get()) and output.weight.shape == hidden.weight.shape[::-1]
 
 
 def _is_plain_linear(module: nn.Module) -> bool:
-    """Return whether a call of the module does nothing but the product."""
+    """Return whether a call of the module does nothing but the product; a compiler has to see the call."""
+    if torch.compiler.is_compiling():
+        return False
     if type(module) is not nn.Linear or "forward" in vars(module) or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]  # torch's
         return False
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks

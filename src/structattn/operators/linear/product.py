@@ -22,8 +22,9 @@ def linear_product(
     x: Float[Tensor, "*batch inputs"], weight: Float[Tensor, "outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "*batch outputs"]:
     """Return x W^T + b; differentiable to any order. Cost: O(batch * inputs * outputs)."""
-    small = x.numel() * len(weight) < LEAST_PRODUCTS  # most products of small models
-    fit = not small and are_plain(x, weight, bias) and agree(x, weight, bias)
+    if torch.compiler.is_compiling() or x.numel() * len(weight) < LEAST_PRODUCTS:
+        return F.linear(x, weight, bias)
+    fit = are_plain(x, weight, bias) and agree(x, weight, bias)
     if fit and _is_large(math.prod(x.shape[:-1]), x.shape[-1], len(weight)):
         rows = x.reshape(-1, x.shape[-1])
         return _differentiable_product(rows, weight.t(), bias).view(*x.shape[:-1], len(weight))
