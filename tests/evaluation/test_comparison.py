@@ -10,10 +10,12 @@ from structattn.cli.app import app
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.comparison import compare_runs_by_bin
+from structattn.evaluation.run_files import read_translations
 from structattn.metrics.translation import corpus_scores
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
+from structattn.support.files import sha256_of_file
 from structattn.support.json_files import write_json
 
 REFERENCES = [" ".join(["the", "cat", "sees", "a", "dog", "in", "this", "house", "now"][:size]) for size in
@@ -91,6 +93,17 @@ def test_damaged_translations_are_rejected_with_the_file_name(workspace, content
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{path}.*{message}"):
         compare_runs_by_bin(workspace / "base", workspace / "better", "test", samples=2)
+
+
+def test_translations_that_changed_after_they_were_scored_are_rejected(tmp_path):
+    path = tmp_path / "scores" / "test.translations.txt"
+    path.parent.mkdir()
+    path.write_text("a cat\na dog\n")
+    write_json(tmp_path / "scores" / "test.json", "scores", {"translations_digest": sha256_of_file(path)})
+    assert read_translations(tmp_path, "test", 2) == ["a cat", "a dog"]
+    path.write_text("a cat\na hog\n")
+    with pytest.raises(DataError, match=f"{path}.*changed since it was scored; run `structattn evaluate` again"):
+        read_translations(tmp_path, "test", 2)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from structattn.support.errors import DataError, StructattnError
-from structattn.support.files import create_folder
-from structattn.support.json_files import write_json
+from structattn.support.files import create_folder, sha256_of_file
+from structattn.support.json_files import read_json, write_json
 from structattn.support.reading import read_bytes
 
 FORMAT_VERSION = 1
@@ -40,7 +40,7 @@ def read_translations(folder: Path, split: str, count: int) -> list[str]:
 
     Raises:
         StructattnError: there are none.
-        DataError: their file is damaged, or holds another number of lines.
+        DataError: their file is damaged, has changed since it was scored, or holds another number of lines.
     """
     path = hypotheses_path(folder, split)
     if not path.exists():
@@ -49,6 +49,15 @@ def read_translations(folder: Path, split: str, count: int) -> list[str]:
         lines = read_bytes(path).decode().split("\n")[:-1]  # a CR is an ordinary character
     except UnicodeDecodeError as error:
         raise DataError(path, f"is damaged, run `structattn evaluate` again: {error}") from None
+    if _scored_digest(folder, split) not in (None, sha256_of_file(path)):
+        raise DataError(path, "changed since it was scored; run `structattn evaluate` again")
     if len(lines) != count:
         raise DataError(path, f"holds {len(lines)} translations of {count} lines; run `structattn evaluate` again")
     return lines
+
+
+def _scored_digest(folder: Path, split: str) -> str | None:
+    """Return the digest of the translations that were scored; None if it is not known."""
+    path = folder / "scores" / f"{split}.json"
+    digest: str | None = read_json(path, "scores").get("translations_digest") if path.exists() else None
+    return digest

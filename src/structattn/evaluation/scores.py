@@ -100,6 +100,7 @@ class SplitScores:
         translation: BLEU, chrF2 and TER, for translation.
         translation_alternatives: for a model that spells unknown words, the same metrics with ``<unk>`` kept ("keep")
             and with attended source words copied ("copy").
+        translations_digest: the SHA-256 of the file with the translations.
         mask_seed: for masked language models, the seed of the masks; the tokens above are the masked ones.
         pseudo: for masked language models, pseudo-perplexity.
         text: for text, scores per word and character, and the share of ``<unk>``.
@@ -120,6 +121,7 @@ class SplitScores:
     dependencies: DependencyScores | None = None
     translation: dict[str, MetricScore] | None = None
     translation_alternatives: dict[str, dict[str, MetricScore]] | None = None
+    translations_digest: str | None = None
     mask_seed: int | None = None
     pseudo: PseudoPerplexity | None = None
     transformation: dict[str, TransformationScores] | None = None

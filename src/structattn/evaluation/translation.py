@@ -12,7 +12,7 @@ from structattn.inference.translator import Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.metrics.translation import bleu_metric, corpus_scores
 from structattn.support.errors import UsageError
-from structattn.support.files import create_folder_unflushed, write_atomically
+from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.scores import pair_scores
@@ -34,6 +34,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     write_atomically(target, "".join(line + "\n" for line in hypotheses))
     return SplitScores(
         split=split,
+        translations_digest=sha256_of_file(target),
         num_sequences=scores.num_sequences,
         num_tokens=scores.num_tokens,
         cross_entropy=scores.cross_entropy,
