@@ -138,7 +138,7 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
 def _share(row: TableRow, score: ScoreName) -> Proportion | None:
     """Return the share of trials with a score of at most ``score.within``; None if no trial has that score.
 
-    Trials without it, since they failed or have not ended, are not among them.
+    Trials without a score, which failed or have not ended, count as being above the bound.
     """
     spread = score_statistics(row, score.score)
     if spread is None or score.within is None:

@@ -115,9 +115,8 @@ def apply_feedforward(
     version = tuple(map(_identity, (hidden.weight, *others)))
 
     def pack() -> tuple[Any, Any]:
-        return pack_linears(
-            layers, current_precision()
-        ), others  # these stay, so that no other tensor has their address
+        # The others stay, so that no new tensor has their address.
+        return pack_linears(layers, current_precision()), others
 
     packed, _ = keep_until_changed(hidden.weight, "feedforward", version, pack)
     return packed_feedforward(x.reshape(-1, x.shape[-1]), *packed).view(x.shape)
@@ -176,7 +175,8 @@ def _kept_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return int8_linear(x, keep_until_changed(owner, key, version, lambda: quantize_weight(weight)), bias)
 
     def pack() -> tuple[Any, Any]:
-        return pack_linears([(weight, bias)], precision)[0], bias  # it stays, so that no other tensor has its address
+        # The bias stays, so that no new tensor has its address.
+        return pack_linears([(weight, bias)], precision)[0], bias
 
     packed, _ = keep_until_changed(owner, key, (_identity(weight), _identity(bias)), pack)
     y: Tensor = packed_linear(x.reshape(-1, x.shape[-1]), packed).view(*x.shape[:-1], len(weight))
