@@ -1,6 +1,8 @@
 """Time and memory of the operators and of training steps: medians of interleaved repeats in one run.
 
-python benchmarks/operators.py [--output FILE.json]
+    python benchmarks/operators.py [--output FILE.json]
+
+Peaks of memory are those of separate processes.
 """
 
 import argparse
