@@ -205,19 +205,27 @@ def check_same_settings(run_dir: RunFolder, settings: RunSettings, limits: Colle
         SettingsError: the stored settings cannot be read.
         CheckpointError: they differ; the message lists each field with both values.
     """
-    may_differ = {"data", *(f"training.{name}" for name in limits)}
-    stored = flatten(_in_one_process(run_dir.read_settings()).model_dump(mode="json"))
-    given = flatten(_in_one_process(settings).model_dump(mode="json"))
-    changes = [
-        f"{field} was {stored.get(field, 'absent')!r} and is now {given.get(field, 'absent')!r}"
-        for field in sorted((stored.keys() | given.keys()) - may_differ)
-        if stored.get(field, "absent") != given.get(field, "absent")
-    ]
-    if changes:
+    if changes := changed_fields(run_dir.read_settings(), settings, limits):
         raise CheckpointError(
             f"{run_dir.path}: cannot resume with other settings: {'; '.join(changes)}; only overrides of limits "
             f"(training.{', training.'.join(LIMITS)}) change a run"
         )
+
+
+def changed_fields(stored: RunSettings, given: RunSettings, limits: Collection[str] = ()) -> list[str]:
+    """Describe each field that differs, with both values; the data path, the processes and ``limits`` may differ."""
+    trees = [_in_one_process(settings).model_dump(mode="json") for settings in (stored, given)]
+    return differences(*trees, may_differ={"data", *(f"training.{name}" for name in limits)})
+
+
+def differences(stored: object, given: object, may_differ: Collection[str] = ()) -> list[str]:
+    """Describe each leaf that differs between two trees, by its dotted path and with both values."""
+    old, new = flatten(stored), flatten(given)
+    return [
+        f"{field} was {old.get(field, 'absent')!r} and is now {new.get(field, 'absent')!r}"
+        for field in sorted((old.keys() | new.keys()) - set(may_differ))
+        if old.get(field, "absent") != new.get(field, "absent")
+    ]
 
 
 def check_same_data(run_dir: RunFolder, identity: Identity, path: Path) -> None:

@@ -21,6 +21,11 @@ class SampledData(Settings):
         """Return these settings with a seed: their own, or that of the trial."""
         return self.model_copy(update={"seed": trial_seed}) if self.seed is None else self
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files from which they are made."""
+        return ()
+
 
 class FormalLanguageData(SampledData):
     """Strings of a formal language; the default sizes are those of DuSell & Chiang (2024, section 6)."""
@@ -98,6 +103,11 @@ class ParallelText(Settings):
         """Split -> its files."""
         return {"train": self.train, "valid": self.valid} | ({} if self.test is None else {"test": self.test})
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files from which they are made."""
+        return tuple(file for files in self.splits.values() for file in files)
+
 
 class TextData(Settings):
     """Text for language modeling, with the options of `structattn prepare text`."""
@@ -133,6 +143,12 @@ class TextData(Settings):
     nfkc: bool = Field(default=False, description="normalize text to Unicode NFKC")
     lowercase: bool = Field(default=False, description="convert text to lower case")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files from which they are made."""
+        tokenizer = [] if self.tokenizer is None else [f"{self.tokenizer}/tokenizer.json"]
+        return tuple(file for file in (self.train, self.valid, self.test, *tokenizer) if file is not None)
+
 
 class Treebank(Settings):
     """Constituency trees, with the options of `structattn prepare trees`."""
@@ -159,6 +175,11 @@ class Treebank(Settings):
         given = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: (file,) for name, file in given.items() if file is not None}
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files from which they are made."""
+        return tuple(file for files in self.splits.values() for file in files)
+
 
 class TransformationPairs(SampledData):
     """Question formation or tense reinflection; the default sizes are those of McCoy et al. (2020)."""
@@ -175,6 +196,12 @@ class TransformationPairs(SampledData):
     valid: int = Field(default=1_000, ge=1, description="number of validation pairs, where drawn")
     test: int = Field(default=10_000, ge=1, description="number of test pairs, where drawn")
     gen: int = Field(default=10_000, ge=1, description="number of generalisation pairs, where drawn")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files from which they are made."""
+        splits = ("dev", "test", "gen") if self.published is not None else ()
+        return tuple(f"{self.published}/{self.transformation}.{split}" for split in splits)
 
 
 Prepare = Annotated[

@@ -6,7 +6,8 @@ from structattn.evaluation.run_evaluation import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.budget import Budget
 from structattn.support.files import flush_to_disk
-from structattn.sweeps.outcome import Outcome, outcome_after, outcome_of_run, read_outcome
+from structattn.sweeps.outcome import Outcome, outcome_after, outcome_of_run
+from structattn.sweeps.stored_outcome import read_outcome
 from structattn.sweeps.trial_result import TrialResult, read_trial_result
 from structattn.sweeps.trials import Trial
 from structattn.sweeps.worker import Job, flush_names_of

@@ -1,32 +1,21 @@
-"""What a sweep and its report read of a completed trial: from its run folder, or from a file with its results.
-
-The file has some kilobytes and replaces a run folder with its weights: results can be committed, and a sweep can
-continue on another machine.
-"""
+"""What a sweep and its report read of a trial, and how it is read from the trial's run folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, read_state_file
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import best_update
-from structattn.runs.state import Count
 from structattn.runs.store import checkpoint_path, checkpoint_updates
-from structattn.settings.budget import Budget, Unit
+from structattn.settings.budget import Budget
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder
-from structattn.support.json_files import read_json, write_json
-from structattn.support.shapes import Shape, check_shape
+from structattn.support.json_files import read_json
 from structattn.sweeps.analysis_scores import analysis_scores
-from structattn.sweeps.trials import Trial
 from structattn.training.progress import has_trained
-
-_KIND: Final = "trial"
-_FORMAT_VERSION: Final = 1
 
 Event = Mapping[str, Any]
 
@@ -76,21 +65,6 @@ class Outcome:
         return [event for event in self.validations if event[field] <= budget.count]
 
 
-class _BudgetShape(Shape):
-    count: Count
-    unit: Unit
-
-
-class _OutcomeShape(Shape):
-    """The fields of a file that are read."""
-
-    end: dict[str, Any] | None
-    validations: list[dict[str, Any]]
-    scores: dict[str, dict[str, Any]]
-    analyses: dict[str, dict[str, float]]
-    stopped: _BudgetShape | None = None
-
-
 def outcome_of_run(run_dir: Path) -> Outcome | None:
     """Read the outcome of a run from its folder; None if the run has not ended."""
     run = RunFolder(run_dir)
@@ -126,49 +100,3 @@ def _update_in(best: Path) -> int | None:
         return best_update(best)
     except StructattnError:  # missing or damaged
         return None
-
-
-def outcome_path(folder: Path, trial: Trial) -> Path:
-    """Return the path of the file with the results of a trial."""
-    return folder / f"{trial.name}.json"
-
-
-def write_outcome(folder: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> None:
-    """Write the outcome of a trial to ``FOLDER/DIGEST.json``, with its settings, version and hardware.
-
-    Args:
-        folder: created if missing.
-        trial: the trial; its digest names the file.
-        run_dir: its run folder.
-        outcome: its outcome.
-    """
-    card = RunFolder(run_dir).read_card()
-    create_folder(folder)
-    content = {
-        "format_version": _FORMAT_VERSION,
-        "cell": trial.cell,
-        "restart": trial.restart,
-        "sampled": trial.sampled,
-        "settings": trial.settings.model_dump(mode="json", exclude_defaults=True, exclude={"data"}),
-        "prepare": None if trial.prepare is None else trial.prepare.model_dump(mode="json", exclude_defaults=True),
-        **{name: card[name] for name in ("version", "environment", "hardware", "parameters")},
-        "end": outcome.end,
-        **({} if outcome.stopped is None else {"stopped": asdict(outcome.stopped)}),
-        "validations": outcome.validations,
-        "scores": outcome.scores,
-        "analyses": outcome.analyses,
-    }
-    write_json(outcome_path(folder, trial), _KIND, content)
-
-
-def read_outcome(folder: Path | None, trial: Trial) -> Outcome | None:
-    """Read the outcome of a trial from its file; None if there is none.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    if folder is None or not (path := outcome_path(folder, trial)).exists():
-        return None
-    content = check_shape(_OutcomeShape, read_json(path, _KIND), path)
-    stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
-    return Outcome(content["end"], content["validations"], content["scores"], content["analyses"], stopped)

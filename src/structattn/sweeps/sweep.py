@@ -17,6 +17,7 @@ from structattn.sweeps.bracket import Bracket
 from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.plan import Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
+from structattn.sweeps.sources import require_same_prepared_sources
 from structattn.sweeps.table import TableRow, rows_to_json, select_best, table_rows
 from structattn.sweeps.trial_result import TrialResult
 from structattn.sweeps.trials import Trial, make_trials
@@ -77,6 +78,7 @@ def run_sweep(
 
         if (folder.path / "data").is_dir():
             remove_abandoned_folders(folder.path / "data")
+        require_same_prepared_sources(trials)
         write_unflushed(folder.settings, sweep.to_yaml())  # each start writes it again
         known = plan.trials()
         _write_index(folder, known)

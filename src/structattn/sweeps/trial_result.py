@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from structattn.runs.ranking import best_updates
-from structattn.sweeps.outcome import Event, Outcome, outcome_of_run, read_outcome
+from structattn.sweeps.outcome import Event, Outcome, outcome_of_run
+from structattn.sweeps.stored_outcome import read_outcome
 from structattn.sweeps.trials import Trial
 
 

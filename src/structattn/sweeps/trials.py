@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,7 +22,8 @@ from structattn.support.seeds import numpy_generator
 
 Cell = dict[str, str]
 
-_PREPARE: TypeAdapter[Prepare] = TypeAdapter(Prepare)
+PREPARE: Final[TypeAdapter[Prepare]] = TypeAdapter(Prepare)
+"""Validates settings of data to prepare."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _prepare(tree: dict[str, Any], source: str) -> Prepare | None:
     if "data" in tree:
         raise SettingsError(f"{source}: has both `data` and `prepare`; expected one of them")
     try:
-        made: Prepare = _PREPARE.validate_python(given)
+        made: Prepare = PREPARE.validate_python(given)
     except ValidationError as error:
         raise SettingsError(error_message(error, given, f"{source}: prepare")) from None
     return made.seeded(tree["seed"]) if isinstance(made, SampledData) else made

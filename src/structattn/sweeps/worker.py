@@ -16,7 +16,9 @@ from structattn.support.locks import exclusive_lock
 from structattn.support.memory import is_out_of_memory
 from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data
-from structattn.sweeps.outcome import outcome_after, outcome_of_run, outcome_path, read_outcome, write_outcome
+from structattn.sweeps.outcome import outcome_after, outcome_of_run
+from structattn.sweeps.sources import write_sources
+from structattn.sweeps.stored_outcome import outcome_path, read_outcome, write_outcome
 from structattn.sweeps.trials import Trial
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
@@ -125,4 +127,5 @@ def _prepare_trial_data(trial: Trial) -> None:
     create_folder_unflushed(folder.parent)  # its name is flushed with that of the data
     with exclusive_lock(folder.with_suffix(".lock"), "preparation"):
         if not folder.exists():
+            write_sources(trial)
             prepare_data(folder, trial.prepare)

@@ -1,0 +1,95 @@
+"""Results of trials are those of the settings and of the source files with which they were trained."""
+
+import json
+
+import pytest
+
+from structattn.settings.sweep import SweepSettings
+from structattn.support.errors import DataError
+from structattn.support.json_files import read_json, write_json
+from structattn.sweeps.results import read_sweep_results
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A file of text, and the settings of a sweep that prepares it."""
+    path = tmp_path / "text"
+    path.write_text("a b a\nb a\n" * 4)
+    tree = {
+        "base": {
+            "task": "language_modeling",
+            "prepare": {"kind": "text", "train": str(path), "valid": str(path)},
+            "model": {"d_model": 4, "d_ff": 4, "num_heads": 1, "layers": "1"},
+            "training": {"max_updates": 2},
+        },
+        "grid": {},
+        "restarts": 1,
+    }
+    return path, tree
+
+
+def test_a_sweep_whose_source_files_have_changed_is_refused(text, run_here, tmp_path):
+    path, tree = text
+    run_here(tree, tmp_path / "sweep")
+    assert run_here(tree, tmp_path / "sweep")[1] == []
+    path.write_text("a b a\nb b\n" * 4)
+    with pytest.raises(DataError, match=r"data/\w+: made when the SHA-256 of .*/text was \w+, which is now \w+"):
+        run_here(tree, tmp_path / "sweep")
+    path.unlink()  # what is gone cannot be compared
+    assert run_here(tree, tmp_path / "sweep")[1] == []
+
+
+def test_a_stored_result_of_other_source_files_is_refused(text, run_here, tmp_path):
+    path, tree = text
+    stored = tmp_path / "results"
+    rows = run_here(tree, tmp_path / "sweep", stored)[0]
+    assert run_here(tree, tmp_path / "second", stored) == (rows, [])
+    path.write_text("a b a\nb b\n" * 4)
+    with pytest.raises(DataError, match=r"results/\w+\.json: made when the SHA-256 of .*/text was"):
+        run_here(tree, tmp_path / "third", stored)
+    path.unlink()
+    assert run_here(tree, tmp_path / "third", stored) == (rows, [])
+
+
+def test_a_stored_result_of_another_prepared_folder_is_refused(text, run_here, tmp_path):
+    _, tree = text
+    run_here(tree, tmp_path / "first")
+    (prepared,) = [entry for entry in (tmp_path / "first" / "data").iterdir() if entry.is_dir()]
+    tree["base"]["data"] = str(tmp_path / "data")
+    del tree["base"]["prepare"]
+    prepared.rename(tmp_path / "data")
+    run_here(tree, tmp_path / "second", tmp_path / "results")
+    with (tmp_path / "data" / "header.json").open("a") as header:
+        header.write("\n")
+    with pytest.raises(DataError, match=r"\.json: made when the SHA-256 of .*/data/header\.json was"):
+        run_here(tree, tmp_path / "third", tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": {"training": {"max_grad_norm": 4.0}}}, r"training\.max_grad_norm was 4\.0 and is now 5\.0"),
+        ({"prepare": {"group_size": 7}}, r"prepare\.group_size was 7 and is now 10"),
+    ],
+)
+def test_a_stored_result_of_another_default_is_refused(tree, run_here, tmp_path, change, message):
+    tree |= {"grid": {}, "restarts": 1}
+    tree["base"]["prepare"]["language"] = "dyck"
+    run_here(tree, tmp_path / "sweep", tmp_path / "results")
+    (path,) = (tmp_path / "results").iterdir()
+    content = read_json(path, "trial")
+    for part, fields in change.items():
+        merge(content[part], fields)
+    write_json(path, "trial", content)
+    with pytest.raises(DataError, match=message):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", tmp_path / "results")
+
+
+def merge(tree, changes):
+    """Replace fields of nested mappings."""
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            merge(tree[name], value)
+        else:
+            assert name in tree, json.dumps(tree)  # all settings are stored, those with defaults, too
+            tree[name] = value
