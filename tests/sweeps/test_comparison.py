@@ -140,6 +140,17 @@ def test_claims_are_checked_for_every_matching_cell(expectations):
     ]
 
 
+@pytest.mark.parametrize(
+    ("relation", "margin", "holds"),
+    [("below", 0.2, False), ("below", 0.1, True), ("below", -0.1, True), ("above", 0.0, False), ("above", -0.1, False),
+     ("above", -0.2, True)],
+)  # fmt: skip
+def test_claims_can_have_a_margin(expectations, relation, margin, holds):
+    claim = {"description": "c", "cell": SUP, relation: {"model": "Tf"}, "margin": margin}
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [row(TF, (0.65,)), row(SUP, (0.5,))])
+    assert (result.ours, result.bound, result.holds) == (0.5, 0.65, holds)
+
+
 def test_failed_trials_are_not_among_a_share(expectations):
     sweep = expectations(
         claims=[{"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}]
@@ -178,6 +189,7 @@ def test_share_of_trials_has_an_interval(expectations):
         ([], [{"description": "c", "at_most": 1, "at_least": 0}], "expected one of at_most.*found at_most, at_least"),
         ([], [{"description": "c"}], "expected one of at_most.*found none"),
         ([], [{"description": "c", "at_most": 1, "statistic": "share"}], "`within` belongs to statistic: share"),
+        ([], [{"description": "c", "at_most": 1, "margin": 0.1}], "`margin` belongs to below or above"),
         ([], [{"description": "c", "at_most": 1, "within": 0.1}], "`within` belongs to statistic: share"),
     ],
 )

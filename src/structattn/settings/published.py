@@ -192,10 +192,16 @@ class Claim(ScoreName):
         default=None, description="axis -> value of the cell with a higher score; other axes as in the matching cell"
     )
     above: dict[str, str] | None = Field(default=None, description="the same for the cell with a lower score")
+    margin: float = Field(
+        default=0.0,
+        description="least difference from the score of the other cell; below zero: by how much it may be missed",
+    )
 
     @model_validator(mode="after")
     def _check_relation(self) -> Self:
         given = [name for name in ("at_most", "at_least", "below", "above") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"expected one of at_most, at_least, below, above; found {', '.join(given) or 'none'}")
+        if self.margin and self.below is None and self.above is None:
+            raise ValueError("`margin` belongs to below or above; expected one of these with it")
         return self

@@ -106,7 +106,7 @@ def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
     holds = None
     if ours is not None and bound is not None:
         upper = claim.at_most is not None or claim.below is not None
-        met = ours < bound if upper else ours > bound
+        met = ours < bound - claim.margin if upper else ours > bound + claim.margin
         holds = met or (other is None and ours == bound)
     return ClaimResult(claim.description, cell, ours, bound, holds, _interval(claim, cell, rows))
 
