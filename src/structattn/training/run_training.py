@@ -26,6 +26,7 @@ from structattn.runs.summary import PAUSED, TrainingSummary, summary_of, summary
 from structattn.settings.budget import Budget
 from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
+from structattn.support.allocator import keep_freed_memory
 from structattn.support.errors import (
     DISK_FULL,
     CheckpointError,
@@ -177,6 +178,7 @@ def _train(plan: Plan, resuming: bool, stop: StopFlag, world: World, start: Star
     settings, run_dir = plan.settings, plan.run_dir
     if settings.training.num_threads is not None:
         torch.set_num_threads(settings.training.num_threads)
+    keep_freed_memory()
     if resuming:
         check_same_data(run_dir, plan.identity, settings.data)
     learner = initial_learner(plan, world)

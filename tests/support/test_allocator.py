@@ -1,0 +1,38 @@
+"""Freed memory that the process keeps."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, torch
+from structattn.support.allocator import keep_freed_memory
+
+keep_freed_memory()
+torch.set_num_threads(1)
+
+def use_memory():
+    first, second = torch.zeros(40 << 20, dtype=torch.uint8), torch.zeros(40 << 20, dtype=torch.uint8)
+
+for _ in range(10):  # the first ones find places in the heap
+    use_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use_memory()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the malloc of glibc is configured")
+@pytest.mark.parametrize(("variables", "kept"), [({}, True), ({"MALLOC_TRIM_THRESHOLD_": "1000000"}, False)])
+def test_freed_memory_is_used_again_without_page_faults(variables, kept):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    found = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=environment | variables, capture_output=True, text=True, check=True
+    )
+    pages = 10 * (80 << 20) // resource.getpagesize()
+    assert (int(found.stdout) < pages / 100) == kept  # settings of the environment are left alone
