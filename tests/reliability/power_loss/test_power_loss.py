@@ -310,8 +310,7 @@ def before_each_flush_that_a_sweep_repeats(folder):
 
 
 def data_of(folder):
-    paths = (folder.path / "data").glob("*")
-    return [path for path in paths if path.suffix != ".lock" and not path.name.startswith(".")]
+    return [path for path in (folder.path / "data").glob("*") if path.is_dir() and not path.name.startswith(".")]
 
 
 def jobs_of(sweep, folder):
