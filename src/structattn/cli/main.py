@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from structattn.support.allocator import keep_freed_memory
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.memory import require_address_space
 from structattn.support.streams import drop_unwritable_output, open_standard_streams, write_message
@@ -24,6 +25,7 @@ def main() -> None:
     open_standard_streams()
     _handle_signals(_stop)
     _check_address_space()
+    keep_freed_memory()
     from structattn.cli.app import app
 
     try:

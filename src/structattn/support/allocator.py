@@ -12,9 +12,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 def keep_freed_memory() -> None:
     """Let the malloc of glibc keep up to 1 GiB of freed memory, for blocks of up to that size.
 
-    By default it returns the memory of a training step to the system, which clears each page again for the next step: a
-    tenth of the time of a small translation model. Other allocators, and a malloc that the environment configures, are
-    left as they are.
+    By default it returns the memory of a training step or a batch to the system, which clears each page again for the
+    next one: a tenth of the time in which a small translation model is trained. Other allocators, and a malloc that the
+    environment configures, are left as they are.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return
