@@ -52,7 +52,7 @@ def scores(result: dict[str, Any]) -> str:
                 number(row["best"]),
                 number(row["validation"]["mean"]),
                 number(row["validation"]["interval"]),
-                *(number(row["splits"].get(name.split(".")[0], {}).get(name.split(".")[1])) for name in names),
+                *(number(row["splits"].get(name.partition(".")[0], {}).get(name.partition(".")[2])) for name in names),
             ]
             for row in rows
         ),

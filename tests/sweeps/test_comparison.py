@@ -151,6 +151,13 @@ def test_claims_can_have_a_margin(expectations, relation, margin, holds):
     assert (result.ours, result.bound, result.holds) == (0.5, 0.65, holds)
 
 
+def test_claims_on_types_of_errors_whose_names_have_dots(expectations):
+    claim = {"description": "c", "cell": SUP, "score": "contrastive.np_agreement.mt", "at_least": 0.5}
+    found = replace(row(SUP, (0.5,)), splits={"contrastive": {"np_agreement.mt": 0.6, "np_agreement": 0.4}})
+    (result,) = check_claims(expectations(claims=[claim]).claims, [SUP], [found])
+    assert (result.ours, result.holds) == (0.6, True)
+
+
 def test_failed_trials_are_not_among_a_share(expectations):
     sweep = expectations(
         claims=[{"description": "found", "cell": SUP, "statistic": "share", "within": 0.2, "at_least": 0.5}]

@@ -63,7 +63,7 @@ class ScoreName(Settings):
 
     score: str = Field(
         default="validation",
-        pattern=r"^(validation|\w+\.\w+)$",
+        pattern=r"^(validation|\w+\.\w[\w.]*)$",
         description="validation, SPLIT.NAME such as test.accuracy, or contrastive.TYPE with a type of error, or "
         "chunking.NAME, parsing.NAME, neighbours.NAME or blimp.NAME",
     )
@@ -73,6 +73,16 @@ class ScoreName(Settings):
         "share: share of the trials whose score is at most `within`",
     )
     within: float | None = Field(default=None, description="largest score of the trials that a share counts")
+
+    @property
+    def split(self) -> str:
+        """The split or analysis of the score; validation: that of the validation score."""
+        return self.score.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the score in its split, which may have dots: a type of error is the path of a suite."""
+        return self.score.partition(".")[2]
 
     @model_validator(mode="after")
     def _check_within(self) -> Self:

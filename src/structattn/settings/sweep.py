@@ -203,12 +203,13 @@ class SweepSettings(Settings):
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
         wanted = [*self.published, *self.claims, *(each for each in self.figures if isinstance(each, Curves))]
-        for score in sorted({each.score for each in wanted if each.score != "validation"}):
-            split, name = score.split(".")
-            if split not in ANALYSES and split not in self.evaluate:
-                raise ValueError(f"{score} is needed, but `evaluate` does not name {split!r}")
-            if split not in ANALYSES and name not in SCORES:
-                raise ValueError(f"unknown score {score}; the scores of a split are {', '.join(SCORES)}")
+        for each in wanted:
+            if each.score == "validation" or each.split in ANALYSES:
+                continue
+            if each.split not in self.evaluate:
+                raise ValueError(f"{each.score} is needed, but `evaluate` does not name {each.split!r}")
+            if each.name not in SCORES:
+                raise ValueError(f"unknown score {each.score}; the scores of a split are {', '.join(SCORES)}")
         return self
 
     @model_validator(mode="after")
@@ -219,7 +220,7 @@ class SweepSettings(Settings):
                 raise ValueError(
                     f"{each.statistic} of {each.score} needs all trials, but `halving` stops some of them early"
                 )
-            if each.statistic != "selected" and each.score.split(".")[0] in selected:
+            if each.statistic != "selected" and each.split in selected:
                 raise ValueError(
                     f"{each.statistic} of {each.score} needs all trials, but `evaluate` scores selected trials only"
                 )

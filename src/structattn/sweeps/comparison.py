@@ -73,7 +73,7 @@ def _comparison(
     row = _find_row(value.cell, rows)
     ours = None if row is None else row_score(row, table)
     ours = None if ours is None else ours / table.unit
-    spread = None if row is None else score_statistics(row, table.score)
+    spread = None if row is None else score_statistics(row, table)
     interval = None  # the interval belongs to the mean
     if table.statistic == "mean" and spread is not None and spread.interval is not None:
         interval = spread.interval / table.unit
@@ -125,12 +125,11 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
     if score.statistic == "selected":
         if score.score == "validation":
             return row.best
-        split, name = score.score.split(".")
-        return row.splits.get(split, {}).get(name)
+        return row.splits.get(score.split, {}).get(score.name)
     if score.statistic == "share":
         share = _share(row, score)
         return None if share is None else share.value
-    spread = score_statistics(row, score.score)
+    spread = score_statistics(row, score)
     found: float | None = None if spread is None else getattr(spread, score.statistic)
     return found
 
@@ -140,7 +139,7 @@ def _share(row: TableRow, score: ScoreName) -> Proportion | None:
 
     Trials without a score, which failed or have not ended, count as being above the bound.
     """
-    spread = score_statistics(row, score.score)
+    spread = score_statistics(row, score)
     if spread is None or score.within is None:
         return None
     missing = max(0, row.trials - spread.count)
@@ -153,9 +152,8 @@ def _interval(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> tuple[float
     return None if share is None else (share.lower, share.upper)
 
 
-def score_statistics(row: TableRow, score: str) -> SampleStatistics | None:
+def score_statistics(row: TableRow, score: ScoreName) -> SampleStatistics | None:
     """Return the statistics of a score over the trials of a cell; None if no trial has that score."""
-    if score == "validation":
+    if score.score == "validation":
         return row.validation
-    split, name = score.split(".")
-    return row.over_trials.get(split, {}).get(name)
+    return row.over_trials.get(score.split, {}).get(score.name)

@@ -189,9 +189,8 @@ def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
 
 def _by_length(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
     """The score at each string length; empty if the run has no scores by length."""
-    split, score = figure.score.split(".")
-    found: Sequence[Mapping[str, float | None]] = outcome.scores.get(split, {}).get("by_length", [])
-    numbers = {row["length"]: row.get(score) for row in found}
+    found: Sequence[Mapping[str, float | None]] = outcome.scores.get(figure.split, {}).get("by_length", [])
+    numbers = {row["length"]: row.get(figure.name) for row in found}
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
 
 
@@ -207,10 +206,9 @@ _NUMERIC: Final = {LENGTH: _by_length, EPOCH: _by_epoch}
 
 def _interval(figure: Curves, row: TableRow) -> float | None:
     """The interval of the mean over trials; for a single trial that of its own score, as BLEU has one."""
-    spread = score_statistics(row, figure.score)
+    spread = score_statistics(row, figure)
     if spread is not None and spread.interval is not None and figure.statistic == "mean":
         return spread.interval
     if spread is None or figure.score == "validation" or (spread.count > 1 and figure.statistic != "selected"):
         return None
-    split, score = figure.score.split(".")
-    return row.splits.get(split, {}).get(f"{score} ±")
+    return row.splits.get(figure.split, {}).get(f"{figure.name} ±")
