@@ -2,9 +2,11 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
+from structattn.cli.sweep_view import print_rows
 from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
 from structattn.metrics.t_distribution import central_probability, critical_value
 from structattn.metrics.translation import METRICS
@@ -126,3 +128,27 @@ def test_the_t_distribution_is_the_integral_of_its_density(freedom):
 def test_a_single_number_has_no_interval():
     with pytest.raises(ValueError, match="count is 1"):
         critical_value(1)
+
+
+def test_the_printed_table_has_the_main_score_of_each_split_and_analysis(
+    sweep, tmp_path, write_log, capsys, monkeypatch
+):
+    trial = make_trials(sweep, tmp_path)[0]
+    write_log(tmp_path / trial.name, [1.0])
+    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
+    splits = {
+        "valid": {"cross_entropy": 0.75, "cross_entropy_difference": 0.25},
+        "test": {"cross_entropy": 0.75, "BLEU": 30.04},
+        "gen": {"full_match": 0.5},
+        "contrastive": {"np_agreement.mt": 0.5},
+        "blimp": {"all": 0.625, "binding": 0.5},
+        "parsing": {"precision": 0.5, "f1": 0.875},
+    }
+    monkeypatch.setenv("COLUMNS", "160")
+    print_rows([replace(row, splits=splits, sampled={}), replace(row, splits={}, sampled={})])
+    header, first, second = (
+        line for line in capsys.readouterr().out.splitlines() if line.count("┃") + line.count("│") > 5
+    )
+    assert [column.strip() for column in header.split("┃")][-5:-1] == ["valid", "test", "blimp", "parsing"]
+    assert [column.strip() for column in first.split("│")][-5:-1] == ["0.2500", "30.0 BLEU", "62.50%", "87.50% F1"]
+    assert [column.strip() for column in second.split("│")][-5:-1] == ["—"] * 4

@@ -110,7 +110,8 @@ class _Lines:
 
 def print_rows(rows: Sequence[TableRow]) -> None:
     """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
-    splits = list(dict.fromkeys(split for row in rows for split in row.splits))
+    main_scores = [{split: _main_score(scores) for split, scores in row.splits.items()} for row in rows]
+    splits = list(dict.fromkeys(split for found in main_scores for split, score in found.items() if score))
     halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     table = Table(
@@ -123,14 +124,14 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     headings = ["trials", *(("at rungs", "cost") if halved else ()), "best", "mean", "std", "±95 %", *splits]
     for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
         table.add_column(literal(heading), justify="right")
-    for row in rows:
+    for row, found in zip(rows, main_scores, strict=True):
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
             row.ended,
             *(_of_halving(row.savings) if halved else ()),
             *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
-            *(_split_score(row.splits.get(split, {})) for split in splits),
+            *(found.get(split) or _number(None) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     Console().print(table)
@@ -145,13 +146,15 @@ def _of_halving(savings: Savings | None) -> tuple[str, str]:
     return " ".join(str(rung.validation.count) for rung in savings.rungs), savings.share
 
 
-def _split_score(scores: Mapping[str, float]) -> str:
-    """The main score of a split: BLEU, accuracy, the difference from the lower bound, or the cross-entropy."""
+def _main_score(scores: Mapping[str, float]) -> str | None:
+    """The main score of a split or analysis; None if it has none, as the types of errors of contrastive pairs."""
     if "BLEU" in scores:
         return f"{scores['BLEU']:.1f} BLEU"
-    if "accuracy" in scores:
-        return f"{scores['accuracy']:.2%}"
-    return _number(scores.get("cross_entropy_difference", scores.get("cross_entropy")))
+    for name, unit in (("accuracy", ""), ("f1", " F1"), ("all", "")):  # all: the pairs of BLiMP
+        if name in scores:
+            return f"{scores[name]:.2%}{unit}"
+    cross_entropy = scores.get("cross_entropy_difference", scores.get("cross_entropy"))
+    return None if cross_entropy is None else _number(cross_entropy)
 
 
 def _number(value: float | None) -> str:
