@@ -1,5 +1,6 @@
 """Every sweep recipe has valid trials, and claims about existing cells."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
 from structattn.sweeps.comparison import check_claims, compare_with_published
 from structattn.sweeps.configuration import configuration_differences
+from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.trials import cell_settings, make_trials
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+RESULTS = RECIPES.parent / "results"
 BASES = RECIPES / "base"  # what sweeps share; they are checked there
 SWEEPS = [path for path in sorted(RECIPES.rglob("*.yaml")) if "grid" in yaml.safe_load(path.read_text())]
 SINGLE = [path for path in sorted(RECIPES.rglob("*.yaml")) if path not in SWEEPS and path.parent != BASES]
@@ -39,6 +42,22 @@ def test_the_trials_of_a_sweep_are_valid(path, tmp_path):
     assert len(compare_with_published(sweep, [])) == sum(len(table.values) for table in sweep.published)
     for claim in sweep.claims:
         assert check_claims([claim], cells, []), f"{claim.description!r} matches no cell"
+
+
+TRIALS = {
+    **{
+        path.relative_to(RESULTS).as_posix().removesuffix("_trials"): path
+        for path in sorted(RESULTS.glob("*/*_trials"))
+    },
+    **{f"hard_coded_attention/table_{n}_small": RESULTS / "hard_coded_attention/small_trials" for n in (3, 4, 5, 6)},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in TRIALS if (RECIPES / f"{name}.yaml").exists()])
+def test_the_stored_results_of_trials_are_those_of_the_recipe(name, tmp_path):
+    found = read_sweep_results(load_sweep(RECIPES / f"{name}.yaml"), tmp_path, TRIALS[name])
+    rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    assert {row.selected: row.best for row in found.rows} == {row["selected"]: row["best"] for row in rows}
 
 
 def test_there_are_recipes():

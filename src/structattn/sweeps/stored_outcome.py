@@ -6,7 +6,7 @@ another machine.
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -23,7 +23,8 @@ from structattn.sweeps.sources import recorded_sources, require_same_sources
 from structattn.sweeps.trials import PREPARE, Trial
 
 _KIND: Final = "trial"
-_FORMAT_VERSION: Final = 1
+_FORMAT_VERSION: Final = 2
+_WITHOUT_DEFAULTS: Final = 1  # an earlier version, whose settings lack those that were defaults
 
 
 class _BudgetShape(Shape):
@@ -34,6 +35,7 @@ class _BudgetShape(Shape):
 class _OutcomeShape(Shape):
     """The fields of a file that are read."""
 
+    format_version: Literal[1, 2]
     settings: dict[str, Any]
     prepare: dict[str, Any] | None
     sources: dict[str, str] = Field(default={})
@@ -88,7 +90,8 @@ def read_outcome(folder: Path | None, trial: Trial) -> Outcome | None:
     if folder is None or not (path := outcome_path(folder, trial)).exists():
         return None
     content = check_shape(_OutcomeShape, read_json(path, _KIND), path)
-    _require_same_settings(content, trial, path)
+    if content["format_version"] != _WITHOUT_DEFAULTS:
+        _require_same_settings(content, trial, path)
     require_same_sources(content.get("sources", {}), trial, path)
     stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
     return Outcome(content["end"], content["validations"], content["scores"], content["analyses"], stopped)
