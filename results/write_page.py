@@ -35,12 +35,13 @@ def scores(result: dict[str, Any]) -> str:
         dict.fromkeys(f"{split}.{name}" for row in rows for split in row["splits"] for name in row["splits"][split])
     )
     names = [name for name in names if name.split(".")[1] not in ("cross_entropy", "lower_bound")]
+    # Trials that remain after halving were selected by validation: the rungs have the statistics over all trials.
+    halved = any(row.get("savings") for row in rows)
     head = [
         *rows[0]["cell"],
         "trials",
         "best validation",
-        "mean validation",
-        "±95 %",
+        *(() if halved else ("mean validation", "±95 %")),
         *(name.replace(".", ", ") for name in names),
     ]
     return table(
@@ -50,8 +51,7 @@ def scores(result: dict[str, Any]) -> str:
                 *cell_names(row),
                 str(row["validation"]["count"]),
                 number(row["best"]),
-                number(row["validation"]["mean"]),
-                number(row["validation"]["interval"]),
+                *(() if halved else (number(row["validation"][name]) for name in ("mean", "interval"))),
                 *(number(row["splits"].get(name.partition(".")[0], {}).get(name.partition(".")[2])) for name in names),
             ]
             for row in rows

@@ -13,6 +13,9 @@ from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.support.json_files import write_json
 from structattn.sweeps.analysis_scores import analysis_scores
+from structattn.sweeps.folder import SweepFolder
+from structattn.sweeps.plan import Plan
+from structattn.sweeps.sweep import read_results
 from structattn.sweeps.table import table_rows
 from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
@@ -55,6 +58,20 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
     assert row.over_trials == {"test": {"cross_entropy": sample_statistics([2.0])}}
     assert sample_statistics([2.0]) == SampleStatistics(1, 2.0, None, None, 2.0, 2.0, (2.0,))
     assert row.sampled == trials[0].sampled
+
+
+def test_rows_are_in_the_order_of_the_grid(tree, tmp_path, write_log):
+    tree["restarts"] = 2
+    sweep = sweep_of(tree)
+    trials = make_trials(sweep, tmp_path)
+    cells = list(dict.fromkeys(tuple(trial.cell.values()) for trial in trials))
+    folder = SweepFolder(tmp_path / "sweep")
+    for trial in trials:
+        if tuple(trial.cell.values()) in cells[1::2] or trial.restart == 1:
+            write_log(folder.runs / trial.name, [1.0])
+    brackets = Plan(sweep, folder).brackets()
+    rows = table_rows(read_results(folder, brackets), brackets)
+    assert [tuple(row.cell.values()) for row in rows] == cells
 
 
 BRACKETS = {"precision": 0.1, "recall": 0.2, "f1": 0.3, "exact": 0.4, "correct": 1}

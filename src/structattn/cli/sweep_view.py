@@ -114,14 +114,13 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     splits = list(dict.fromkeys(split for found in main_scores for split, score in found.items() if score))
     halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
-    table = Table(
-        caption="validation score: best trial; mean, standard deviation and half the 95 % interval over those that "
-        "have ended",
-        caption_justify="left",
-    )
+    statistics = "" if halved else "; mean, standard deviation and half the 95 % interval over those that have ended"
+    table = Table(caption=f"validation score: best trial{statistics}", caption_justify="left")
     for axis in rows[0].cell if rows else ():
         table.add_column(literal(axis))
-    headings = ["trials", *(("at rungs", "cost") if halved else ()), "best", "mean", "std", "±95 %", *splits]
+    # Trials that remain after halving were selected by this score: the rungs have the statistics over all trials.
+    of_trials = ("at rungs", "cost", "best") if halved else ("best", "mean", "std", "±95 %")
+    headings = ["trials", *of_trials, *splits]
     for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
         table.add_column(literal(heading), justify="right")
     for row, found in zip(rows, main_scores, strict=True):
@@ -130,7 +129,8 @@ def print_rows(rows: Sequence[TableRow]) -> None:
             *(literal(name) for name in row.cell.values()),
             row.ended,
             *(_of_halving(row.savings) if halved else ()),
-            *(_number(value) for value in (row.best, spread.mean, spread.deviation, spread.interval)),
+            _number(row.best),
+            *(() if halved else map(_number, (spread.mean, spread.deviation, spread.interval))),
             *(found.get(split) or _number(None) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )

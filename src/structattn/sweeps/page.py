@@ -18,8 +18,8 @@ from structattn.sweeps.table import TableRow
 
 _NOTE = (
     "Validation score in nats per symbol: the difference from the lower bound where that is known, else the "
-    "cross-entropy; best trial, and mean, standard deviation and half the 95 % interval over the trials. Scores on "
-    "splits are those of the best trial."
+    "cross-entropy. Mean, standard deviation and half the 95 % interval are over the trials of a cell; scores on "
+    "splits are those of its best trial."
 )
 
 
@@ -65,12 +65,14 @@ def _results(results: SweepResults) -> Markup:
     """Return a table with a row for each cell of the grid."""
     rows = results.rows
     paths = list(dict.fromkeys(path for row in rows for path, _ in _scores(row)))
-    headings = [_cell_heading(rows[0].cell), "trials", "best", "mean", "std", "±95 %"]
+    # Trials that remain after halving were selected by this score: the rungs have the statistics over all trials.
+    halved = any(row.savings for row in rows)
+    headings = [_cell_heading(rows[0].cell), "trials", "best", *(() if halved else ("mean", "std", "±95 %"))]
     written = []
     for row in rows:
         spread, scores = row.validation, dict(_scores(row))
-        numbers = (row.best, spread.mean, spread.deviation, spread.interval)
-        texts = [row.ended, *map(_number, numbers), *[scores.get(path, MISSING) for path in paths]]
+        statistics = () if halved else (spread.mean, spread.deviation, spread.interval)
+        texts = [row.ended, *map(_number, (row.best, *statistics)), *[scores.get(path, MISSING) for path in paths]]
         written.append([_cell(row.cell), *map(_right, texts)])
     return stacked_table([*headings, *paths], written)
 

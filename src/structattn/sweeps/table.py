@@ -50,7 +50,7 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
     """Return the best trial of each cell, in the order in which cells first occur."""
     best: dict[tuple[str, ...], TrialResult] = {}
     for result in results:
-        cell = tuple(result.trial.cell.values())
+        cell = _names(result.trial.cell)
         if cell not in best or result.score < best[cell].score:
             best[cell] = result
     return list(best.values())
@@ -59,20 +59,27 @@ def select_best(results: Sequence[TrialResult]) -> list[TrialResult]:
 def table_rows(
     results: Sequence[TrialResult], brackets: Sequence[Bracket] = (), of_selected: Collection[str] = ()
 ) -> list[TableRow]:
-    """Return one row for each cell that has a result.
+    """Return one row for each cell that has a result, in the order of the brackets.
 
     Args:
         results: the results of the trials that have ended.
-        brackets: the trials of each cell and the rungs that they have passed.
+        brackets: the trials of each cell and the rungs that they have passed; without them, cells are in the order in
+            which they first occur.
         of_selected: the splits for which the scores of the selected trial alone count: others have some if they were
             selected before.
     """
+    bracket_of = {_names(bracket.trials[0].cell): bracket for bracket in brackets if bracket.trials}
+    order = list(bracket_of)
     rows = []
-    for chosen in select_best(results):
+    for chosen in sorted(select_best(results), key=lambda each: order.index(_names(each.trial.cell)) if order else 0):
         cell = chosen.trial.cell
-        bracket = next((each for each in brackets if each.trials and each.trials[0].cell == cell), None)
-        rows.append(_row(chosen, [result for result in results if result.trial.cell == cell], bracket, of_selected))
+        of_cell = [result for result in results if result.trial.cell == cell]
+        rows.append(_row(chosen, of_cell, bracket_of.get(_names(cell)), of_selected))
     return rows
+
+
+def _names(cell: Cell) -> tuple[str, ...]:
+    return tuple(cell.values())
 
 
 def _row(
