@@ -55,6 +55,7 @@ def test_a_paused_run_of_a_large_model_is_one_trained_through(settings_for, tmp_
     calls, kernel = [], product._product
     monkeypatch.setattr(product, "LEAST_PRODUCTS", 0)
     monkeypatch.setattr(product, "LEAST_SIDE", 0)
+    monkeypatch.setattr(product, "is_faster_than_torch", lambda: True)
     monkeypatch.setattr(product, "_product", lambda *arguments: calls.append(1) or kernel(*arguments))
     settings = settings_for()
     settings = settings.model_copy(update={"model": settings.model.model_copy(update={"norm": "post"})})

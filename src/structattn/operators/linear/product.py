@@ -1,9 +1,11 @@
 """Products of large float32 matrices on a CPU, by a kernel that on some processors is faster than torch's.
 
 ``product`` and ``linear_product`` compute what ``torch.addmm`` and ``torch.nn.functional.linear`` compute, to rounding.
-Torch's products use half of the width of the vectors of AMD processors with AVX-512.
+Torch's products use half of the width of the vectors of AMD processors with AVX-512;
+on Intel's they are faster.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.nn import functional as F
 
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import compiled_kernels, has_kernel, kernel_module
+from structattn.support.processor import processor_vendor
 
 LEAST_PRODUCTS, LEAST_SIDE = 4_000_000, 32  # below, a call or the layout takes longer than the kernel saves
 
@@ -70,13 +73,19 @@ def agree(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def _is_large(rows: int, terms: int, columns: int) -> bool:
     enough = rows * terms * columns >= LEAST_PRODUCTS and min(rows, terms, columns) >= LEAST_SIDE
-    return enough and has_product_kernel()
+    return enough and has_product_kernel() and is_faster_than_torch()
 
 
 def has_product_kernel() -> bool:
     """Return whether there is a kernel for the vectors of this processor."""
     kernels = compiled_kernels()
     return kernels is not None and kernels[0] != "baseline" and has_kernel("matrix_product_float32")
+
+
+@functools.cache
+def is_faster_than_torch() -> bool:
+    """Return whether the kernel is faster than torch's products: MKL's are made for Intel's processors."""
+    return not (torch.backends.mkl.is_available() and processor_vendor() == "GenuineIntel")
 
 
 def _differentiable_product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
