@@ -24,6 +24,7 @@ def translation_speed(found: dict[str, Any]) -> str:
 def decoding_peers(found: dict[str, Any]) -> str:
     """Return a table of beam search compared with CTranslate2 on the same weights."""
     rows = sorted(found["results"], key=lambda row: (row["size"], row["beam"]))
+    with_memory = "mib_per_sentence" in rows[0]
     first = {(row["size"], row["beam"]): row for row in rows if row["method"] == "CTranslate2 float32"}
     body = [
         (
@@ -34,12 +35,12 @@ def decoding_peers(found: dict[str, Any]) -> str:
             f"{min(row['all']):.1f} to {max(row['all']):.1f}",
             f"{row['sentences_per_second'] / first[row['size'], row['beam']]['sentences_per_second']:.2f}",
             f"{row['equal_to_ctranslate2_float32']:.0%}" if row["exported"] else "",
-            f"{row['mib_per_sentence']:.1f}" if "mib_per_sentence" in row else "",
+            *((f"{row['mib_per_sentence']:.1f}",) if with_memory else ()),
         )
         for row in rows
     ]
     header = ("size", "beam", "method", "sentences/s", "range", "of CTranslate2 float32", "equal translations")
-    return table((*header, "MiB per sentence"), body)
+    return table((*header, *(("MiB per sentence",) if with_memory else ())), body)
 
 
 def decoding_mechanisms(found: dict[str, Any]) -> str:
@@ -113,10 +114,11 @@ def efficiency(found: dict[str, Any]) -> str:
 
 def section() -> str:
     """Return the section on translation."""
-    translations, cost, peers = (
+    translations, cost, peers, amx = (
         results_of("decoding"),
         results_of("translation_efficiency"),
         results_of("decoding_peers"),
+        results_of("decoding_peers_amx"),
     )
     return f"""## Translation
 
@@ -143,6 +145,10 @@ memory of a process grows at most during the first batch, divided by its 64 sent
 a beam of 1, the layers of the decoder take about two fifths of the time, of which a third is attention to cached rows,
 and the products of the encoder and the output another third.
 
+The same on {amx["processor"]} (Sapphire Rapids), whose AMX the products in bfloat16 and int8 use where the number of
+inputs is a multiple of 32 and 64:
+
+{decoding_peers(amx)}
 {decoding_mechanisms(results_of("decoding_mechanisms"))}{
         translation_quality(results_of("translation_quality"))
     }`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for

@@ -14,7 +14,18 @@ from structattn.operators.linear.packed import can_pack, pack_linears, packed_li
 needs_kernel = pytest.mark.skipif(not can_pack("float32"), reason="the kernels were not built")
 needs_bf16 = pytest.mark.skipif(not can_pack("bf16"), reason="the kernels have no bfloat16 products here")
 needs_int8 = pytest.mark.skipif(not can_pack("int8"), reason="the kernels have no int8 products here")
-SIZES = [(0, 3, 2), (1, 1, 1), (2, 7, 5), (7, 63, 33), (13, 64, 32), (29, 288, 507), (3, 0, 4)]  # rows, inputs, outputs
+# Rows, inputs, outputs; with 64 and 128 inputs by AMX, where the processor has it.
+SIZES = [
+    (0, 3, 2),
+    (1, 1, 1),
+    (2, 7, 5),
+    (7, 63, 33),
+    (13, 64, 32),
+    (29, 288, 507),
+    (3, 0, 4),
+    (32, 128, 40),
+    (50, 64, 300),
+]
 
 
 def pack_linear(layer, precision="float32"):
@@ -57,6 +68,13 @@ def test_bfloat16_keeps_infinities_and_nan():
     assert found[0, 0] == math.inf or found[0].isnan().any()
     assert found[1].isnan().any()
     assert found[3].isnan().any() or found[3, 1] == -math.inf
+
+
+@pytest.mark.parametrize("precision", [pytest.param("bf16", marks=needs_bf16), pytest.param("int8", marks=needs_int8)])
+@pytest.mark.parametrize("rows", [16, 17, 47, 65])
+def test_the_number_of_rows_changes_no_sum(precision, rows):
+    x, packed = numbers(rows, 128), pack_linear((numbers(300, 128), numbers(300)), precision)
+    assert torch.equal(packed_linear(x, packed), torch.cat([packed_linear(row, packed) for row in x.split(1)]))
 
 
 @needs_kernel

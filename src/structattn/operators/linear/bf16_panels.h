@@ -1,4 +1,4 @@
-// Products in bfloat16 with weights that were laid out once, for processors with AVX512-BF16; sums are in float32.
+// Products in bfloat16 with weights that were laid out once, for processors with AVX512-BF16 or AMX; sums are in float32.
 //
 // Legend as in panels.h. A panel holds the biases of its outputs, and then for each two inputs two weights of every output.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "linear/amx.h"
 #include "linear/panels.h"
 
 inline int64_t pairs_of(int64_t inputs) { return (inputs + 1) / 2; }
@@ -89,6 +90,17 @@ inline void multiply_bf16_tile(const RoundedRows &x, int64_t r, int64_t inputs, 
 // y = x W^T + b for M rows and the panels from ``begin`` to ``end``, as ``multiply_panels``.
 inline void multiply_bf16_panels(const RoundedRows &x, int64_t rows, int64_t inputs, const uint8_t *packed, float *y,
                                  int64_t outputs, int64_t begin, int64_t end, bool relu = false) {
+#if defined(STRUCTATTN_AMX)
+    // The number of rows must not decide: AMX adds in another order.
+    if (2 * inputs % tile_bytes == 0 && has_amx()) {
+        const TilePanels weights{packed, bf16_panel_size(inputs), 0, panel * int64_t(sizeof(float)), 2 * inputs / tile_bytes};
+        return multiply_tiles<false>(x.numbers, 2 * x.stride, rows, weights, begin, end, [&](int64_t p, int64_t r, const void *sums) {
+            Wide results[2];
+            std::memcpy(results, sums, sizeof results);
+            store_results(results, std::min(panel, outputs - p * panel), relu, y + r * outputs + p * panel);
+        });
+    }
+#endif
     for_each_block(rows, begin, end, [&](int64_t p, int64_t first, int64_t in_block) {
         const uint8_t *here = packed + p * bf16_panel_size(inputs);
         const int64_t n = p * panel, count = std::min(panel, outputs - n);

@@ -125,6 +125,7 @@ void selected_linear(uintptr_t x, uintptr_t weight, int64_t stride, uintptr_t bi
 void register_linear(nanobind::module_ &module) {
     using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
     module.attr("has_reduced_precision") = has_reduced_precision;
+    module.def("has_amx", &has_amx);
     module.def("packed_size_float32", &packed_size);
     module.def("advise_huge_pages", &advise_huge_pages);
     module.def("pack_float32", &pack, Unlocked());

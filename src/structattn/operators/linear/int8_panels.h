@@ -1,4 +1,4 @@
-// Products in int8 with weights that were laid out once, for processors with AVX512-VNNI.
+// Products in int8 with weights that were laid out once, for processors with AVX512-VNNI or AMX.
 //
 // Legend as in panels.h. Inputs are quantized row by row, to q_x + 128, because the instruction multiplies unsigned with
 // signed numbers; -128 sum_k q_w, the first value of each sum, makes up for that. A panel holds for its outputs the
@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "linear/amx.h"
 #include "linear/panels.h"
 #include "linear/quantization.h"
 
@@ -74,16 +75,28 @@ __attribute__((target("avx512vnni"))) inline __m512i add_products(__m512i sums, 
     return sums;
 }
 
+// The results of a row of sums of a panel, of which ``count`` outputs exist.
+inline void store_int8_results(const __m512i (&sums)[2], float scale, const uint8_t *packed, int64_t count, bool relu, float *y) {
+    const float *scales = reinterpret_cast<const float *>(packed), *biases = scales + panel;
+    Wide results[2];
+    for (int j = 0; j < 2; ++j) {
+        const __m512 sum = _mm512_cvtepi32_ps(sums[j]);
+        Wide products;
+        std::memcpy(&products, &sum, sizeof sum);
+        results[j] = products * load_wide(scales + j * wide) * scale + load_wide(biases + j * wide);
+    }
+    store_results(results, count, relu, y);
+}
+
 // y = scale_x scale_w (q_x q_w^T) + b for R rows from row r on and one panel, of which ``count`` outputs exist.
 template <int R>
 __attribute__((target("avx512vnni"))) inline void multiply_int8_tile(const QuantizedRows &x, int64_t r, int64_t inputs,
                                                                      const uint8_t *packed, float *y, int64_t outputs,
                                                                      int64_t count, bool relu) {
-    const float *scales = reinterpret_cast<const float *>(packed), *biases = scales + panel;
     const uint8_t *numbers = x.numbers + r * x.stride;
     __m512i sums[R][2];
     for (int j = 0; j < 2; ++j) {
-        const __m512i first = _mm512_loadu_si512(biases + panel + j * wide);
+        const __m512i first = _mm512_loadu_si512(packed + 2 * panel * sizeof(float) + j * wide * together);
         for (int i = 0; i < R; ++i) sums[i][j] = first;
     }
     const uint8_t *weights = packed + 3 * panel * sizeof(float);
@@ -98,21 +111,23 @@ __attribute__((target("avx512vnni"))) inline void multiply_int8_tile(const Quant
             sums[i][1] = add_products(sums[i][1], factor, second);
         }
     }
-    for (int i = 0; i < R; ++i) {
-        Wide results[2];
-        for (int j = 0; j < 2; ++j) {
-            const __m512 sum = _mm512_cvtepi32_ps(sums[i][j]);
-            Wide products;
-            std::memcpy(&products, &sum, sizeof sum);
-            results[j] = products * load_wide(scales + j * wide) * x.scales[r + i] + load_wide(biases + j * wide);
-        }
-        store_results(results, count, relu, y + i * outputs);
-    }
+    for (int i = 0; i < R; ++i) store_int8_results(sums[i], x.scales[r + i], packed, count, relu, y + i * outputs);
 }
 
 // y = x W^T + b for M rows and the panels from ``begin`` to ``end``, as ``multiply_panels``.
 inline void multiply_int8_panels(const QuantizedRows &x, int64_t rows, int64_t inputs, const uint8_t *packed, float *y,
                                  int64_t outputs, int64_t begin, int64_t end, bool relu = false) {
+#if defined(STRUCTATTN_AMX)
+    if (rows > 1 && inputs % tile_bytes == 0 && has_amx()) {  // the sums are the same: of one row alone, AMX is slower
+        const TilePanels weights{packed, int8_panel_size(inputs), 2 * panel * int64_t(sizeof(float)), 3 * panel * int64_t(sizeof(float)),
+                                 inputs / tile_bytes};
+        return multiply_tiles<true>(x.numbers, x.stride, rows, weights, begin, end, [&](int64_t p, int64_t r, const uint8_t *sums) {
+            const __m512i both[2] = {_mm512_load_si512(sums), _mm512_load_si512(sums + tile_bytes)};
+            store_int8_results(both, x.scales[r], packed + p * int8_panel_size(inputs), std::min(panel, outputs - p * panel), relu,
+                               y + r * outputs + p * panel);
+        });
+    }
+#endif
     for (int64_t p = begin; p < end; ++p) {
         const uint8_t *here = packed + p * int8_panel_size(inputs);
         const int64_t n = p * panel, count = std::min(panel, outputs - n);

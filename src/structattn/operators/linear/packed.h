@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "linear/amx.h"
 #include "linear/bf16_panels.h"
 #include "linear/int8_panels.h"
 #include "linear/panels.h"
