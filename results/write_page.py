@@ -4,6 +4,7 @@ The JSON files are written by ``structattn report SWEEP --recipe FILE -o JSON``.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -152,38 +153,63 @@ def section(path: Path) -> str:
     result = json.loads(path.read_text(encoding="utf-8"))
     notes = path.with_suffix(".md")
     text = "\n" + notes.read_text(encoding="utf-8") if notes.exists() else ""
-    ended = f"{result['trials_ended']} of {result['trials']} trials completed, version {result['version']}"
+    halved = [row["savings"] for row in result["rows"] if row.get("savings")]
+    stopped = sum(trial["stopped"] for savings in halved for trial in savings["trials"])
+    ended = f"{result['trials_ended']} of {result['trials']} trials have ended"
+    ended += f", {stopped} were stopped by successive halving" if stopped else ""
     return f"""## {title(path)}
 
-`structattn sweep {result["recipe"]}`: {ended}.
+`structattn sweep {result["recipe"]}`: {ended}; version {result["version"]}.
 Settings, seeds and all numbers: [`results/{path.relative_to(HERE)}`](../results/{path.relative_to(HERE)}).
 {text}
 {signatures(result)}{scores(result)}{halving(result)}{comparisons(result)}{claims(result)}\
 {figures(result, path.parent)}"""
 
 
+STATES = {
+    "reproduced": "the published findings hold",
+    "better": "ours is better than published",
+    "partly": "some of the findings hold, or all in a part of the table; others fail, or could not be tested",
+    "not reproduced": "the main finding does not hold at our sizes, which may be the reason",
+    "not complete": "too little was trained to tell",
+    "not run": "there is a recipe",
+}
+
+
 def overview() -> str:
-    """Return a table with one row for each published table: what was found, and how many of our claims hold."""
+    """Return how many published tables have each state, and a table with a row for each."""
     papers = yaml.safe_load((HERE / "overview.yaml").read_text(encoding="utf-8"))
-    head = ["paper", "table or figure", "result", "claims that hold", "in short"]
-    return table(head, (overview_row(paper["paper"], entry) for paper in papers for entry in paper["tables"]))
+    entries = [(paper["paper"], entry) for paper in papers for entry in paper["tables"]]
+    counts = Counter(entry["state"] for _, entry in entries)
+    defined = "".join(f"- {counts[state]} {state}: {meaning}\n" for state, meaning in STATES.items() if counts[state])
+    head = ["paper", "table or figure", "result", "trials of a cell", "in short"]
+    rows = table(head, (overview_row(paper, entry) for paper, entry in entries))
+    return f"The {len(entries)} tables and figures:\n\n{defined}\n{rows}"
 
 
 def overview_row(paper: str, entry: dict[str, Any]) -> list[str]:
     """Return a row of the overview."""
     found = [json.loads((HERE / f"{name}.json").read_text(encoding="utf-8")) for name in entry.get("results", [])]
     judged = [claim["holds"] for each in found for claim in each["claims"] if claim["holds"] is not None]
-    if entry["state"] == "reproduced" and not all(judged):
-        raise ValueError(f"overview.yaml: {entry['name']}: reproduced, but not all claims hold")
-    more = (
-        f"recipe: [{Path(entry['recipe']).name}](../recipes/{entry['recipe']}.yaml)"
-        + (f", an estimated {entry['cost']} on one core" if "cost" in entry else "")
-        if "recipe" in entry
-        else f"[details](#{anchor(HERE / entry['results'][0])})"
-    )
-    short = f"{entry['summary']} ({more})" if "summary" in entry else more
+    if entry["state"] == "reproduced" and not (judged and all(judged)):
+        raise ValueError(f"overview.yaml: {entry['name']}: reproduced, but there is no claim, or not all hold")
+    names = [HERE / name for name in entry.get("results", [])]
+    links = [f"[{name.stem.replace('_', ' ')}](#{anchor(name)})" for name in names]
+    links += [f"[{Path(recipe).name}](../recipes/{recipe}.yaml)" for recipe in entry.get("recipes", [])]
+    links += [f"[{name}]({target})" for name, target in entry.get("links", {}).items()]
+    short = [entry.get("summary"), f"Left: {entry['left']}." if "left" in entry else "", ", ".join(links)]
     state = entry["state"] if entry["state"].startswith("not") else f"**{entry['state']}**"
-    return [paper, entry["name"], state, f"{sum(judged)} of {len(judged)}" if judged else "–", short]
+    return [paper, entry["name"], state, trials_of_cells(found[:1]), " ".join(filter(None, short))]
+
+
+def trials_of_cells(results: Sequence[dict[str, Any]]) -> str:
+    """Return the least and the greatest number of trials behind a row, those included that halving stopped."""
+    counts = [
+        len(row["savings"]["trials"]) if row.get("savings") else row["validation"]["count"]
+        for each in results
+        for row in each["rows"]
+    ]
+    return "–" if not counts else " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
 
 
 def title(path: Path) -> str:
@@ -200,9 +226,7 @@ def page() -> str:
 
 Table by table, what was reproduced. All runs are small ones, of models and corpora that two cores can train.
 Differences from the published setting, which may be the reason for a different result, stand below a comparison, in
-the text of its section or at the head of its recipe.
-
-{overview()}
+the text of its section or at the head of its recipe. {overview()}
 This page is generated by `python results/write_page.py` from the files in `results/`. Figures in the text that
 no table has are from event logs and outputs of the runs, which are not kept.
 

@@ -155,13 +155,15 @@ perplexity, including ends of lines:
 def products() -> str:
     """Return a table of the products of linear layers, relative to torch's."""
     found, intel = results_of("matrix_products"), results_of("matrix_products_intel")
-    rows, step, other = [], found["step"], intel["step"]
+    rows, step = [], found["step"]
+    other, others = intel["step"]["step"], intel["step"]["step, torch"]
     ratios = [
         rate / each["gflops"][f"{kind}, torch"]
         for each in intel["products"]
         for kind, rate in each["gflops"].items()
         if not kind.endswith("torch")
     ]
+    slowest, fastest = min(ratios), max(ratios)
     for each in found["products"]:
         rates, (count, inputs, outputs) = each["gflops"], each["sizes"]
         kinds = ("forward", "gradient of the input", "gradient of the weight")
@@ -175,7 +177,7 @@ GFLOP/s, and in brackets how many times as fast as torch's. A forward and backwa
 
 {table(("layer", "forward", "gradient of the input", "gradient of the weight"), rows)}
 On Intel's processors torch's are used: on {intel["processor"]} (Sapphire Rapids), ours have
-{min(ratios):.2f} to {max(ratios):.2f} of their speed, and the same pass would take {other["step"]:.2f} instead of {other["step, torch"]:.2f} s.
+{slowest:.2f} to {fastest:.2f} of their speed, and the same pass would take {other:.2f} instead of {others:.2f} s.
 
 """
 
