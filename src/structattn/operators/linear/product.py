@@ -85,7 +85,8 @@ def has_product_kernel() -> bool:
 @functools.cache
 def is_faster_than_torch() -> bool:
     """Return whether the kernel is faster than torch's products: MKL's are made for Intel's processors."""
-    return not (torch.backends.mkl.is_available() and processor_vendor() == "GenuineIntel")
+    mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # torch's
+    return not (mkl and processor_vendor() == "GenuineIntel")
 
 
 def _differentiable_product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
