@@ -349,3 +349,14 @@ def test_steps_of_the_definition_compile_without_a_break(random_inputs):
     )
     found = with_gradients(lambda x: compiled(*x.all), inputs)
     assert_same(found, with_gradients(whole, inputs, implementation="reference"), 1e-12)
+
+
+def test_strides_of_axes_of_size_1_do_not_matter(random_inputs):
+    inputs = random_inputs(3, 1, 2, 1)
+    standard = [x[:, 0] for x in inputs.all[:4]]
+    other = [x.clone() for x in standard]
+    other[0] = other[0].as_strided((3, 2, 1, 2, 1), (4, 2, 4, 1, 1))  # as of a transposed tensor
+    assert other[0].is_contiguous()
+    assert torch.equal(other[0], standard[0])
+    readings = [nondeterministic_stack_step(*each, first(inputs))[0] for each in (standard, other)]
+    assert torch.equal(*readings)

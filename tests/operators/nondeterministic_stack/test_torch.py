@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from structattn.operators.common.kernels import kernel_module
 from structattn.operators.nondeterministic_stack import (
     nondeterministic_stack,
+    nondeterministic_stack_best_run,
     nondeterministic_stack_log_weight,
     nondeterministic_stack_weights,
 )
@@ -75,3 +77,47 @@ def test_compiles_without_a_break(random_inputs):
     expected.backward()
     result.backward()
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(traced, eager, strict=True))
+
+
+def strided(x):
+    """Return the same numbers in every second place."""
+    return torch.stack([x, x], -1)[..., 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_strides_change_nothing(random_inputs, dtype):
+    inputs, lengths = random_inputs(2, 4, 2, 2).to(dtype), torch.tensor([4, 3])
+    outcomes = []
+    for layout in (torch.Tensor.contiguous, strided):
+        leaves = [layout(x).requires_grad_() for x in inputs.all]
+        readings = nondeterministic_stack(*leaves, lengths=layout(lengths), implementation="cpu")
+        weights = nondeterministic_stack_weights(*leaves[:3], lengths=layout(lengths), implementation="cpu")
+        gradients = torch.autograd.grad(readings.square().sum() + weights.square().sum(), leaves)
+        run = nondeterministic_stack_best_run(*leaves[:3], lengths=layout(lengths), implementation="cpu")
+        outcomes.append([readings, weights, *gradients, run.actions, run.states, run.symbols, run.log_weight])
+    assert all(torch.equal(found, expected) for expected, found in zip(*outcomes, strict=True))
+
+
+def test_vmap_over_batches_of_one(random_inputs):
+    logits = [x[:, None] for x in random_inputs(3, 4, 2, 2).logits]
+    found = torch.vmap(nondeterministic_stack_weights)(*logits)
+    expected = nondeterministic_stack_weights(*(x[:, 0] for x in logits))
+    torch.testing.assert_close(found[:, 0], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_the_kernel_refuses_tensors_that_it_would_have_to_copy(random_inputs):
+    inputs = random_inputs(2, 4, 2, 2)
+    outputs = torch.empty(2, 4, 2, 2, 5), torch.empty(2, 4), torch.empty(2, 5000, dtype=torch.float64)
+    with pytest.raises(TypeError, match="incompatible function arguments"):  # outputs in float32
+        kernel_module().nondeterministic_stack_forward(
+            *inputs.logits, None, None, torch.tensor([4, 3]), 9, *outputs, 1, False
+        )
+
+
+def test_best_runs_of_the_definition_in_inference_mode(random_inputs):
+    logits = random_inputs(2, 4, 2, 2).logits
+    expected = nondeterministic_stack_best_run(*logits, implementation="reference")
+    with torch.inference_mode():
+        found = nondeterministic_stack_best_run(*(x.clone() for x in logits), implementation="reference")
+    assert torch.equal(found.actions, expected.actions)
+    assert torch.equal(found.log_weight, expected.log_weight)

@@ -69,9 +69,14 @@ def run_kernel(name: str, dtype: torch.dtype, tensors: Sequence[Tensor | None], 
 
     Inputs that are not contiguous are copied; outputs must be contiguous.
     """
-    contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in contiguous]
+    given = contiguous(*tensors)
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in given]
     kernel_for(name, dtype)(*addresses, *sizes, torch.get_num_threads())
+
+
+def contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Return tensors in the layout that kernels take, those in another one copied."""
+    return tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
 
 
 def contiguous_rows(tensor: Tensor) -> Tensor:

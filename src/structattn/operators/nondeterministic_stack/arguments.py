@@ -84,9 +84,15 @@ def _require_shapes(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor |
 
 def empty_gradients(push: Tensor, replace: Tensor, pop: Tensor, values: Tensor | None, *_: Any) -> Gradients:
     """Allocate the gradients of push, replace, pop, values and, for each sequence, bottom."""
-    grad_values = push.new_empty(len(push), 0, 0) if values is None else torch.empty_like(values)
+    grad_values = push.new_empty(len(push), 0, 0) if values is None else values.new_empty(values.shape)
     grad_bottom = push.new_empty(push.shape[0], 0 if values is None else values.shape[2])
-    return torch.empty_like(push), torch.empty_like(replace), torch.empty_like(pop), grad_values, grad_bottom
+    return (
+        push.new_empty(push.shape),
+        replace.new_empty(replace.shape),
+        pop.new_empty(pop.shape),
+        grad_values,
+        grad_bottom,
+    )
 
 
 def given_cotangents(

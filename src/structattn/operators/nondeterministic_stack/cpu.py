@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.batching import Batching
-from structattn.operators.common.kernels import kernel_module
+from structattn.operators.common.kernels import contiguous, kernel_module
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.nondeterministic_stack.arguments import (
     Arguments,
@@ -65,7 +65,9 @@ def nondeterministic_stack_backward(
     gradients = empty_gradients(push, replace, pop, values)
     optional = (None, None) if values is None else gradients[3:]
     kernel_module().nondeterministic_stack_backward(
-        *(push, replace, pop, values, bottom, lengths, kernel_window(window), tables, grad_readings, grad_log_weight),
+        *contiguous(push, replace, pop, values, bottom, lengths),
+        kernel_window(window),
+        *contiguous(tables, grad_readings, grad_log_weight),
         *(*gradients[:3], *optional, torch.get_num_threads()),
     )
     return gradients
@@ -128,8 +130,8 @@ def nondeterministic_stack_cpu(
     """
     readings, log_weight, tables = _empty_readings(push, replace, pop, values, bottom, lengths, window, wide)
     kernel_module().nondeterministic_stack_forward(
-        *(push, replace, pop, values, bottom, lengths, kernel_window(window), readings, log_weight, tables),
-        *(torch.get_num_threads(), wide),
+        *contiguous(push, replace, pop, values, bottom, lengths),
+        *(kernel_window(window), readings, log_weight, tables, torch.get_num_threads(), wide),
     )
     return readings, log_weight, tables
 
@@ -147,6 +149,6 @@ def nondeterministic_stack_best_run_cpu(
     """Actions, states and symbols (B,T) int64, zero past the end, and the run's log-weight (B,); not differentiable."""
     results = _empty_best_run(push, replace, pop, lengths, window)
     kernel_module().nondeterministic_stack_best_run(
-        push, replace, pop, lengths, kernel_window(window), *results, torch.get_num_threads()
+        *contiguous(push, replace, pop, lengths), kernel_window(window), *results, torch.get_num_threads()
     )
     return results

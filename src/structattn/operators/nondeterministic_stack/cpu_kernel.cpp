@@ -181,13 +181,18 @@ template <class T>
 void define(nb::module_ &module) {
     using namespace nb::literals;
     const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-    module.def("nondeterministic_stack_forward", &forward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
-               "lengths"_a, "window"_a, "readings"_a, "log_weight"_a, "tables"_a, "threads"_a, "only_wide"_a, unlocked);
-    module.def("nondeterministic_stack_backward", &backward<T>, "push"_a, "replace"_a, "pop"_a, "values"_a.none(), "bottom"_a.none(),
-               "lengths"_a, "window"_a, "tables"_a, "grad_readings"_a, "grad_log_weight"_a, "grad_push"_a, "grad_replace"_a, "grad_pop"_a,
-               "grad_values"_a.none(), "grad_bottom"_a.none(), "threads"_a, unlocked);
-    module.def("nondeterministic_stack_best_run", &best_run<T>, "push"_a, "replace"_a, "pop"_a, "lengths"_a, "window"_a, "actions"_a, "states"_a,
-               "symbols"_a, "log_weight"_a, "threads"_a, unlocked);
+    // Without conversion: a copy in another dtype or layout would be a temporary one, also of an output.
+    const auto array = [](const char *name) { return nb::arg(name).noconvert(); };
+    const auto optional = [](const char *name) { return nb::arg(name).none().noconvert(); };
+    module.def("nondeterministic_stack_forward", &forward<T>, array("push"), array("replace"), array("pop"), optional("values"),
+               optional("bottom"), array("lengths"), "window"_a, array("readings"), array("log_weight"), array("tables"), "threads"_a,
+               "only_wide"_a, unlocked);
+    module.def("nondeterministic_stack_backward", &backward<T>, array("push"), array("replace"), array("pop"), optional("values"),
+               optional("bottom"), array("lengths"), "window"_a, array("tables"), array("grad_readings"), array("grad_log_weight"),
+               array("grad_push"), array("grad_replace"), array("grad_pop"), optional("grad_values"), optional("grad_bottom"),
+               "threads"_a, unlocked);
+    module.def("nondeterministic_stack_best_run", &best_run<T>, array("push"), array("replace"), array("pop"), array("lengths"),
+               "window"_a, array("actions"), array("states"), array("symbols"), array("log_weight"), "threads"_a, unlocked);
 }
 
 }  // namespace

@@ -121,9 +121,14 @@ def _in_rows(x: Tensor) -> Tensor:
     inner = 1
     for size, stride in zip(x.shape[:2:-1], x.stride()[:2:-1], strict=True):
         if stride != inner and size > 1:
-            return x.contiguous()
+            return _copied(x)
         inner *= size
-    return x if x.stride(1) == x.shape[2] * x.stride(2) else x.contiguous()
+    return x if x.stride(1) == x.shape[2] * x.stride(2) else _copied(x)
+
+
+def _copied(x: Tensor) -> Tensor:
+    """Return a copy with the strides of a new tensor: ``contiguous`` keeps those of axes of size 1."""
+    return torch.empty(x.shape, dtype=x.dtype).copy_(x)
 
 
 def _addresses_and_strides(push: Tensor, replace: Tensor, pop: Tensor) -> tuple[int, ...]:

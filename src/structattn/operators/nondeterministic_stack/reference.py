@@ -215,8 +215,8 @@ def reference_best_run(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Te
     for b, n in enumerate(lengths.tolist()):
         if n == 0:
             continue
-        logits = [x[b : b + 1, :n].clone().requires_grad_() for x in arguments[:3]]
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
+            logits = [x[b : b + 1, :n].clone().requires_grad_() for x in arguments[:3]]
             weight = best_log_weight(logits[0], logits[1], logits[2], arguments.window)[0, -1]
             marks = torch.autograd.grad(weight, logits, materialize_grads=True)
         weights[b] = weight.detach()
