@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention
 from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, pad_sequences, start_translation
 from structattn.decoding.fused import FusedDecoder, fuse
 from structattn.decoding.fused_sublayers import Step
+from structattn.models import Block, Layers
 from structattn.operators.decoder_layers import can_run_decoder_layers, decoder_layers
 from structattn.operators.linear import linear_precision
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
@@ -156,6 +158,17 @@ def test_sublayers_that_are_not_in_the_kernel_run_between_the_others(name, padde
     assert [len(run.parts) for run in fuse(model, start)[0].runs] == runs
     for logits, expected in steps_of_both(model, start):
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize("heads", [(8, 9), (9, 8)])
+@torch.no_grad()
+def test_layers_with_different_numbers_of_heads(heads):
+    blocks = [Block(72, SoftmaxAttention(72, each), cross=CrossSoftmaxAttention(72, each)) for each in heads]
+    model = built(d_model=72, num_heads=8)
+    model.decoder = Layers(blocks).eval()
+    for logits, expected in steps_of_both(model, started(model)):
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_kernel

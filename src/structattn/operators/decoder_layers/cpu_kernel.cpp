@@ -132,11 +132,13 @@ struct Step {
 
     void run(const std::vector<Sublayer> &layers, float *x) const {
         const int64_t d = sizes.width;
-        int64_t widest = 3 * d, most_heads = 1;
-        for (const Sublayer &layer : layers)
-            widest = std::max(widest, layer[hidden]), most_heads = std::max(most_heads, layer[heads]);
-        const int64_t numbers = rows * (3 * d + widest), longest = std::max(sizes.past, sizes.sources);
-        const int64_t attention = attention_scratch(d, most_heads, longest);
+        const int64_t longest = std::max(sizes.past, sizes.sources);
+        int64_t widest = 3 * d, attention = 0;
+        for (const Sublayer &layer : layers) {
+            widest = std::max(widest, layer[hidden]);
+            if (layer[kind] != feedforward) attention = std::max(attention, attention_scratch(d, layer[heads], longest));
+        }
+        const int64_t numbers = rows * (3 * d + widest);
         const int64_t product = PackedLinear::prepared_size(rows, widest, sizes.precision);
         Scratch memory((numbers + attention) * sizeof(float) + product);
         float *normalized = memory.as<float>(), *result = normalized + rows * d, *attended = result + rows * d;
