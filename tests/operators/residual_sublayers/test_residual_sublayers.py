@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from structattn.operators.common.dropout import dropped_steps, mask_numbers
+from structattn.operators.common.kernels import has_kernel
 from structattn.operators.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
@@ -312,3 +313,24 @@ def test_heads_that_do_not_divide_the_width_are_refused():
     weights = SublayerWeights(torch.ones(8), torch.ones(8), torch.ones(24, 8), None, torch.ones(8, 8), None)
     with pytest.raises(ValueError, match="3 heads do not divide a width of 8"):
         AttentionSublayer(weights, num_heads=3, causal=True).options()
+
+
+def test_gradients_of_weights_that_are_used_twice():
+    """With and without a graph of their own."""
+    weights = SublayerWeights(
+        *(drawn(*shape, dtype=torch.float64) for shape in ((4,), (4,), (6, 4), (6,), (4, 6), (4,)))
+    )
+    sublayer, x = FeedForwardSublayer(weights), drawn(2, 3, 4, dtype=torch.float64)
+    y = residual_sublayers(residual_sublayers(x, [sublayer]), [sublayer]).square().sum()
+    expected = torch.autograd.grad(y, weights, retain_graph=True)
+    for found, wanted in zip(torch.autograd.grad(y, weights, create_graph=True), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.skipif(not has_kernel("ResidualSequence"), reason="the kernels were not built")
+def test_batches_of_gradients_are_refused_by_name():
+    weights = weights_of(4, 6, 6, torch.float32)
+    x = drawn(2, 3, 4, dtype=torch.float32)
+    y = residual_sublayers(x, [FeedForwardSublayer(weights)] * 2)
+    with pytest.raises(RuntimeError, match=r"is_grads_batched.*torch\.func\.jacrev"):
+        torch.autograd.grad(y, x, torch.randn(5, *y.shape), is_grads_batched=True)

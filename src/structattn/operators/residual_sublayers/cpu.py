@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structattn.operators.common.batching import Batching
-from structattn.operators.common.kernels import kernel_for, kernel_module
+from structattn.operators.common.kernels import contiguous, kernel_for, kernel_module
 from structattn.operators.common.registration import refuse_double_backward, register
 from structattn.operators.residual_sublayers.reference import (
     Dropout,
@@ -41,10 +41,6 @@ class FeedForwardOptions(NamedTuple):
     dropped: float
 
 
-def _contiguous(tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
-
-
 def _addresses(tensors: Sequence[Tensor | None]) -> list[int]:
     """Return 0 for tensors that are absent: None or empty."""
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
@@ -57,7 +53,9 @@ def _empty_like_parameters(x: Tensor, *weights: Tensor | None) -> Gradients:
     return tuple(empty)  # type: ignore[return-value]  # seven
 
 
-def _attention_call(x: Tensor, extras: list[Tensor | None], kept: tuple[Tensor, Tensor], options: list[float]) -> Any:
+def _attention_call(
+    x: Tensor, extras: Sequence[Tensor | None], kept: tuple[Tensor, Tensor], options: list[float]
+) -> Any:
     """Return the arguments of a call; ``extras`` are lengths, seed and mask numbers."""
     num_heads, causal, epsilon, rate, dropped = options
     sizes, addresses = (*x.shape, int(num_heads)), _addresses((*extras, *kept))
@@ -86,8 +84,8 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x and of the weights; that of a missing one is empty."""
     cotangent, x = cotangent.contiguous(), x.contiguous()
-    given = _contiguous((scale, shift, first, first_bias, second, second_bias))
-    extras = _contiguous((lengths, seed, numbers))
+    given = contiguous(scale, shift, first, first_bias, second, second_bias)
+    extras = contiguous(lengths, seed, numbers)
     results = _empty_like_parameters(x, *given)
     kernel_for("residual_attention_backward", x.dtype)(
         _attention_call(x, extras, (projected, readings), options),
@@ -166,8 +164,8 @@ def attention_forward(
     """
     if options[3] > 0 and seed is None:
         raise ValueError(f"dropout={options[3]} needs a seed")
-    x, given = x.contiguous(), _contiguous((scale, shift, first, first_bias, second, second_bias))
-    extras = _contiguous((lengths, seed, numbers))
+    x, given = x.contiguous(), contiguous(scale, shift, first, first_bias, second, second_bias)
+    extras = contiguous(lengths, seed, numbers)
     y, projected, readings = _fake_attention(x)
     kernel_for("residual_attention_forward", x.dtype)(
         _attention_call(x, extras, (projected, readings), options),
@@ -188,7 +186,9 @@ residual_attention_cpu = register(
 )(attention_forward)
 
 
-def _feedforward_call(x: Tensor, units: int, masks: list[Tensor | None], hidden: Tensor, options: list[float]) -> Any:
+def _feedforward_call(
+    x: Tensor, units: int, masks: Sequence[Tensor | None], hidden: Tensor, options: list[float]
+) -> Any:
     epsilon, *dropped = options
     addresses = _addresses((*masks, hidden))
     sizes = (x.shape[0] * x.shape[1], x.shape[2], units)
@@ -211,8 +211,8 @@ def feedforward_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x and of the weights; that of a missing one is empty."""
     cotangent, x = cotangent.contiguous(), x.contiguous()
-    given = _contiguous((scale, shift, first, first_bias, second, second_bias))
-    masks = _contiguous((hidden_numbers, numbers))
+    given = contiguous(scale, shift, first, first_bias, second, second_bias)
+    masks = contiguous(hidden_numbers, numbers)
     results = _empty_like_parameters(x, *given)
     kernel_for("residual_feedforward_backward", x.dtype)(
         _feedforward_call(x, len(first), masks, hidden, options),
@@ -245,14 +245,19 @@ def _feedforward_gradient(ctx: Any, cotangent: Tensor | None, *_: None) -> tuple
 
 
 def _by_definition(cotangent: Tensor, tensors: tuple[Tensor, ...], options: list[float]) -> list[Tensor | None]:
-    """Return gradients that can be differentiated."""
-    x, *weights = tensors[:7]
+    """Return gradients that can be differentiated.
+
+    Of aliases: x may have come from the same weights in an earlier sublayer, whose gradients are not asked for here.
+    """
+    aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors[:7]]
+    x, *weights = aliases
+    assert x is not None
     epsilon, *dropped = options
     hidden_mask, mask = (Dropout(tensors[7 + i], int(count)) for i, count in enumerate(dropped))
     y = residual_feedforward_reference(x, SublayerWeights(*weights), hidden_mask, mask, epsilon)
-    wanted = [tensor for tensor in tensors[:7] if tensor is not None and tensor.requires_grad]
+    wanted = [tensor for tensor in aliases if tensor is not None and tensor.requires_grad]
     found = iter(torch.autograd.grad(y, wanted, cotangent, create_graph=True))
-    return [next(found) if tensor is not None and tensor.requires_grad else None for tensor in tensors[:7]]
+    return [next(found) if tensor is not None and tensor.requires_grad else None for tensor in aliases]
 
 
 def _fake_feedforward(x: Tensor, scale: Tensor, shift: Tensor | None, first: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
@@ -286,8 +291,8 @@ def feedforward_forward(
         numbers: of ``Dropout`` for the output.
         options: see ``FeedForwardOptions``.
     """
-    x, given = x.contiguous(), _contiguous((scale, shift, first, first_bias, second, second_bias))
-    masks = _contiguous((hidden_numbers, numbers))
+    x, given = x.contiguous(), contiguous(scale, shift, first, first_bias, second, second_bias)
+    masks = contiguous(hidden_numbers, numbers)
     y, hidden = _fake_feedforward(x, scale, shift, first)
     kernel_for("residual_feedforward_forward", x.dtype)(
         _feedforward_call(x, len(first), masks, hidden, options),

@@ -53,6 +53,11 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        if torch._C._functorch.is_legacy_batchedtensor(cotangent):
+            raise RuntimeError(
+                "sublayers in one kernel call take one gradient at a time, not a batch of them (is_grads_batched, "
+                "vectorize); torch.func.jacrev and torch.func.vmap can be used instead"
+            )
         run = _Gradients.apply if torch.is_grad_enabled() else _gradients
         grad_x, *found = run(ctx.plan, cotangent, *ctx.saved_tensors)
         return grad_x, None, None, *found
