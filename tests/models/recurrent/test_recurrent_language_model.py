@@ -144,6 +144,20 @@ def test_step_by_step_equals_the_whole(name, dtype, tolerance, first):
         assert (result - expected).norm() <= 10 * tolerance * max(expected.norm(), weight.norm())
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_steps_in_half_precision(name, dtype):
+    lm, ids = built(name, torch.float32), tokens()
+    expected = lm(ids)[:, -1]
+    state = lm.to(dtype).initial_state(3)
+    for t in range(6):
+        logits, state = lm.step(ids[:, t], state)
+    assert logits.dtype == dtype
+    torch.testing.assert_close(logits.float(), expected, rtol=0.05, atol=0.1)
+    torch.testing.assert_close(lm(ids)[:, -1].float(), expected, rtol=0.05, atol=0.1)
+
+
 @torch.no_grad()
 def test_a_state_is_a_value_and_can_be_selected(model):
     ids, chosen = tokens(), torch.tensor([2, 0, 0, 1])

@@ -292,6 +292,19 @@ def test_nan_reaches_only_its_own_sequence_and_later_steps(random_network, dtype
     assert torch.equal(hiddens.isnan(), expected)
 
 
+@pytest.mark.parametrize("gate", range(4))
+def test_nan_in_a_gate_of_the_first_step(random_network, gate):
+    inputs, *maps = random_network(1, 2, 3, "lstm", STACKS["superposition"], torch.float64)
+    with torch.no_grad():
+        inputs[0, 0, 3 * gate] = float("nan")
+    found, expected = (
+        stack_rnn(inputs, *maps, cell="lstm", stack=STACKS["superposition"], implementation=each).isnan()
+        for each in ("cpu", "reference")
+    )
+    assert expected.any()
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("name", STACKS)
 def test_threads_do_not_change_a_sum(random_network, name):
     """Nor does it matter how many sequences a thread processes together."""

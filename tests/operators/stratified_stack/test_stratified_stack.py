@@ -194,3 +194,14 @@ def test_refusals():
         stratified_stack(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4))
     with pytest.raises(ValueError, match="values has shape"):
         stratified_stack(torch.zeros(1, 2, 2), torch.zeros(1, 3, 4))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("action", [0, 1])
+def test_nan_actions_reach_their_step(implementation, action):
+    actions, values = (x.detach() for x in inputs(2, 3, 2))
+    actions[0, 1, action] = torch.nan
+    readings = stratified_stack(actions, values, implementation=implementation)
+    assert readings[0, 1].isnan().all()
+    assert not readings[0, 0].isnan().any()
+    assert not readings[1].isnan().any()

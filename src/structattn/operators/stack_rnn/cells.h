@@ -16,7 +16,7 @@ void lstm_forward(int64_t units, Number *gates, const Number *before, Number *ce
     apply<Logistic>(gates + 3 * units, units);
     const Number *in = gates, *keep = gates + units, *candidate = keep + units, *out = candidate + units;
     for (int64_t k = 0; k < units; ++k) {
-        cells[k] = in[k] * candidate[k] + (before ? keep[k] * before[k] : Number(0));
+        cells[k] = in[k] * candidate[k] + keep[k] * (before ? before[k] : Number(0));  // NaN if a gate is NaN
         cells[units + k] = cells[k];
     }
     apply<Tangent>(cells + units, units);

@@ -1,6 +1,6 @@
 """States of the stack of a recurrent network between two steps, as immutable values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -83,19 +83,20 @@ class NondeterministicRuns:
 
     stack: RecurrentStack
     state: NondeterministicStackState
+    dtype: torch.dtype
 
     def reading(self) -> Tensor:
         """Return the expected top vectors, flattened from (state, symbol, vector)."""
-        return self.state.reading.flatten(1)
+        return self.state.reading.flatten(1).to(self.dtype)  # half precisions are computed in float32
 
     def after(self, actions: Tensor, value: Tensor) -> "NondeterministicRuns":
         """Take one step. Cost: O(t^2 Q^3 S)."""
         _, state = nondeterministic_stack_step(*self.stack.transitions(actions), value, self.state)
-        return NondeterministicRuns(self.stack, state)
+        return replace(self, state=state)
 
     def select(self, indices: Tensor) -> "NondeterministicRuns":
         """Select members of the batch."""
-        return NondeterministicRuns(self.stack, self.state.select(indices))
+        return replace(self, state=self.state.select(indices))
 
 
 def empty_stack(
@@ -119,4 +120,4 @@ def empty_stack(
             state = nondeterministic_stack_initial_state(
                 bottom, batch_size, stack.states, stack.symbols, window=stack.window, implementation=implementation
             )
-            return NondeterministicRuns(stack, state)
+            return NondeterministicRuns(stack, state, bottom.dtype)

@@ -40,7 +40,7 @@ void read(const double *s, int64_t count, const Number *values, int64_t m, doubl
     double room = 1;
     std::fill_n(reading, m, 0.0);
     for (int64_t i = count - 1; i >= 0; --i) {
-        const double left = room < 0 ? 0 : room, share = s[i] < left ? s[i] : left;
+        const double left = room < 0 ? 0 : room, share = s[i] >= left ? left : s[i];  // a NaN remains
         for (int64_t k = 0; k < m; ++k) reading[k] += share * values[i * m + k];
         room -= s[i];
     }
@@ -53,7 +53,7 @@ void read_backward(const double *s, int64_t count, const Number *values, int64_t
     double room = 1, below = 0;
     for (int64_t i = count - 1; i >= 0; --i) {
         const double left = room < 0 ? 0 : room;
-        const bool takes_all = s[i] < left;
+        const bool takes_all = !(s[i] >= left);
         const double share = takes_all ? s[i] : left;
         double share_ = 0;
         for (int64_t k = 0; k < m; ++k) {
