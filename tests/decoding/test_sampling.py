@@ -52,6 +52,13 @@ def test_ties_at_the_kth_place_go_to_the_lower_class():
     assert (Sampling(top_k=3).probabilities(LOGITS)[1] > 0).tolist() == [True, True, False, True, False, False]
 
 
+def test_top_p_of_1_filters_nothing():
+    logits = 2 * torch.randn(1, 50000, generator=torch.Generator().manual_seed(0))
+    found = Sampling(top_p=1.0).probabilities(logits)
+    torch.testing.assert_close(found, Sampling().probabilities(logits))
+    assert (found > 0).all()
+
+
 def test_one_class_always_remains():
     assert Sampling(top_p=1e-9).probabilities(LOGITS).sum(1).tolist() == [1.0, 1.0]
     assert Sampling(temperature=1e-300).probabilities(LOGITS).sum(1).tolist() == pytest.approx([1.0, 1.0])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention, SuperpositionStackAttention
+from structattn.attention import CrossSoftmaxAttention, GaussianAttention, SoftmaxAttention, SuperpositionStackAttention
 from structattn.models import Block, FeedForward, Layers
 
 WIDTH = 6
@@ -102,3 +102,19 @@ def test_refusals():
         across(examples())
     with pytest.raises(ValueError, match="expected a memory"):
         across.initial_state(2)
+
+
+@pytest.mark.parametrize("rate", [-0.5, 1.0, 1.5])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rate: FeedForward(WIDTH, 4, rate),
+        lambda rate: SoftmaxAttention(WIDTH, 2, dropout=rate),
+        lambda rate: CrossSoftmaxAttention(WIDTH, 2, dropout=rate),
+        lambda rate: GaussianAttention(WIDTH, [0.0], num_learned_heads=1, dropout=rate),
+        lambda rate: Block(WIDTH, SoftmaxAttention(WIDTH, 2), dropout=rate),
+    ],
+)
+def test_rates_of_dropout(make, rate):
+    with pytest.raises(ValueError, match=f"dropout={rate}; expected 0 <= dropout < 1"):
+        make(rate)

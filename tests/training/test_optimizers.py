@@ -31,6 +31,7 @@ OPTIMIZERS = {
     "rmsprop, all": {"kind": "rmsprop", **RATE, "momentum": 0.5, "centered": True, "weight_decay": 0.1},
     "adafactor": {"kind": "adafactor", **RATE, "weight_decay": 0.1},
     "muon": MUON,
+    "muon without momentum": MUON | {"momentum": 0.0},
 }
 THEIRS = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1),

@@ -10,6 +10,7 @@ from structattn.attention.cache import Cache, cached_softmax_attention
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
+from structattn.operators.common.dropout import checked_rate
 from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.linear import apply_linear
 
@@ -29,7 +30,7 @@ class LearnedHeads(nn.Module):
         self, d_model: int, num_heads: int, size: int, dropout: float, positions: ScorePositions | None = None
     ) -> None:
         super().__init__()
-        self.num_heads, self.size, self.dropout = num_heads, size, dropout
+        self.num_heads, self.size, self.dropout = num_heads, size, checked_rate(dropout)
         self.query = nn.Linear(d_model, num_heads * size, bias=False)
         self.key = nn.Linear(d_model, num_heads * size, bias=False)
         self.positions = positions

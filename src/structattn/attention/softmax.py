@@ -13,6 +13,7 @@ from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
+from structattn.operators.common.dropout import checked_rate
 from structattn.operators.residual_sublayers import AttentionSublayer
 
 
@@ -41,7 +42,7 @@ class SoftmaxAttention(nn.Module):
         positions: ScorePositions | None = None,
     ) -> None:
         super().__init__()
-        self.dropout, self.causal = dropout, causal
+        self.dropout, self.causal = checked_rate(dropout), causal
         self.projection = InputProjection(d_model, num_heads, parts=3, bias=bias)  # queries, keys, values
         self.output = OutputProjection(d_model, bias)
         self.positions = positions
@@ -125,7 +126,7 @@ class CrossSoftmaxAttention(nn.Module):
 
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout = checked_rate(dropout)
         self.query = InputProjection(d_model, num_heads, parts=1, bias=bias)
         self.memory = InputProjection(d_model, num_heads, parts=2, bias=bias)  # keys, values
         self.output = OutputProjection(d_model, bias)

@@ -57,7 +57,7 @@ class Sampling:
         if self.top_k is not None:
             ranks = torch.arange(values.shape[-1], device=values.device)
             values = values.masked_fill(ranks >= self.top_k, -math.inf)
-        if self.top_p is not None:
+        if self.top_p is not None and self.top_p < 1:  # the rounded sum may reach 1 before the last class
             probabilities = values.softmax(-1)
             values = values.masked_fill(probabilities.cumsum(-1) - probabilities >= self.top_p, -math.inf)
         return torch.zeros_like(logits).scatter(-1, classes, values.softmax(-1))

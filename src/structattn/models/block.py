@@ -20,7 +20,7 @@ from structattn.attention.explanation import Sublayer
 from structattn.attention.fused import fusible_weights, is_hooked, modules_replaceable
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
-from structattn.operators.common.dropout import dropout
+from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.linear import apply_feedforward, apply_linear
 from structattn.operators.residual_sublayers import FeedForwardSublayer, ResidualSublayer, residual_sublayers
 
@@ -63,7 +63,7 @@ class Residual(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.norm_placement, self.dropout = norm_placement, dropout
+        self.norm_placement, self.dropout = norm_placement, checked_rate(dropout)
         self.norm = norm
         self.layer = layer
 
@@ -124,7 +124,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout = checked_rate(dropout)
         self.hidden = nn.Linear(d_model, d_ff)
         self.output = nn.Linear(d_ff, d_model)
 

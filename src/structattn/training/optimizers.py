@@ -129,6 +129,8 @@ def expected_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[
         return {"step": step.to(parameter.device), "exp_avg": parameter, "exp_avg_sq": parameter}
     if isinstance(optimizer, torch.optim.Adafactor):
         return {"step": step, **_second_moments(parameter)}
+    if isinstance(optimizer, torch.optim.Muon):
+        return {"momentum_buffer": parameter}  # also without momentum
     momentum = {"momentum_buffer": parameter} if group["momentum"] else {}
     if isinstance(optimizer, torch.optim.RMSprop):
         mean = {"grad_avg": parameter} if group["centered"] else {}

@@ -183,3 +183,11 @@ def test_the_rotation_at_a_position_is_that_of_a_vector_there(layout, position):
     first, second = (slice(0, None, 2), slice(1, None, 2)) if layout == "interleaved" else (slice(0, 2), slice(2, 4))
     torch.testing.assert_close(rotated[..., first], query[..., first] * cosines - query[..., second] * sines)
     torch.testing.assert_close(rotated[..., second], query[..., first] * sines + query[..., second] * cosines)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rotations_of_a_cast_module_do_not_depend_on_the_length(dtype):
+    positions, x = RotaryPositions(SIZE).to(dtype), torch.randn(1, 1, 1025, SIZE).to(dtype)
+    shorter, whole = positions(x[:, :, :1024], x[:, :, :1024], 0)[0], positions(x, x, 0)[0]
+    assert torch.equal(shorter, whole[:, :, :1024])
+    assert torch.equal(shorter, RotaryPositions(SIZE)(x[:, :, :1024], x[:, :, :1024], 0)[0])

@@ -338,3 +338,14 @@ def test_refusals(change, message):
     arguments = {"scores": torch.zeros(2, 1, 4, 3), "values": torch.zeros(2, 1, 3, 5)} | change
     with pytest.raises(ValueError, match=message):
         hard_attention(**arguments)
+
+
+def test_gradients_of_each_sample():
+    scores, values = torch.randn(3, 1, 1, 4, 4), torch.randn(3, 1, 1, 4, 2)
+
+    def total(scores, values):
+        return hard_attention(scores, values, return_weights=True)[0].square().sum()
+
+    found = torch.vmap(torch.func.grad(total, argnums=1))(scores, values)
+    expected = torch.stack([torch.func.grad(total, argnums=1)(*each) for each in zip(scores, values, strict=True)])
+    torch.testing.assert_close(found, expected)

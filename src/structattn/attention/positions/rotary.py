@@ -1,5 +1,8 @@
 """Rotary positions."""
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -31,6 +34,14 @@ class RotaryPositions(nn.Module):
             raise ValueError(f"layout={layout!r}; expected 'interleaved' or 'halves'")
         self.layout, self.base, self.size = layout, base, size
         self.register_buffer("rotations", _rotations(0, _NUM_CACHED_POSITIONS, size, base), persistent=False)
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the table to another device; a cast of the module leaves it in float64, as the angles beyond it are."""
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]  # torch's
+        if self.rotations.dtype != torch.float64:
+            table = _rotations(0, _NUM_CACHED_POSITIONS, self.size, self.base)
+            self.rotations = table.to(self.rotations.device)
+        return self
 
     def forward(
         self, query: Float[Tensor, "batch heads time size"], key: Float[Tensor, "batch heads source size"], first: int

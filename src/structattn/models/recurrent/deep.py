@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.operators.common.checks import mask_padding
-from structattn.operators.common.dropout import dropout
+from structattn.operators.common.dropout import checked_rate, dropout
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.stack_rnn import Cell, RecurrentStack, gate_factor
 from structattn.operators.stack_rnn.cells import next_hidden
@@ -90,7 +90,7 @@ class DeepRecurrence(nn.Module):
     ) -> None:
         super().__init__()
         gates, reading = gate_factor(cell) * hidden_size, 0 if stack is None else stack.reading_size
-        self.hidden_size, self.cell, self.stack, self.dropout = hidden_size, cell, stack, dropout
+        self.hidden_size, self.cell, self.stack, self.dropout = hidden_size, cell, stack, checked_rate(dropout)
         self.joined = joined and stack is not None
         inputs = [input_size, *[hidden_size] * (num_layers - 1)]
         recurrent = [hidden_size + reading, *[hidden_size] * (num_layers - 1)]

@@ -20,6 +20,17 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     return apply_mask(x, mask_numbers(x.numel()), dropped) if dropped else F.dropout(x, 0.0)
 
 
+def checked_rate(rate: float) -> float:
+    """Return the rate of dropout.
+
+    Raises:
+        ValueError: it is not at least 0 and less than 1.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout={rate}; expected 0 <= dropout < 1")
+    return rate
+
+
 def dropped_steps(rate: float) -> int:
     """Return how many of the 2^16 numbers that ``mask_numbers`` may contain drop an element; one at least keeps it."""
     return min(round(rate * _STEPS), _STEPS - 1)

@@ -6,7 +6,6 @@ Legend: l scores, -inf for hidden keys; z weights. Shapes: B batch, H heads, T q
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def hard_weights(scores: Float[Tensor, "batch heads queries keys"]) -> Float[Tensor, "batch heads queries keys"]:
@@ -14,5 +13,6 @@ def hard_weights(scores: Float[Tensor, "batch heads queries keys"]) -> Float[Ten
     if scores.shape[-1] == 0:
         return scores
     best, choices = scores.max(-1, keepdim=True)
-    weights = F.one_hot(choices[..., 0], scores.shape[-1]).to(scores)
+    # Not by ``one_hot``, which reads the choices: transforms cannot.
+    weights = (choices == torch.arange(scores.shape[-1], device=scores.device)).to(scores.dtype)
     return torch.where(best == -torch.inf, 0, weights.masked_fill(best.isnan(), torch.nan))

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from structattn.operators.common.checks import checked_two_lengths, computing_precision, require_shape
+from structattn.operators.common.dropout import checked_rate
 from structattn.operators.common.implementation import Implementation, chosen_implementation
 from structattn.operators.softmax_attention.cpu import softmax_attention_cpu
 from structattn.operators.softmax_attention.gpu import softmax_attention_fused
@@ -179,8 +180,7 @@ def _visibility(
             )
         if mask.dtype != torch.bool:
             computing_precision(query=query, mask=mask)  # which refuses dtypes that do not fit
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout}; expected 0 <= dropout < 1")
+    checked_rate(dropout)
     if lengths is None and memory_lengths is None:
         return Visibility(None, None, causal, mask)
     ends = checked_two_lengths(lengths, memory_lengths, batch, time, keys, query.device)
