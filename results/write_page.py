@@ -182,9 +182,7 @@ def overview() -> str:
     entries = [(paper["paper"], entry) for paper in papers for entry in paper["tables"]]
     counts = Counter(entry["state"] for _, entry in entries)
     states = [state for state in STATES if counts[state] or state == "reproduced"]
-    by_state = [
-        [paper["paper"], *("; ".join(names(paper["tables"], state)) or "–" for state in states)] for paper in papers
-    ]
+    by_state = [[paper["paper"], *("; ".join(names(paper["tables"], state)) for state in states)] for paper in papers]
     defined = "".join(f"- *{state}*: {STATES[state]}\n" for state in states)
     rows = table(
         ["paper", "table or figure", "result", "trials of a cell", "in short"],
