@@ -139,6 +139,15 @@ def pairs(folder, count=6):
     return [folder / "a.de", folder / "a.en"], folder / "a.tsv"
 
 
+def test_a_vocabulary_size_for_words_is_refused(tmp_path):
+    (tmp_path / "text").write_text("a b\n")
+    files = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--output", tmp_path / "data"]
+    result = run("prepare", "text", *files, "--vocabulary-size", 32000)
+    assert result.exit_code == 2
+    assert "--vocabulary-size applies to subwords, not to --level word; see --max-symbols" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_prepare_parallel(tmp_path):
     two, table = pairs(tmp_path)
     arguments = ["prepare", "parallel", "--train", *two, "--valid-tsv", table, "--level", "word"]

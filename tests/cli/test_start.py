@@ -119,7 +119,8 @@ def test_names_in_settings_are_utf8_in_any_locale(tmp_path):
     (tmp_path / "settings.yaml").write_text("task: language_modeling\ndata: é\n", encoding="utf-8")
     arguments = ["train", tmp_path / "settings.yaml", "--output", tmp_path / "run"]
     found = finished([*PROGRAM, *arguments], env=ASCII)
-    assert (found.returncode, found.stderr) == (1, "structattn: é: not a prepared folder: it has no header.json\n")
+    expected = "structattn: é: no such folder; expected one that `structattn prepare` has written\n"
+    assert (found.returncode, found.stderr) == (1, expected)
 
 
 def test_control_characters_are_escaped():

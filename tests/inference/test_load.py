@@ -8,6 +8,7 @@ import torch
 
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.inference import explain_texts, load
+from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
@@ -118,6 +119,15 @@ def test_damaged_runs_are_rejected_by_path(run_dir, prepared_data, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match=r"1/model.safetensors: SHA-256 is \w+, but its manifest has \w+"):
         load(tmp_path / "run")
+
+
+def test_data_that_have_moved_are_named_with_the_run(run_dir, tmp_path):
+    shutil.copytree(run_dir("sentences"), tmp_path / "run")
+    folder, settings = RunFolder(tmp_path / "run"), load(tmp_path / "run").settings
+    folder.write_settings(settings.model_copy(update={"data": tmp_path / "gone"}))
+    with pytest.raises(DataError, match=r"gone: the data of .*run: no such folder; give its present path with --data"):
+        load(tmp_path / "run")
+    assert load(tmp_path / "run", data=settings.data).prepared.kind == "sentences"
 
 
 def test_the_device_may_be_named(run_dir):

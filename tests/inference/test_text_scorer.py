@@ -175,6 +175,16 @@ def test_unknown_words_are_read_as_unk_with_a_warning(tmp_path, caplog):
     assert caplog.messages == [warning.format("texts")] * 2
 
 
+def test_without_unk_nothing_is_unknown(run_dir, caplog):
+    run = load(run_dir("formal language"))
+    assert not run.prepared.vocabulary.has_unknown
+    text = "".join(run.prepared.vocabulary.symbols[3:5])  # the first symbol has the id that <unk> has elsewhere
+    caplog.clear()
+    run.score([text])
+    run.generate([text])
+    assert caplog.messages == []
+
+
 def test_what_cannot_be_scored_is_refused(run_dir):
     with pytest.raises(UsageError, match=r"a model of kind 'masked' and task 'masked_transduction' cannot .*score"):
         load(run_dir("masked")).score(["a"])

@@ -5,6 +5,7 @@ import yaml
 
 from structattn.settings.run import RunSettings, load_settings, resolve_settings
 from structattn.settings.schedules import ConstantSchedule, PlateauSchedule, WarmupSchedule
+from structattn.settings.sweep import load_sweep
 from structattn.settings.training import TokenBatches
 from structattn.support.errors import SettingsError
 
@@ -115,3 +116,12 @@ def test_errors_name_the_file(tmp_path):
 def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
         resolved().seed = 2
+
+
+def test_settings_of_a_run_and_of_a_sweep_are_told_apart(tmp_path):
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({"base": MINIMAL, "grid": {}}))
+    with pytest.raises(SettingsError, match=r"sweep\.yaml: settings of a sweep, .*`structattn sweep` trains them"):
+        load_settings(tmp_path / "sweep.yaml")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(MINIMAL))
+    with pytest.raises(SettingsError, match=r"run\.yaml: settings of a run, .*expected those of a sweep"):
+        load_sweep(tmp_path / "run.yaml")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Json, PreparedData
-from structattn.cli.output import literal, print_json, print_line
+from structattn.cli.output import literal, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from structattn.evaluation.bleu_by_bin import BinDifference
@@ -32,12 +32,12 @@ def compare(
     from structattn.evaluation.cautions import different_ends, few_examples
     from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
     from structattn.evaluation.likelihood_comparison import compare_likelihoods
-    from structattn.runs.folder import RunFolder
+    from structattn.runs.folder import existing_run
 
-    warning = different_ends({str(run): RunFolder(run).read_card()["result"] for run in (base, *others)})
+    warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:
         print_line(f"warning: {warning}", error=True)
-    if RunFolder(base).read_settings().task != "translation":
+    if existing_run(base).read_settings().task != "translation":
         differences = compare_likelihoods(base, others, split, samples, data)
         if json:
             pairs = zip(others, differences, strict=True)
@@ -62,7 +62,6 @@ def compare(
 
 
 def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[CrossEntropyDifference]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     caption = f"nats per token; 95 % intervals and p by paired bootstrap resampling of {found[0].examples:,} examples"
@@ -75,11 +74,10 @@ def _print_likelihoods(base: Path, others: Sequence[Path], found: "Sequence[Cros
         score = (f"{each.second:.4f}", f"{each.second_lower:.4f} to {each.second_upper:.4f}")
         difference = (f"{each.difference:+.4f}", f"{each.lower:+.4f} to {each.upper:+.4f}", f"{each.p:.4f}")
         table.add_row(literal(other.name), *score, *difference)
-    Console().print(table)
+    print_table(table)
 
 
 def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     signatures = "\n".join(f"{name}: {each.signature}" for name, each in found.items())
@@ -89,12 +87,11 @@ def _print_whole(base: Path, other: Path, found: "Mapping[str, PairedDifference]
     for name, each in found.items():
         scores = (f"{each.first:.2f} ± {each.first_interval:.2f}", f"{each.second:.2f} ± {each.second_interval:.2f}")
         table.add_row(name, *scores, f"{each.second - each.first:+.2f}", f"{each.p:.4f}")
-    Console().print(table)
+    print_table(table)
 
 
 def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> None:
     """Print one table for each sentence attribute, with bins of equal size."""
-    from rich.console import Console
     from rich.table import Table
 
     bins = [each for each in found if each.binning == "equal count"]
@@ -106,4 +103,4 @@ def _print_bins(base: Path, other: Path, found: "Sequence[BinDifference]") -> No
             scores = (f"{each.base:.2f}", f"{each.other:.2f}", f"{each.difference:+.2f}")
             interval = f"{each.lower:+.2f} to {each.upper:+.2f}"
             table.add_row(f"{each.low:.3g}", f"{each.high:.3g}", str(each.sentences), *scores, interval)
-        Console().print(table)
+        print_table(table)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Checkpoint, Json, PreparedData
-from structattn.cli.output import literal, print_json
+from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
     from structattn.evaluation.suites.contrastive import ContrastiveScores
@@ -56,7 +56,6 @@ def contrast(
 
 def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
     """Print one row for each type of error, one column for each run."""
-    from rich.console import Console
     from rich.table import Table
 
     unit = "token" if results[0][1].per_token else "sentence"
@@ -71,4 +70,4 @@ def _print(results: "list[tuple[Path, ContrastiveScores]]") -> None:
         found = [scores.types[kind] for _, scores in results]
         cells = [f"{100 * each.value:.1f} ({100 * each.lower:.1f} to {100 * each.upper:.1f})" for each in found]
         table.add_row(literal(kind), str(first.trials), *cells)
-    Console().print(table)
+    print_table(table)

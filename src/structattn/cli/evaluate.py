@@ -31,7 +31,10 @@ def evaluate(
     from structattn.evaluation.run_evaluation import evaluate_run
     from structattn.evaluation.scores import scores_to_json
     from structattn.inference.runs import open_run
+    from structattn.runs.folder import existing_run
 
+    for folder in runs:
+        existing_run(folder)
     results = []
     for folder in runs:
         run = open_run(folder, checkpoint, data=data)

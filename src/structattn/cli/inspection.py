@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from structattn.cli.options import Json
-from structattn.cli.output import literal, print_json
+from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
     from structattn.inference.inspection import Inspection
@@ -32,7 +32,6 @@ def inspect(
 
 
 def _print(found: "Inspection") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=literal(str(found.run)), title_justify="left", show_header=False)
@@ -55,7 +54,7 @@ def _print(found: "Inspection") -> None:
         table.add_row(literal(heading), "", style="bold")
         for index, (name, value) in enumerate(rows.items(), start=1):
             table.add_row(literal(f"  {name}"), literal(str(value)), end_section=index == len(rows))
-    Console().print(table)
+    print_table(table)
 
 
 def _summary(found: "Inspection") -> dict[str, str]:

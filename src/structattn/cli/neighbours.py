@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from structattn.cli.options import Checkpoint, Json, PreparedData
-from structattn.cli.output import literal, print_json, print_line
+from structattn.cli.output import literal, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from structattn.analysis.word_embeddings import Neighbour
@@ -118,7 +118,6 @@ def _by_stream(found: "Mapping[str, Mapping[str | None, Any]]") -> dict[str, Any
 
 
 def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=literal(word), title_justify="left")
@@ -127,7 +126,7 @@ def _print_neighbours(word: str, found: "Mapping[str | None, Sequence[Neighbour]
         table.add_column("cosine", justify="right")
     for row in zip(*found.values(), strict=True):
         table.add_row(*[cell for each in row for cell in (literal(each.word), f"{each.similarity:.3f}")])
-    Console().print(table)
+    print_table(table)
 
 
 def _print_agreement(agreement: "dict[str | None, Agreement]") -> None:

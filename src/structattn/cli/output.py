@@ -5,12 +5,17 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
 from structattn.support.text import escape_control_characters
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WITHOUT_TERMINAL = 10_000  # columns at most
 
 
 def print_line(text: str, error: bool = False) -> None:
@@ -21,6 +26,27 @@ def print_line(text: str, error: bool = False) -> None:
 def literal(text: str) -> Text:
     """Return a table cell with exactly this text: no markup, and control characters escaped."""
     return Text(escape_control_characters(text))
+
+
+def print_table(table: "Table") -> None:
+    """Print a table whose cells are never cut.
+
+    Columns with numbers, those justified to the right, keep the width that they need, and others are wrapped; without a
+    terminal nothing is.
+    """
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    for column in table.columns:
+        column.overflow = "fold"
+        if column.justify == "right":
+            column.min_width = max((cell_len(str(cell)) for cell in column.cells), default=0)
+    console = Console()
+    if not console.is_terminal:
+        unlimited = Console(width=_WITHOUT_TERMINAL)
+        console = Console(width=max(console.width, Measurement.get(unlimited, unlimited.options, table).maximum))
+    console.print(table, crop=False)
 
 
 def print_json(content: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
 from structattn.cli.options import Checkpoint, PreparedData
-from structattn.cli.output import print_json
+from structattn.cli.output import print_json, print_table
 from structattn.cli.translate import LINES_AT_ONCE
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ def _parse_standard_input(parser: "Parser", json: bool) -> None:
 
 
 def _print(scores: "ParsingScores") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     caption = f"brackets in percent; {scores.malformed:.1%} of the outputs were malformed and repaired"
@@ -86,4 +85,4 @@ def _print(scores: "ParsingScores") -> None:
         found = of_trees.labelled
         values = (found.precision, found.recall, found.f1, found.exact, of_trees.unlabelled.f1)
         table.add_row(name, *[f"{100 * value:.2f}" for value in values])
-    Console().print(table)
+    print_table(table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from structattn.cli.options import Checkpoint, Json, PreparedData
-from structattn.cli.output import literal, print_json
+from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
     from structattn.evaluation.suites.chunking import StreamScores
@@ -53,7 +53,6 @@ def probe(
 
 def _print(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[StreamScores]]]") -> None:
     """Print one row for each stream of each run."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(caption="chunks of the test sentences, in percent", caption_justify="left")
@@ -65,7 +64,7 @@ def _print(baseline: "TaggingScores", results: "Sequence[tuple[Path, Sequence[St
     for folder, streams in results:
         for each in streams:
             table.add_row(literal(folder.name), each.stream or "", *_cells(each.scores))
-    Console().print(table)
+    print_table(table)
 
 
 def _cells(scores: "TaggingScores") -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from structattn.cli.output import literal
+from structattn.cli.output import literal, print_table
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 
 
@@ -55,7 +55,7 @@ def print_claims(claims: Sequence[ClaimResult]) -> None:
         holds = {True: "holds", False: "FAILS", None: "—"}[claim.holds]
         cell = (literal(name) for name in claim.cell.values())
         table.add_row(literal(claim.description), *cell, _claimed(claim), _number(claim.bound), holds)
-    Console().print(table)
+    print_table(table)
 
 
 def _claimed(claim: ClaimResult) -> str:

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from structattn.cli.output import literal
+from structattn.cli.output import literal, print_table
 from structattn.evaluation.scores import SplitScores
 from structattn.evaluation.transformation_table import CAPTION, TransformationRows, cells, headings
 from structattn.metrics.translation import MetricScore
@@ -92,14 +91,14 @@ def print_scores(results: Sequence[tuple[Path, SplitScores]]) -> None:
                 *["—"] * len(cells),
                 *_metrics(found, metrics),
             )
-    Console().print(table)
+    print_table(table)
     transformations = {
         f"{folder.name if short else folder}, {scores.split}": asdict(scores)["transformation"]
         for folder, scores in results
         if scores.transformation
     }
     if transformations:
-        Console().print(_transformation_table(transformations))
+        print_table(_transformation_table(transformations))
 
 
 def _transformation_table(scored: Mapping[str, TransformationRows]) -> Table:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from structattn.cli.output import literal, print_line
+from structattn.cli.output import literal, print_line, print_table
 from structattn.settings.budget import Budget
 from structattn.sweeps.outcome import outcome_after
 from structattn.sweeps.savings import Savings, describe_savings
@@ -134,7 +134,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
             *(found.get(split) or _number(None) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
-    Console().print(table)
+    print_table(table)
     if halved:
         print_line(describe_savings(halved))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from structattn.cli.options import Checkpoint, Json
-from structattn.cli.output import literal, print_json
+from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,8 +75,6 @@ def syntax(
 
 def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from rich.console import Console
-
     from structattn.evaluation.suites.blimp_published import PUBLISHED
     from structattn.evaluation.suites.blimp_table import paradigm_rows, summary_rows
 
@@ -91,7 +89,8 @@ def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> Non
         paradigms.add_row(literal(phenomenon), style="bold")
         for row in rows:
             paradigms.add_row(literal(f"  {row.name}"), *map(_cell, row.runs))
-    Console().print(groups, paradigms)
+    print_table(groups)
+    print_table(paradigms)
 
 
 _CAPTION = (

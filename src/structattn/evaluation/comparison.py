@@ -11,8 +11,8 @@ from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences_by_bin
 from structattn.evaluation.run_files import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.metrics.translation import PairedDifference, compare_systems
-from structattn.runs.folder import RunFolder
-from structattn.support.errors import DataError, StructattnError, UsageError
+from structattn.runs.folder import RunFolder, existing_run
+from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
 
@@ -118,6 +118,4 @@ def _off_diagonality(folder: Path, split: str, sentences: int) -> dict[str, Valu
 
 
 def _prepared(folder: Path, data: Path | None) -> PreparedFolder:
-    if not RunFolder(folder).has_run():
-        raise StructattnError(f"{folder} is not a run folder: it has no settings.yaml")
-    return open_prepared(data or RunFolder(folder).read_settings().data)
+    return open_prepared(data or existing_run(folder).read_settings().data)

@@ -9,11 +9,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from structattn.data.folders.header import read_header
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
-from structattn.runs.folder import RunFolder, flatten
+from structattn.runs.folder import existing_run, flatten
 from structattn.runs.selection import best_update
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.run import RunSettings
-from structattn.support.errors import DataError, StructattnError
+from structattn.support.errors import DataError
 from structattn.support.json_files import read_json
 
 _SCORES: Final = ("cross_entropy", "lower_bound", "cross_entropy_difference", "perplexity", "accuracy",
@@ -70,9 +70,7 @@ def inspect_run(run_dir: Path) -> Inspection:
         StructattnError: the folder is not a run folder.
         CheckpointError, DataError, SettingsError: a file in it is damaged.
     """
-    folder = RunFolder(run_dir)
-    if not folder.has_run():
-        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
+    folder = existing_run(run_dir)
     settings, card = folder.read_settings(), folder.read_card()
     result, updates = card["result"] or {}, sorted(checkpoint_updates(folder.checkpoints))
     return Inspection(

@@ -11,11 +11,11 @@ from structattn.inference.explanations import TrainedModel
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest
 from structattn.runs.extensions import run_digest
-from structattn.runs.folder import RunFolder
+from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.runs.store import update_of
 from structattn.settings.run import RunSettings
-from structattn.support.errors import CheckpointError, StructattnError
+from structattn.support.errors import CheckpointError, DataError
 from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
 from structattn.training.learner import MismatchError, load_weights, require_finite
@@ -45,12 +45,13 @@ def open_run(
             that is NaN or infinite.
         DataError: the prepared folder is missing or damaged.
     """
-    folder = RunFolder(run_dir)
-    if not folder.has_run():
-        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
+    folder = existing_run(run_dir)
     settings = folder.read_settings()
     paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
     weights, manifest = mean_weights(paths)
+    if data is None and not settings.data.exists():
+        reason = f"the data of {run_dir}: no such folder; give its present path with --data, in Python with data="
+        raise DataError(settings.data, reason)
     prepared = open_prepared(data or settings.data)
     _check_identity(paths[0], manifest, folder, settings, prepared)
     model = build_model_for(settings.model, prepared)

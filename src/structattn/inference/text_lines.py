@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from structattn.data.tokenization.tokenizers import TextError
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
 from structattn.settings.run import RunSettings
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
@@ -55,15 +55,20 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
 
 
-def warn_of_unknown_tokens(texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int) -> None:
+def warn_of_unknown_tokens(
+    vocabulary: Vocabulary, texts: Sequence[str], ids: Sequence[Sequence[int]], path: Path, first: int
+) -> None:
     """Log how many tokens of some texts are outside the vocabulary, if there are any beside those written ``<unk>``.
 
     Args:
+        vocabulary: of the run; one without ``<unk>`` has none.
         texts: as given.
         ids: of their tokens.
         path: of the texts.
         first: the number of the first text.
     """
+    if not vocabulary.has_unknown:
+        return
     counts = [list(each).count(UNK) - text.count(UNKNOWN_SYMBOL) for text, each in zip(texts, ids, strict=True)]
     if unknown := sum(counts):
         line = next(number for number, count in enumerate(counts, start=first) if count)

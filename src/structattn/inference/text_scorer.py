@@ -91,7 +91,7 @@ class CausalTextScorer:
         """Return the score of each text; see ``TextScorer``."""
         vocabulary = self.encoder.run.prepared.vocabulary
         encoded = [self.encoder.encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(texts, [each.ids[1:] for each in encoded], path, first)
+        warn_of_unknown_tokens(vocabulary, texts, [each.ids[1:] for each in encoded], path, first)
 
         def score(batch: list[EncodedText]) -> list[Score]:
             rows = [np.array(each.ids[1:], dtype=np.int64) for each in batch]
@@ -136,7 +136,7 @@ class MaskedTextScorer:
         """Return the score of each text; see ``TextScorer``. Cost: a pass over a text for each of its tokens."""
         found = []
         encoded = [self._encode(text, path, number) for number, text in enumerate(texts, start=first)]
-        warn_of_unknown_tokens(texts, [each.tolist() for each in encoded], path, first)
+        warn_of_unknown_tokens(self.run.prepared.vocabulary, texts, [each.tolist() for each in encoded], path, first)
         for tokens in encoded:
             found.append(self._score(tokens))
             advance(1)

@@ -10,7 +10,7 @@ from structattn.analysis.recording import RecordedExample, Recording
 from structattn.analysis.recording_files import read_recording
 from structattn.reporting.shapes import ScoreShape, analysis_shape
 from structattn.runs.events import verified_events
-from structattn.runs.folder import RunFolder
+from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
@@ -98,9 +98,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         StructattnError: the folder is not a run folder.
         DataError, SettingsError, CheckpointError: a file in it is damaged; the message names it.
     """
-    files = RunFolder(folder)
-    if not files.has_run():
-        raise StructattnError(f"{folder} is not a run folder: it has no {files.settings.name}")
+    files = existing_run(folder)
     run = Run(
         name=name or folder.resolve().name,
         folder=folder,

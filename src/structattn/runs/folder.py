@@ -175,6 +175,18 @@ def require_empty_folder(run_dir: RunFolder) -> None:
         raise StructattnError(f"{run_dir.path}: expected a new or empty folder for the run, found {others[0]!r} in it")
 
 
+def existing_run(run_dir: Path) -> RunFolder:
+    """Return the paths of a folder in which a run was started.
+
+    Raises:
+        StructattnError: it is not a run folder.
+    """
+    folder = RunFolder(run_dir)
+    if not folder.has_run():
+        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
+    return folder
+
+
 def begin_run(run_dir: RunFolder, settings: RunSettings, card: dict[str, Any]) -> None:
     """Write the run card and the settings into an empty folder.
 

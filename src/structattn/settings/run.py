@@ -288,4 +288,7 @@ def load_settings(path: str | PathLike[str], overrides: Sequence[str] = ()) -> R
     Raises:
         SettingsError: the file cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
-    return resolve_settings(read_mapping(Path(path)), overrides, str(path))
+    tree = read_mapping(Path(path))
+    if "base" in tree and "task" not in tree:
+        raise SettingsError(f"{path}: settings of a sweep, as they have a `base`; `structattn sweep` trains them")
+    return resolve_settings(tree, overrides, str(path))

@@ -282,6 +282,8 @@ def load_sweep(path: Path) -> SweepSettings:
             the dotted path.
     """
     tree = read_mapping(path)
+    if "task" in tree and "base" not in tree:
+        raise SettingsError(f"{path}: settings of a run, as they have no `base`; expected those of a sweep")
     if isinstance(tree.get("base"), str):
         tree["base"] = read_mapping(path.parent / tree["base"])
     try:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.runs.event_reader import EventReader
-from structattn.runs.folder import RunFolder, flatten, settings_digest
-from structattn.support.errors import StructattnError, UsageError
+from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
+from structattn.support.errors import UsageError
 from structattn.trackers.mlflow import MLflow
 from structattn.trackers.tensorboard import TensorBoard
 from structattn.trackers.tracker import RunDescription, Tracker
@@ -50,9 +50,7 @@ def log_run(
     """
     if tracker not in TRACKERS:
         raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
-    folder = RunFolder(run_dir)
-    if not folder.has_run():
-        raise StructattnError(f"{run_dir} is not a run folder: {folder.settings.name} is missing")
+    folder = existing_run(run_dir)
     opened = TRACKERS[tracker](_description(folder, place or run_dir / tracker))
     finished, count = False, 0
     try:

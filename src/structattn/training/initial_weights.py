@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from structattn.data.folders import PreparedFolder
 from structattn.data.folders.header import read_header
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
-from structattn.runs.folder import RunFolder
+from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import checkpoints_of
 from structattn.runs.store import checkpoint_updates
-from structattn.support.errors import CheckpointError, StructattnError
+from structattn.support.errors import CheckpointError
 from structattn.training.learner import MismatchError, require_finite, weights_of
 
 _NAMED = 5  # tensors in a message
@@ -98,9 +98,7 @@ def read_initial_weights(run_dir: Path, prepared: PreparedFolder) -> InitialWeig
         CheckpointError: the run has another tokenizer, its checkpoint is damaged, or a weight is not finite.
         DataError: the run card does not have the digest of the tokenizer, and its data are missing.
     """
-    run = RunFolder(run_dir)
-    if not run.has_run():
-        raise StructattnError(f"{run_dir} is not a run folder: {run.settings.name} is missing")
+    run = existing_run(run_dir)
     _require_same_tokenizer(run, prepared)
     (checkpoint,) = checkpoints_of(run_dir, "best")
     manifest = read_manifest(checkpoint)

@@ -18,6 +18,7 @@ class Mode(StrEnum):
 
 
 def text(
+    context: typer.Context,
     *,
     train: Annotated[Path, typer.Option(help="Training text, UTF-8, one sequence per line; .gz is decompressed.")],
     valid: Annotated[Path, typer.Option(help="Validation text.")],
@@ -61,8 +62,12 @@ def text(
 ) -> None:
     """Validate text, build a vocabulary or learn subwords, and encode the text."""
     from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+    from structattn.support.errors import UsageError
     from structattn.support.processes import available_cores
 
+    given = context.get_parameter_source("vocabulary_size")
+    if level in (Level.word, Level.character, Level.byte) and given is not None and given.name != "DEFAULT":
+        raise UsageError(f"--vocabulary-size applies to subwords, not to --level {level.value}; see --max-symbols")
     settings = TextSettings(
         level.value if tokenizer is None else "pretrained",
         mode.value,

@@ -93,7 +93,10 @@ def read_header(folder: Path) -> tuple[Header, str]:
     try:
         content = read_bytes(path)
     except FileNotFoundError:
-        raise DataError(folder, f"not a prepared folder: it has no {HEADER_NAME}") from None
+        reason = f"not a prepared folder: it has no {HEADER_NAME}"
+        if not folder.exists():
+            reason = "no such folder; expected one that `structattn prepare` has written"
+        raise DataError(folder, reason) from None
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from None
     _check_format_version(path, content)

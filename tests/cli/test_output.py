@@ -1,0 +1,32 @@
+"""Tables in a pipe and in a narrow terminal: nothing in them is cut."""
+
+import pytest
+from rich.table import Table
+
+from structattn.cli.output import literal, print_table
+
+NAME, NUMBER = "nondeterministic-3-3-10, 2 restarts", "4,394.4593"
+
+
+def table():
+    made = Table("run")
+    for heading in ("cross-entropy", "bits/character", "perplexity", "difference", "accuracy", "BLEU"):
+        made.add_column(heading, justify="right")
+    made.add_row(literal(NAME), *[NUMBER] * 6)
+    return made
+
+
+def test_in_a_pipe_a_row_is_a_line(capsys):
+    print_table(table())
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if NAME in line]
+    assert row.count(NUMBER) == 6
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_in_a_terminal_names_are_wrapped_and_numbers_whole(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_table(table())
+    shown = capsys.readouterr().out
+    assert shown.count(NUMBER) == 6
+    assert "…" not in shown
