@@ -53,6 +53,12 @@ def test_commands_without_models_do_not_import_torch(arguments):
     assert not re.search(r"\|\s+torch$", imported, re.MULTILINE)
 
 
+def test_help_wraps_whole_paragraphs(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run("generate", "--help").output
+    assert "A string of a formal" in shown  # beyond the end of a line of the docstring
+
+
 def test_commands_are_listed_in_the_order_of_a_workflow():
     output = run("--help").output
     places = [output.index(f"│ {command[0]} ") for command in COMMANDS if len(command) == 1]

@@ -2,6 +2,7 @@
 
 import typer
 
+from structattn.cli.help import add_command
 from structattn.cli.preparation.generated import formal_language, transduction, transformation
 from structattn.cli.preparation.parallel import parallel
 from structattn.cli.preparation.text import text
@@ -12,4 +13,4 @@ app = typer.Typer(
     help="Prepare data: a formal language, a transduction, a transformation, text, parallel text, or trees.",
 )
 for _command in (formal_language, transduction, transformation, text, parallel, trees):
-    app.command(_command.__name__.replace("_", "-"))(_command)
+    add_command(app, _command.__name__.replace("_", "-"), _command)
