@@ -1,6 +1,7 @@
 """Base class of all settings, and unions of settings classes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
@@ -20,7 +21,21 @@ class Settings(BaseModel):
 
 def words_of(problem: ErrorDetails) -> str:
     """Return what is wrong with a value, without pydantic's terms."""
-    return "no such field" if problem["type"] == "extra_forbidden" else problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "extra_forbidden":
+            return "no such field"
+        case "union_tag_invalid":
+            tag, expected = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+            return f"{tag!r} is not one of {', '.join(expected)}{did_you_mean(tag, expected)}"
+        case "union_tag_not_found" | "model_type" | "dict_type":
+            return "expected settings, as {field: value}"
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the known name that is most similar; empty if none is."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def from_name(value: Any) -> Any:

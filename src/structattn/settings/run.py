@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from structattn.settings.base import Settings, words_of
 from structattn.settings.evaluation import EvaluationSettings
@@ -188,11 +189,12 @@ def error_message(
     """
     in_source = [(each["type"], each["loc"]) for each in without_overrides.errors()] if without_overrides else []
     lines = []
-    problems = error.errors()
+    problems = [each for each in error.errors() if not _follows_from_others(each)]
     for problem in problems[:_MAX_PROBLEMS]:
         path = _dotted(problem["loc"], problem["type"] == "missing", tree)
+        words, got = words_of(problem), repr(problem["input"])
         hides_input = problem["type"] in {"missing", "extra_forbidden"} or isinstance(problem["input"], dict)
-        given = "" if hides_input else f", got {_shorten(repr(problem['input']), 100)}"
+        given = "" if hides_input or got in words else f", got {_shorten(got, 100)}"
         suspects = [text for text in overrides if _may_set(text, problem["loc"])][-1:]
         if overrides and not suspects and (problem["type"], problem["loc"]) not in in_source:
             suspects = _of_same_group(overrides, problem["loc"]) or list(overrides)
@@ -200,9 +202,14 @@ def error_message(
         where = f"{_shorten(' '.join(suspects), 100) if suspects else source}{named}"
         meant = suggestion(settings, path) if settings is not None and problem["type"] == "extra_forbidden" else None
         hint = f"; did you mean {meant}?" if meant else ""
-        lines.append(f"{where}: {_shorten(words_of(problem), 500)}{given}{hint}")
+        lines.append(f"{where}: {_shorten(words, 500)}{given}{hint}")
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(lines) + more
+
+
+def _follows_from_others(problem: ErrorDetails) -> bool:
+    """Return whether items that are reported themselves are missing from the length of a list."""
+    return problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]
 
 
 def _shorten(text: str, length: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from structattn.settings.base import MAX_LAYERS
+from structattn.settings.base import MAX_LAYERS, did_you_mean
 from structattn.settings.mechanisms import MECHANISMS, Mechanism
 
 _LETTERS: Mapping[str, str] = MappingProxyType(
@@ -64,7 +64,8 @@ def _mechanism(part: str, text: str) -> dict[str, Any]:
     name, *sizes = part.split("-")
     entry = MECHANISMS.get(name)
     if entry is None:
-        raise ValueError(f"{part!r} in {text!r}: expected a number of softmax layers or one of {sorted(MECHANISMS)}")
+        expected = f"expected a number of softmax layers or one of {', '.join(sorted(MECHANISMS))}"
+        raise ValueError(f"{part!r} in {text!r}: {expected}{did_you_mean(name, MECHANISMS)}")
     choices = _sizes(entry)
     fields = next((choice for choice in choices if len(choice) == len(sizes)), None)
     if fields is None or not all(re.fullmatch(_NUMBER, size) for size in sizes):
