@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
-from structattn.cli.output import literal, print_table
+from structattn.cli.output import literal, print_line, print_table
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison
 
 
@@ -23,10 +22,9 @@ def print_comparisons(comparisons: Sequence[PublishedComparison]) -> None:
             table.add_column(heading, justify="right")
         for each in chosen:
             table.add_row(*(literal(name) for name in each.cell.values()), *_numbers(each), _verdict(each, notes))
-        console = Console()
-        console.print(table)
+        print_table(table)
         for number, differences in enumerate(notes, start=1):
-            console.print(literal(f"{_mark(number)}: {'; '.join(differences)}"))
+            print_line(f"{_mark(number)}: {'; '.join(differences)}")
 
 
 def _numbers(each: PublishedComparison) -> tuple[str, ...]:
