@@ -16,7 +16,7 @@ from structattn.analysis.recording_shapes import RecordingShape
 from structattn.analysis.searched_text import RecordedBeamSearch
 from structattn.inference.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import write_atomically
 from structattn.support.json_files import json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
 from structattn.support.shapes import check_shape
@@ -45,7 +45,6 @@ def write_recording(path: str | PathLike[str], recording: Recording) -> None:
     text = json_with_digest(KIND, ANY_NAME, recording_to_json(recording), indent=None)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(f"{path}: would have {size >> 20} MiB; expected at most 256: record fewer or shorter examples")
-    create_folder(path.parent)
     write_atomically(path, text)
 
 

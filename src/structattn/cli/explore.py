@@ -50,6 +50,7 @@ def explore(
     from structattn.analysis.recording_files import read_recording_json, recording_to_json
     from structattn.inference.runs import open_run
     from structattn.reporting.explorer import write_explorer
+    from structattn.support.files import create_folder
 
     if len(sources) > 2:
         raise UsageError(f"{len(sources)} runs or files; expected 1 or 2")
@@ -68,6 +69,7 @@ def explore(
         recording_to_json(_recorded(path, arguments, checkpoint, data)) if path in runs else read_recording_json(path)
         for path in sources
     ]
+    create_folder(output.parent)
     write_explorer(output, found)
     print_line(str(output))
 

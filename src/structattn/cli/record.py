@@ -36,9 +36,11 @@ def record(
     from structattn.analysis.recording import record as recording_of
     from structattn.analysis.recording_files import write_recording
     from structattn.inference.runs import open_run
+    from structattn.support.files import create_folder
 
     opened = open_run(run, checkpoint, data=data)
     texts = list(standard_input_lines()) if text is None and not example else text or []
     found = recording_of(opened, texts, target, examples=example or [], split=split, depths=depths, beam=beam)
+    create_folder(output.parent)
     write_recording(output, found)
     print_line(str(output))

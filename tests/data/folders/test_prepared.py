@@ -234,9 +234,10 @@ def test_an_invalid_header_is_rejected(tmp_path, content):
 
 
 def test_another_folder_is_rejected(tmp_path):
-    for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match="not a prepared folder"):
-            open_prepared(path)
+    with pytest.raises(DataError, match=r"not a prepared folder: it has no header\.json"):
+        open_prepared(tmp_path)
+    with pytest.raises(DataError, match=r"none: no such folder; expected one that `structattn prepare` has written"):
+        open_prepared(tmp_path / "none")
 
 
 def with_source(tmp_path):

@@ -1,7 +1,6 @@
 """Rotary positions."""
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -35,7 +34,7 @@ class RotaryPositions(nn.Module):
         self.layout, self.base, self.size = layout, base, size
         self.register_buffer("rotations", _rotations(0, _NUM_CACHED_POSITIONS, size, base), persistent=False)
 
-    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> "RotaryPositions":
         """Move the table to another device; a cast of the module leaves it in float64, as the angles beyond it are."""
         super()._apply(function, recurse)  # type: ignore[no-untyped-call]  # torch's
         if self.rotations.dtype != torch.float64:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from structattn.reporting.markup import tag
 from structattn.support.errors import StructattnError, UsageError
-from structattn.support.files import create_folder, write_atomically
+from structattn.support.files import write_atomically
 from structattn.support.reading import open_regular
 
 SIGNATURE: Final = "<!-- structattn explorer -->"
@@ -121,7 +121,6 @@ def write_explorer(path: Path, recordings: Sequence[Json]) -> None:
         OSError: the file cannot be written.
     """
     _require_page(path)
-    create_folder(path.parent)
     write_atomically(path, explorer_page(recordings))
 
 
