@@ -89,6 +89,9 @@ def test_texts_do_not_influence_each_other(run_dir):
     [
         ("sentences", {"texts": ["a", "a z"]}, DataError, "texts:2: 'a z': 'z' is not in the vocabulary"),
         ("sentences", {"texts": ["a"], "targets": ["b"]}, UsageError, "the task 'language_modeling' has no targets"),
+        ("sentences", {"texts": "a b"}, UsageError, "got the text 'a b'; expected a list or an iterator of texts"),
+        ("sentences", {"texts": ["a\n"]}, DataError, r"texts:1: 'a\\n': has a line feed; expected one line"),
+        ("translation", {"texts": ["eins"], "targets": "one"}, UsageError, "got the text 'one'; expected a list"),
         ("translation", {"texts": ["eins"], "targets": []}, UsageError, "0 targets for 1 texts"),
         ("translation", {"texts": ["eins", "<bos>"]}, DataError, "texts:2: '<bos>'"),
         (
@@ -103,6 +106,24 @@ def test_texts_do_not_influence_each_other(run_dir):
 def test_invalid_texts_are_rejected(run_dir, kind, arguments, error, message):
     with pytest.raises(error, match=message):
         load(run_dir(kind)).explain(**arguments)
+
+
+def test_lines_with_their_ends_are_rejected(run_dir):
+    with pytest.raises(DataError, match=r"texts:2: 'a\\n': has a line feed; expected one line without its end"):
+        load(run_dir("sentences")).score(["a", "a\n"])
+    with pytest.raises(DataError, match=r"'eins\\n': has a line feed"):
+        load(run_dir("translation")).translate(["eins\n"])
+    with pytest.raises(DataError, match=r"'one\\n': has a line feed"):
+        load(run_dir("translation")).score([("eins", "one\n")])
+
+
+def test_strings_in_place_of_lists_and_unknown_sides(run_dir):
+    run = load(run_dir("sentences"))
+    for call in (lambda: run.generate(["a"], stop="abc"), lambda: run.embed("ab")):
+        with pytest.raises(UsageError, match="expected a list or an iterator of texts"):
+            call()
+    with pytest.raises(UsageError, match="side 'Target' is not one of source, target"):
+        load(run_dir("translation")).embed(["eins"], side="Target")
 
 
 def test_damaged_runs_are_rejected_by_path(run_dir, prepared_data, tmp_path):

@@ -34,6 +34,40 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_links_are_followed(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_pipes_and_devices_are_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "pipe", "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    write_atomically(Path("/dev/null"), "new")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, monkeypatch):
+    """Locks take a missing parent for a lock that another process is removing."""
+
+    def contended(path):
+        raise BlockingIOError
+
+    def gone(path):
+        raise FileNotFoundError(2, "gone", str(path))
+
+    monkeypatch.setattr("structattn.support.files.lock_file", contended)
+    monkeypatch.setattr(Path, "mkdir", gone)
+    with pytest.raises(FileNotFoundError, match="gone"), write_folder_atomically(tmp_path / "data"):
+        pass
+
+
 def test_an_interrupted_folder_leaves_nothing(tmp_path):
     def write():
         with write_folder_atomically(tmp_path / "prepared") as folder:

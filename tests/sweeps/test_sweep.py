@@ -71,6 +71,14 @@ def test_the_report_of_a_sweep_shows_its_results_claims_and_published_numbers(tr
     assert "A &amp; B (2024)" in page
 
 
+def test_a_folder_with_something_else_is_refused(tree, tmp_path):
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "header.json").write_text("{}")
+    with pytest.raises(StructattnError, match=r"prepared: expected a new .* found 'header\.json' in it"):
+        run_by_workers(tree, tmp_path / "prepared")
+    assert [entry.name for entry in (tmp_path / "prepared").iterdir()] == ["header.json"]
+
+
 def test_completed_trials_are_not_repeated(tree, run_undisturbed, tmp_path):
     rows = run_undisturbed(tree, tmp_path / "sweep")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "sweep" / "runs").rglob("*") if path.is_file()}

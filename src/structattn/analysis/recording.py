@@ -17,6 +17,7 @@ from structattn.data.batching.pairs import PairBatch
 from structattn.data.batching.sequences import Batch
 from structattn.inference.explanations import example_records, text_batches
 from structattn.inference.records import Record
+from structattn.inference.streams import require_no_string
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.settings.model import reads_bos
@@ -107,6 +108,8 @@ def record(
 
     Cost: that of the operators' weights; the contents of a nondeterministic stack, O(depths · T^3).
     """
+    for given in (texts, targets):
+        require_no_string(given)
     if depths < 0:
         raise UsageError(f"depths is {depths}; expected at least 0")
     if beam is not None and targets is not None:

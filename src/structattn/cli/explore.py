@@ -57,8 +57,8 @@ def explore(
     runs = [path for path in sources if not path.is_file()]
     if not runs and (example or text or target or beam):
         raise UsageError("--example, --text, --target and --beam are for run folders; a file holds its own examples")
-    if serve and (len(sources) > 1 or not runs):
-        raise UsageError("--serve is for one run folder")
+    if serve and (len(sources) > 1 or not runs or beam is not None):
+        raise UsageError("--serve is for one run folder, without --beam")
     arguments: dict[str, Any] = {"targets": target, "examples": example or [], "split": split, "depths": depths}
     arguments["beam"] = beam
     if serve:
@@ -100,16 +100,18 @@ def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) 
     from structattn.support.optional import require_modules
 
     require_modules("serve", "starlette", "uvicorn")
+    import json
     import secrets
 
-    from structattn.reporting.explorer.requests import RecordRequest
+    from structattn.reporting.explorer.requests import parse_request
     from structattn.reporting.explorer.server import serve_explorer
 
     def print_link(link: str) -> None:
         print_line(link)
         print_line("Press Ctrl-C to stop.", error=True)
 
+    request = parse_request(json.dumps(first).encode())
     try:
-        serve_explorer(run, RecordRequest(**first), secrets.token_urlsafe(24), port, depths, on_start=print_link)
+        serve_explorer(run, request, secrets.token_urlsafe(24), port, depths, on_start=print_link)
     except OSError as error:
         raise UsageError(f"--port {port}: {error.strerror}") from None

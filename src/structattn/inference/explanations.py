@@ -19,6 +19,7 @@ from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
 from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
+from structattn.inference.streams import require_no_string
 from structattn.inference.text_lines import encoded, ids_of_lines, is_stream
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
@@ -57,6 +58,8 @@ def explain_texts(
         DataError: a text or target cannot be encoded, or is too long for the model.
         UsageError: there is not one target for each text, or the task has no targets.
     """
+    for given in (texts, targets):
+        require_no_string(given)
     batches = text_batches(model, prepared, settings, texts, targets)
     return [example_records(model, prepared, batch) for batch in batches]
 

@@ -11,6 +11,7 @@ from structattn.data.batching.unknown_words import unknown_words_of_lines
 from structattn.data.folders.parallel_side import ParallelSides
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.tokenization.tokenizers import TextError, split_line
+from structattn.inference.text_lines import require_one_line
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
 
@@ -103,6 +104,7 @@ class PairEncoder:
 
 
 def _ids(side: TextTokenizer, line: str, maximum: int | None, path: Path, number: int) -> list[int]:
+    require_one_line(line, path, number)
     try:
         ids = side.tokenizer.encode(line)
     except TextError as error:

@@ -16,6 +16,12 @@ Text = TypeVar("Text")
 Result = TypeVar("Result")
 
 
+def require_no_string(texts: object) -> None:
+    """Raise UsageError for a single string, which would be taken for the list of its characters."""
+    if isinstance(texts, str):
+        raise UsageError(f"got the text {texts!r:.60}; expected a list or an iterator of texts")
+
+
 def in_chunks(
     texts: Iterable[Text], function: Callable[[list[Text], int], list[Result]], size: int = TEXTS_AT_ONCE
 ) -> Iterator[Result]:
@@ -29,8 +35,7 @@ def in_chunks(
     Raises:
         UsageError: ``texts`` is a single string.
     """
-    if isinstance(texts, str):
-        raise UsageError(f"got the text {texts!r:.60}; expected a list or an iterator of texts")
+    require_no_string(texts)
     rest, done = iter(texts), 0
     while chunk := list(islice(rest, size)):
         yield from function(chunk, done + 1)

@@ -47,12 +47,19 @@ def encoded(encoder: Encoder, text: str, path: Path, number: int) -> list[int]:
         number: of the line in the file, for messages.
 
     Raises:
-        DataError: it cannot be encoded.
+        DataError: it has a line feed, or cannot be encoded.
     """
+    require_one_line(text, path, number)
     try:
         return encoder.encode(text)
     except TextError as error:
         raise DataError(path, f"{text!r:.60}: {error.reason}", number) from None
+
+
+def require_one_line(text: str, path: Path, number: int) -> None:
+    """Raise DataError if a line has a line feed, as those that are read from a file."""
+    if "\n" in text:
+        raise DataError(path, f"{text!r:.60}: has a line feed; expected one line without its end", number)
 
 
 def warn_of_unknown_tokens(

@@ -17,7 +17,7 @@ from structattn.inference.prompts import TextEncoder
 from structattn.inference.records import Record
 from structattn.inference.sampling import seeded_sampling
 from structattn.inference.scores import Score
-from structattn.inference.streams import in_chunks
+from structattn.inference.streams import in_chunks, require_no_string
 from structattn.inference.text_scorer import make_text_scorer
 from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import Translation
@@ -99,6 +99,7 @@ class TrainedRun:
             DataError: a prompt cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind, or an argument is out of its range.
         """
+        require_no_string(stop)
         how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
         generator = TextGenerator(TextEncoder(self), how)
         return _listed(prompts, in_chunks([""] if prompts is None else prompts, generator))
@@ -220,6 +221,7 @@ class TrainedRun:
         Raises:
             UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
         """
+        require_no_string(words)
         return embed_words(self, words, side, stream)
 
     def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:

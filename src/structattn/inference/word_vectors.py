@@ -124,6 +124,8 @@ def _tokenizer(run: LoadedRun, side: SideName | None) -> TextTokenizer:
         if side is not None:
             raise UsageError(f"{run.run_dir}: is not a translation run; it has no {side} side")
         return run.prepared.tokenizer
+    if side not in (None, "source", "target"):
+        raise UsageError(f"side {side!r} is not one of source, target")
     return run.prepared.sides.target if side == "target" else run.prepared.sides.source
 
 

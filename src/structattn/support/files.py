@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from errno import EAGAIN
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final
@@ -20,6 +21,7 @@ from structattn.support.locks import lock_file
 from structattn.support.reading import READ_ONLY, open_regular
 
 _LOCK: Final = ".lock"
+_ATTEMPTS: Final = 100
 _INCOMPLETE: Final = ".incomplete"
 """The end of the names of folders that are being written."""
 
@@ -69,10 +71,15 @@ def _naming(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file atomically: after a crash, and to concurrent readers, it has the old content or the new.
 
-    When the function returns, the new content is on disk.
+    When the function returns, the new content is on disk. A link is followed, and devices and pipes are written to.
     """
     data = content.encode() if isinstance(content, str) else content
     with _naming(path):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            path.write_bytes(data)
+            return
+        if path.is_symlink():
+            path = path.resolve()
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
         try:
@@ -129,7 +136,7 @@ def _incomplete_folder(path: Path) -> Iterator[Path]:
 
 def _locked_folder(path: Path, stack: ExitStack) -> Path:
     """Create a folder that is locked until the stack is closed."""
-    while True:
+    for _ in range(_ATTEMPTS):
         folder = path.with_name(f".{path.name}.{token_hex(4)}{_INCOMPLETE}")
         try:
             stack.enter_context(_lock(folder))
@@ -137,6 +144,9 @@ def _locked_folder(path: Path, stack: ExitStack) -> Path:
             continue
         folder.mkdir()
         return folder
+    folder.mkdir()  # raises what the locks have taken for contention
+    folder.rmdir()
+    raise BlockingIOError(EAGAIN, "other processes remove its locks", str(path))
 
 
 @contextmanager

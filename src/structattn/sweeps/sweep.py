@@ -62,6 +62,7 @@ def run_sweep(
             note in the error.
     """
     folder = SweepFolder(path.absolute(), trial_results)
+    _require_sweep_or_nothing(folder)
     trials, plan = make_trials(sweep, folder.path), Plan(sweep, folder)
     create_folder_unflushed(folder.runs)  # each run flushes the names of its parents
     with exclusive_lock(folder.lock, "sweep"), stop_on_signals(after_sigint=_AFTER_SIGINT) as stop:
@@ -93,6 +94,15 @@ def run_sweep(
     if failed:
         raise _failure(path, failed, len(trials))
     return rows
+
+
+def _require_sweep_or_nothing(folder: SweepFolder) -> None:
+    """Refuse a folder with something else than a sweep, say prepared data."""
+    if folder.settings.exists() or not folder.path.exists():
+        return
+    begun = {folder.runs.name, folder.lock.name}  # of a sweep that was killed before it had settings
+    if others := sorted(entry.name for entry in folder.path.iterdir() if entry.name not in begun):
+        raise StructattnError(f"{folder.path}: expected a new or empty folder or a sweep's, found {others[0]!r} in it")
 
 
 def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> StructattnError:
