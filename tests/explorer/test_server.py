@@ -266,14 +266,21 @@ def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
     assert process.wait(timeout=60) == 0
 
 
-def test_two_runs_are_not_served(run_dir):
+@pytest.mark.parametrize(
+    ("runs", "options", "message"),
+    [
+        (2, [], "--serve is for one run folder"),
+        (1, ["--beam", "3"], "--serve is for one run folder, without --beam"),
+        (1, ["--split", "foo"], "split: Input should be 'train', 'valid', 'test' or 'gen'"),
+    ],
+)
+def test_what_is_not_served(run_dir, runs, options, message):
     from typer.testing import CliRunner
 
     from structattn.cli.app import app
 
-    runs = [str(run_dir("formal language"))] * 2
-    found = CliRunner().invoke(app, ["explore", *runs, "--serve"])
-    assert (found.exit_code, "--serve is for one run folder" in found.stderr) == (2, True)
+    found = CliRunner().invoke(app, ["explore", *[str(run_dir("formal language"))] * runs, "--serve", *options])
+    assert (found.exit_code, message in found.stderr) == (2, True)
 
 
 def test_the_page_shows_texts_and_what_interventions_change(served, browser):
