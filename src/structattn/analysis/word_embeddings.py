@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from structattn.data.chunking import MajorityTags, read_chunked_sentences
 from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.trained_run import TrainedRun
@@ -17,6 +16,8 @@ from structattn.support.files import write_atomically
 from structattn.support.optional import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.tasks.chunking.data import read_chunked_sentences
+from structattn.tasks.chunking.majority import MajorityTags
 
 NUM_NEIGHBOURS = 10
 

@@ -10,8 +10,8 @@ from structattn.cli.options import Checkpoint, Json, PreparedData
 from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
-    from structattn.evaluation.suites.chunking import StreamScores
-    from structattn.metrics.chunking import TaggingScores
+    from structattn.tasks.chunking.evaluate import StreamScores
+    from structattn.tasks.chunking.metrics import TaggingScores
 
 
 def probe(
@@ -29,13 +29,13 @@ def probe(
     the run folders and appear in reports.
     """
     from structattn.data.text.reading import Notices
-    from structattn.evaluation.suites.chunking import (
+    from structattn.inference.runs import open_run
+    from structattn.tasks.chunking.evaluate import (
         majority_scores,
         probe_chunking,
         read_chunked_corpus,
         write_chunking,
     )
-    from structattn.inference.runs import open_run
 
     corpus = read_chunked_corpus(chunks, Notices())
     results = []

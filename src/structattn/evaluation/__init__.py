@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from structattn.evaluation.ngrams import ngram_baselines
     from structattn.evaluation.run_evaluation import evaluate, evaluate_run, is_scored
     from structattn.evaluation.scores import LengthScore, SplitScores
-    from structattn.evaluation.suites.chunking import probe_chunking
     from structattn.evaluation.suites.contrastive import contrastive_scores
     from structattn.evaluation.suites.parsing import parsing_scores
+    from structattn.tasks.chunking.evaluate import probe_chunking
 
 __all__ = [
     "LengthScore",
@@ -50,6 +50,6 @@ __getattr__, __dir__ = lazy_exports(
         "is_scored": "structattn.evaluation.run_evaluation",
         "ngram_baselines": "structattn.evaluation.ngrams",
         "parsing_scores": "structattn.evaluation.suites.parsing",
-        "probe_chunking": "structattn.evaluation.suites.chunking",
+        "probe_chunking": "structattn.tasks.chunking.evaluate",
     },
 )

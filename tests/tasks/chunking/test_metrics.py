@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from structattn.metrics.chunking import Chunk, chunks_of, tagging_scores
+from structattn.tasks.chunking.metrics import Chunk, chunks_of, tagging_scores
 
 
 def conlleval_chunks(tags):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from structattn.data.chunking import MajorityTags, read_chunked_sentences
 from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError
+from structattn.tasks.chunking.data import read_chunked_sentences
+from structattn.tasks.chunking.majority import MajorityTags
 
 
 def read(tmp_path, text):

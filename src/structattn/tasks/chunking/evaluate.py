@@ -11,16 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from structattn.data.chunking import ChunkedSentence, MajorityTags, read_chunked_sentences
 from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
-from structattn.evaluation.suites.linear_probe import Classes, Features, LabelledFeatures, train_linear_probe
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.word_features import WordFeatures
-from structattn.metrics.chunking import TaggingScores, tagging_scores
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.tasks.chunking.data import ChunkedSentence, read_chunked_sentences
+from structattn.tasks.chunking.linear_probe import Classes, Features, LabelledFeatures, train_linear_probe
+from structattn.tasks.chunking.majority import MajorityTags
+from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
+from structattn.tasks.chunking.word_features import WordFeatures
 
 TRAIN_FILE: Final = "train.txt"
 TEST_FILE: Final = "test.txt"
