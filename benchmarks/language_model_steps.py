@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.data.folders import write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.processor import processor_name
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.task import Task
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.learner import Learner
 from structattn.training.loop import Update, training_step

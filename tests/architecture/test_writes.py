@@ -23,7 +23,7 @@ FUNCTIONS = {
 }
 BANNED_IMPORTS = {"tempfile"}
 EXCEPTIONS = {
-    "data/folders/sequences.py": {"memmap"},  # opened for reading
+    "text/folders/sequences.py": {"memmap"},  # opened for reading
 }
 
 

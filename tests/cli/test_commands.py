@@ -10,9 +10,9 @@ from structattn.cli import self_check
 from structattn.cli.app import app
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
-from structattn.data.folders import open_prepared
 from structattn.data.formal_languages import FORMAL_LANGUAGES
 from structattn.settings.tasks import TASK_DESCRIPTIONS
+from structattn.text.folders.prepared import open_prepared
 
 
 def run(*arguments):

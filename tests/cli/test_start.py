@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from structattn import __version__
-from structattn.data.folders import open_prepared
 from structattn.support.text import escape_control_characters
+from structattn.text.folders.prepared import open_prepared
 
 INTERRUPTED = "structattn: interrupted; run the same command again\n"
 SIGNAL_DURING_IMPORT = """

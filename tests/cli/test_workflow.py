@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from structattn.analysis import analyze, default_examples, read_recording
 from structattn.cli.app import app
-from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError
+from structattn.text.folders.prepared import open_prepared
 
 MODEL = {"d_model": 8, "d_ff": 8, "num_heads": 2, "layers": "1.nondeterministic-2-2-3.superposition-4"}
 

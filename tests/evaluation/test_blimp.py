@@ -13,10 +13,7 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.data.contrastive import read_minimal_pairs
 from structattn.data.contrastive.minimal_pairs import Continuations, MinimalPair
-from structattn.data.folders import open_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.text import Notices
-from structattn.data.text.english import WrittenForm
 from structattn.evaluation.suites.blimp import blimp_scores
 from structattn.evaluation.suites.blimp_published import FIELDS, PHENOMENA, PUBLISHED
 from structattn.evaluation.suites.sentences import SentenceScorer, Span
@@ -25,6 +22,9 @@ from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
+from structattn.text.english import WrittenForm
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
 BLIMP = Path(__file__).resolve().parents[3] / "shared/data/blimp"

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.data.folders import Sequences, open_prepared, write_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.ngrams import fit_ngrams, fitted_weights, ngram_baselines
 from structattn.support.errors import DataError
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.sequences import Sequences
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
 SIZE = 9  # ids 3 to 8; 8 never occurs in the training split

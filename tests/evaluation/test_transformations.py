@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders import open_prepared
 from structattn.data.transformations import TRANSFORMATIONS, TransformationSizes, prepare_transformation
 from structattn.data.transformations.rules import Pair
 from structattn.evaluation.run_evaluation import evaluate
@@ -17,6 +16,7 @@ from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import read_json
 from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train
 
 QUESTION, TENSE = TRANSFORMATIONS["question"], TRANSFORMATIONS["tense"]

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from structattn.data.folders import open_prepared
 from structattn.decoding import greedy_search, start_continuation, start_translation
 from structattn.export import export_run
 from structattn.export.input_form import input_form
 from structattn.export.tokenizer import make_tokenizer
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.text.folders.prepared import open_prepared
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 12}
 GPT2 = {"kind": "gpt2", **SIZES, "num_layers": 1, "max_positions": 20}

@@ -9,7 +9,6 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.text.reading import Notices
 from structattn.data.transformations.rules import TRANSFORMATIONS
 from structattn.data.treebanks import leaves_of, read_trees
 from structattn.evaluation.run_evaluation import evaluate_run
@@ -17,6 +16,7 @@ from structattn.evaluation.transformation_answers import language_model_answers
 from structattn.inference import load, make_translator
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.transduction.batches import stored_pairs
+from structattn.text.reading import Notices
 
 TRANSDUCTIONS = ("masked", "autoregressive", "recurrent autoregressive")
 STRINGS = ["a b", "b b a b", "b a", "a"]

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from structattn.analysis import read_recording, record, write_recording
-from structattn.data.folders import open_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.inference.trained_run import TrainedRun
 from structattn.operators import (
@@ -28,6 +27,7 @@ from structattn.operators.stratified_stack.contents import stratified_stack_cont
 from structattn.operators.superposition_stack.contents import superposition_stack_contents
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import open_prepared
 
 ATTENTION, RECURRENT = "structattn.attention.stacks", "structattn.models.recurrent.explanation"
 SIZES = {"d_model": 12, "num_heads": 2, "d_ff": 8}

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from structattn.attention import CrossGaussianAttention
 from structattn.cli.app import app
-from structattn.data.folders import open_prepared
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.evaluation.comparison import compare_runs
 from structattn.evaluation.run_evaluation import evaluate, evaluate_run
@@ -34,6 +33,7 @@ from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train
 
 WORDS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five"}

@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 from structattn.analysis import record
 from structattn.analysis.pairs import explain_all_pairs
 from structattn.cli.app import app
-from structattn.data.batching.unknown_words import character_table
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.inference.runs import open_run
 from structattn.inference.sampling import SeededSampling
@@ -32,6 +30,8 @@ from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predictions import predictions, spelled_source
+from structattn.text.batching.unknown_words import character_table
+from structattn.text.tokenization.word_characters import WordCharacterTokenizer
 from structattn.training.run_training import train
 
 LINES = ["xabc eins xcb", "zwei", "xa", "neu <unk> drei xaaa", "", "ü"]

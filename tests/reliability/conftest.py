@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders import write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.support.files import sha256_of_file
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 SERVER = Path(__file__).with_name("fork_server.py")
 

@@ -11,12 +11,12 @@ import pytest
 import safetensors.torch
 
 from structattn import load
-from structattn.data.folders import open_prepared
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.reporting.runs import read_run
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train
 
 ROOT = Path(__file__).parents[2]

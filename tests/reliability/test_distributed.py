@@ -9,11 +9,11 @@ import time
 import numpy as np
 import pytest
 
-from structattn.data.folders import write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.run_training import train
 
 LOSS_TOLERANCE = 1e-5  # relative; sums over the batches of an update have another order

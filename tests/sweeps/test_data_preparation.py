@@ -1,8 +1,8 @@
 """Data that a sweep prepares: text, with the options of the command."""
 
-from structattn.data.folders import open_prepared
 from structattn.settings.prepare import FormalLanguageData, TextData
 from structattn.sweeps.data_preparation import prepare_data
+from structattn.text.folders.prepared import open_prepared
 
 
 def test_text_is_prepared_as_by_the_command(tmp_path):

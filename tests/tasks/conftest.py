@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.folders import PreparedFolder, open_prepared, write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
+from structattn.text.folders.prepared import PreparedFolder, open_prepared
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 SYMBOLS = ("0", "1", "#")
 TRAIN = [[3, 5, 3], [4, 5, 4], [3, 4, 5, 4, 3], [5], [4, 4, 5, 4, 4]]

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from structattn.building.models import build_model
-from structattn.data.batching.sequences import make_batch
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PAD
 from structattn.tasks.losses import Criterion, ReceptiveFieldRegularizer
+from structattn.text.batching.sequences import make_batch
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 

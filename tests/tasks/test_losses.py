@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.batching.sequences import make_batch
-from structattn.data.folders import Sequences
 from structattn.settings.training import SequenceBatches
 from structattn.tasks.losses import Criterion
 from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.scores import score_batches
 from structattn.tasks.next_token.task import NextTokenTask
 from structattn.tasks.task import perplexity
+from structattn.text.batching.sequences import make_batch
+from structattn.text.folders.sequences import Sequences
 
 STRINGS = [[3, 5, 3], [4], [], [4, 4, 5, 4, 4]]
 

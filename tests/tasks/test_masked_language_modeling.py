@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.data.folders import open_prepared, write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.masked import evenly_spaced
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference import load
@@ -20,6 +18,9 @@ from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.masked.corruption import Corruption
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
 from structattn.tasks.registry import TASKS
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.run_training import train
 
 SIZE = 9  # ids: <pad> <bos> <eos>, six symbols; 9 is the mask

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.batching.unknown_words import character_table
-from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
@@ -16,6 +14,8 @@ from structattn.support.errors import StructattnError
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.predictions import predictions
 from structattn.tasks.translation.task import translation_task
+from structattn.text.batching.unknown_words import character_table
+from structattn.text.folders.prepared import open_prepared
 
 SOURCE = ["das rad", "das rad rollt", "ein <unk> rollte"]
 TARGET = ["the wheel", "the wheel rolls", "a thing <unk>"]

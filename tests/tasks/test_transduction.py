@@ -10,8 +10,6 @@ from torch import nn
 
 from structattn.analysis import analyze, read_recording
 from structattn.building.models import build_model
-from structattn.data.folders import open_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import transduction
 from structattn.data.transductions.prepare import (
     TransductionSizes,
@@ -29,6 +27,8 @@ from structattn.tasks.registry import TASKS
 from structattn.tasks.transduction import scores as scoring
 from structattn.tasks.transduction.batches import batch_of, stored_pairs
 from structattn.tasks.transduction.scores import length_counts, num_correct_greedy
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.position_limits import require_positions_fit
 from structattn.training.run_training import train
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from structattn.data.folders import open_prepared
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.settings.run import RunSettings
@@ -12,6 +11,7 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL
 from structattn.tasks.translation.batches import scoring_pairs, training_pairs
 from structattn.tasks.translation.task import translation_task
+from structattn.text.folders.prepared import open_prepared
 
 BOTH = PairBatches(kind="pairs", max_tokens=200)
 

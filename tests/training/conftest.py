@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.folders import Sequences
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.checkpoint import Identity
 from structattn.runs.logs import EventLog, Timing
@@ -18,6 +17,7 @@ from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.task import NextTokenTask
+from structattn.text.folders.sequences import Sequences
 from structattn.training.learner import Learner, build_learner
 from structattn.training.progress import DataOrder, first_progress
 from structattn.training.run import Run

@@ -161,8 +161,8 @@ def test_the_matrices_of_a_model_are_those_of_its_layers(data):
 
 
 def _model(data):
-    from structattn.data.folders import open_prepared
     from structattn.tasks.model import build_model_for
+    from structattn.text.folders.prepared import open_prepared
 
     return build_model_for(run_settings(data).model, open_prepared(data))
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders import write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.runs.folder import RunFolder
 from structattn.settings.budget import Budget
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError
 from structattn.support.files import sha256_of_file
+from structattn.text.folders.writing import write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training import loop
 from structattn.training.run_training import train
 

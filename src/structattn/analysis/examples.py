@@ -3,9 +3,6 @@
 import numpy as np
 
 from structattn.analysis.pairs import stored_pair_batch
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch, make_batch, make_stream_batch
-from structattn.data.folders import PreparedFolder
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.settings.run import RunSettings
@@ -14,6 +11,9 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.tasks.masked.batches import masked_examples
 from structattn.tasks.transduction.batches import FORMS, form_of, stored_pair
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch, make_batch, make_stream_batch
+from structattn.text.folders.prepared import PreparedFolder
 
 MAX_TOKENS = 1024  # of an example, of either side
 MIN_DEFAULT_TOKENS, MAX_DEFAULT_TOKENS = 10, 120  # of examples chosen by default: informative and legible

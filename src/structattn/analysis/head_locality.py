@@ -12,11 +12,11 @@ from torch import Tensor
 
 from structattn.analysis.pairs import BATCH_TOKENS, explain_all_pairs
 from structattn.attention import Explanation
-from structattn.data.batching.pairs import PairBatch
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.records import ACTION_NAMES
 from structattn.inference.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
+from structattn.text.batching.pairs import PairBatch
 
 Kind = Literal["encoder", "decoder", "cross"]
 WITHIN: tuple[Kind, ...] = ("encoder", "decoder")  # self-attention, which has a diagonal

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from structattn.data.batching.pairs import PairBatch, make_pair_batch
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.inference.explanations import explain_pairs
 from structattn.inference.loaded import translation_model
 from structattn.inference.trained_run import TrainedRun
@@ -13,6 +11,8 @@ from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.tasks.translation.batches import scoring_pairs
+from structattn.text.batching.pairs import PairBatch, make_pair_batch
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 BATCH_TOKENS = 2048  # a map has this many numbers per head, times the length
 

@@ -4,9 +4,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.evaluation.dependencies import has_dependencies, receptive_fields, true_dependencies
 from structattn.inference.loaded import translation_model
 from structattn.inference.records import Record
@@ -15,6 +12,9 @@ from structattn.models.mode import evaluating
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.translation.predictions import model_inputs
 from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 MECHANISM = "receptive_field"
 

@@ -13,8 +13,6 @@ from structattn.analysis.examples import MAX_TOKENS, example_batch
 from structattn.analysis.interventions import Intervention, intervened
 from structattn.analysis.receptive_fields import receptive_field_records
 from structattn.analysis.searched_text import RecordedBeamSearch, continued_text, searched_pair
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch
 from structattn.inference.explanations import example_records, text_batches
 from structattn.inference.records import Record
 from structattn.inference.streams import require_no_string
@@ -28,6 +26,8 @@ from structattn.support.special_tokens import EOS, PAD
 from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
 from structattn.tasks.translation.predictions import predictions
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch
 
 DEPTHS = 10
 _ROWS = 64  # masked copies of a text in one pass

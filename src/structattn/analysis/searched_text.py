@@ -6,9 +6,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.decoding import BeamTree
 from structattn.inference.explanations import TEXTS, decoded_pair_batch
 from structattn.inference.generator import GenerationSettings, TextGenerator
@@ -17,6 +14,9 @@ from structattn.inference.pairs import PairEncoder
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_translator
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import cast
 from structattn.analysis.examples import require_example
 from structattn.analysis.recording import DEPTHS, record_examples
 from structattn.analysis.recording_files import write_recording
-from structattn.data.folders import open_prepared
 from structattn.inference.explanations import TrainedModel
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
+from structattn.text.folders.prepared import open_prepared
 from structattn.training.validated import ValidatedModel
 
 

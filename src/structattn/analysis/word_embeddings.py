@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_vectors import WordVectors
@@ -18,6 +17,7 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.tasks.chunking.data import read_chunked_sentences
 from structattn.tasks.chunking.majority import MajorityTags
+from structattn.text.reading import Notices
 
 NUM_NEIGHBOURS = 10
 

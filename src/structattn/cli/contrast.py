@@ -32,13 +32,13 @@ def contrast(
     Accuracy is given by type of error and by distance. The results are stored in the run folders and appear in reports.
     """
     from structattn.data.contrastive import read_contrasts
-    from structattn.data.text.reading import Notices
     from structattn.evaluation.suites.contrastive import (
         contrastive_negative_log_likelihoods,
         contrastive_scores,
         write_contrastive,
     )
     from structattn.inference.runs import open_run
+    from structattn.text.reading import Notices
 
     contrasts = read_contrasts(pairs, Notices())
     results = []

@@ -72,9 +72,9 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     Raises:
         UsageError: the existing strings were sampled with other options.
     """
-    from structattn.data.folders import open_prepared
     from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
     from structattn.support.errors import UsageError
+    from structattn.text.folders.prepared import open_prepared
 
     if not (folder / "header.json").exists():
         print_line(f"{folder}: sampling strings with their exact probabilities", error=True)

@@ -19,7 +19,7 @@ def standard_input_lines() -> Iterator[str]:
     Raises:
         DataError: they are not text in UTF-8; see ``data.text.reading``.
     """
-    from structattn.data.text.reading import Notices, read_lines_from
+    from structattn.text.reading import Notices, read_lines_from
 
     source = cast(BufferedIOBase, sys.stdin.buffer)  # the annotation says BinaryIO
     return (line.text for line in read_lines_from(source, STANDARD_INPUT, Notices()))

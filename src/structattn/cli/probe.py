@@ -28,7 +28,6 @@ def probe(
     Each word has the hidden state of its first subword; two streams are probed separately. The results are stored in
     the run folders and appear in reports.
     """
-    from structattn.data.text.reading import Notices
     from structattn.inference.runs import open_run
     from structattn.tasks.chunking.evaluate import (
         majority_scores,
@@ -36,6 +35,7 @@ def probe(
         read_chunked_corpus,
         write_chunking,
     )
+    from structattn.text.reading import Notices
 
     corpus = read_chunked_corpus(chunks, Notices())
     results = []

@@ -96,8 +96,8 @@ def _pair_scores(
 
 def _lines(source: Path, target: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Yield the numbered pairs of lines; both files must have the same number of lines."""
-    from structattn.data.text.reading import Notices, read_lines
     from structattn.support.errors import DataError
+    from structattn.text.reading import Notices, read_lines
 
     both = zip_longest(read_lines(source, Notices()), read_lines(target, Notices()))
     for number, (first, second) in enumerate(both, start=1):

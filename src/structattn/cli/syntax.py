@@ -51,11 +51,11 @@ def syntax(
     results are stored in the run folders and appear in reports.
     """
     from structattn.data.contrastive import read_minimal_pairs
-    from structattn.data.text.english import WrittenForm
-    from structattn.data.text.reading import Notices
     from structattn.evaluation.suites.blimp import blimp_scores, write_blimp
     from structattn.evaluation.suites.sentences import SentenceScorer
     from structattn.inference.runs import open_run
+    from structattn.text.english import WrittenForm
+    from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(data, Notices())
     separate = None if marks is Marks.auto else marks is Marks.separate

@@ -124,13 +124,13 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.data.text.reading import Notices, read_lines
     from structattn.inference.runs import open_run
     from structattn.inference.sampling import seeded_sampling
     from structattn.inference.translation import make_translator
     from structattn.inference.translator import Translation
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
+    from structattn.text.reading import Notices, read_lines
 
     opened = [open_run(run, checkpoint, data=data) for run in runs]
     given = {

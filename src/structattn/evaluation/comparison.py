@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.evaluation.bleu_by_bin import BinDifference, Values, differences_by_bin
 from structattn.evaluation.run_files import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.metrics.translation import PairedDifference, compare_systems
@@ -15,6 +14,7 @@ from structattn.runs.folder import RunFolder, existing_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import read_json
+from structattn.text.folders.prepared import PreparedFolder, open_prepared
 
 
 class _Lines(NamedTuple):

@@ -8,7 +8,11 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from structattn.data.batching.sequences import (
+from structattn.models.mode import evaluating
+from structattn.support.progress import progress
+from structattn.support.special_tokens import BOS
+from structattn.tasks.losses import model_inputs, token_losses
+from structattn.text.batching.sequences import (
     Batch,
     Indices,
     make_batch,
@@ -16,11 +20,7 @@ from structattn.data.batching.sequences import (
     stream_batches,
     token_batches,
 )
-from structattn.data.folders import Sequences
-from structattn.models.mode import evaluating
-from structattn.support.progress import progress
-from structattn.support.special_tokens import BOS
-from structattn.tasks.losses import model_inputs, token_losses
+from structattn.text.folders.sequences import Sequences
 
 NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
 

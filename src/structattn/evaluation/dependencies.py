@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.sequences import make_batch
-from structattn.data.folders import PreparedFolder, Sequences
 from structattn.data.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
 from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating
@@ -17,6 +15,9 @@ from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field
 from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.batching.sequences import make_batch
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.sequences import Sequences
 
 Matrix = Float[np.ndarray, "prediction input"]
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, assert_never
 
-from structattn.data.folders import PreparedFolder
 from structattn.settings.embeddings import C2wEmbedding, CharacterLstmEmbedding, TableEmbedding, WordEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
@@ -15,6 +14,7 @@ from structattn.settings.model import LanguageModelSettings, MaskedLanguageModel
 from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings, TwoStreamSettings
+from structattn.text.folders.prepared import PreparedFolder
 
 
 def describe_model(settings: ModelSettings) -> str:

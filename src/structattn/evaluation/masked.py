@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from structattn.data.batching.sequences import Indices
 from structattn.evaluation.scores import PseudoPerplexity, SplitScores
 from structattn.inference.trained_run import TrainedRun
 from structattn.models.mode import evaluating
@@ -10,6 +9,7 @@ from structattn.support.progress import progress
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
 from structattn.tasks.masked.scores import pseudo_log_likelihoods, score_masked
 from structattn.tasks.task import perplexity
+from structattn.text.batching.sequences import Indices
 
 
 def masked_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from structattn.data.folders import PreparedFolder, Sequences
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.sequences import Sequences
 
 _MAX_ITERATIONS = 1000
 _TOLERANCE = 1e-8  # on every weight

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from structattn.data.folders import PreparedFolder, Sequences
-from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE, text_statistics, unknown_share
 from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.evaluation.dependencies import DependencyScores
 from structattn.evaluation.transformations import TransformationScores
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.task import perplexity
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.sequences import Sequences
+from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, text_statistics, unknown_share
 
 _LOGGER = logging.getLogger("structattn")
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from structattn.data.batching.sequences import sequence_batches
 from structattn.data.transformations.rules import Pair, Words
 from structattn.decoding import (
     DecodingStart,
@@ -33,6 +32,7 @@ from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
 from structattn.tasks.losses import token_losses
 from structattn.tasks.translation.predictions import predictions, spelled_source
+from structattn.text.batching.sequences import sequence_batches
 
 MAX_OUTPUT: Final = 100  # tokens of a greedy output
 MAX_SAMPLE: Final = 50

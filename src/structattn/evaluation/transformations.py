@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from structattn.data.folders import PreparedFolder
 from structattn.data.transformations import TRANSFORMATIONS, Transformation
 from structattn.data.transformations.lexicon import part_of_speech
 from structattn.data.transformations.rules import MODIFIERS, Pair, Words, main_verb
@@ -17,6 +16,7 @@ from structattn.evaluation.transformation_answers import Answerer, LogProbs, lan
 from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.errors import DataError
+from structattn.text.folders.prepared import PreparedFolder
 
 ALL: Final = "all"
 

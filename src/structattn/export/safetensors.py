@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from structattn.data.folders.parallel_side import save_sides
 from structattn.export.card import CARD_NAME, model_card
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.checkpoint import tensors_to_bytes
 from structattn.support.files import write_unflushed
 from structattn.tasks.model import resolved_model_settings
+from structattn.text.folders.parallel_side import save_sides
 from structattn.training.learner import weights_of
 
 WEIGHTS_NAME, CONFIG_NAME = "model.safetensors", "config.json"

@@ -7,16 +7,16 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
-from structattn.data.tokenization.optional_libraries import import_library
-from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
-from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
-from structattn.data.tokenization.tokenizers import SymbolTokenizer
-from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.normalization import Normalization
+from structattn.text.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
+from structattn.text.tokenization.optional_libraries import import_library
+from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
+from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer
+from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 
 _SPACES: Final = r"[ \t]+"
 _ANY_CHARACTER: Final = r"[\s\S]"

@@ -6,13 +6,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
 from structattn.export.input_form import MASK_SYMBOL, InputForm, input_form
 from structattn.export.tokenizer import make_tokenizer
 from structattn.inference.trained_run import TrainedRun
 from structattn.support.files import create_folder_unflushed, write_unflushed
 from structattn.support.special_tokens import EOS
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 
 TARGET_TOKENIZER: Final = "target_tokenizer"
 _NUM_EXAMPLES: Final = 1000

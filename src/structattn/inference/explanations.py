@@ -10,17 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from structattn.attention import Explanation
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch
-from structattn.data.folders import PreparedFolder
-from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.tokenization.tokenizers import Tokenizer
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
 from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.inference.streams import require_no_string
-from structattn.inference.text_lines import encoded, ids_of_lines, is_stream
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.settings.model import reads_bos
@@ -31,6 +24,13 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.predictions import spelled_source
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.lines import encoded, ids_of_lines, is_stream
+from structattn.text.tokenization.tokenizers import Tokenizer
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
 TEXTS, TARGETS = Path("texts"), Path("targets")  # in messages, in place of the path of a file

@@ -24,10 +24,10 @@ from structattn.decoding import (
 from structattn.inference.loaded import LoadedRun
 from structattn.inference.prompts import EncodedText, TextEncoder
 from structattn.inference.streams import TEXTS
-from structattn.inference.text_lines import warn_of_unknown_tokens
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.lines import warn_of_unknown_tokens
 
 
 @dataclass(frozen=True)

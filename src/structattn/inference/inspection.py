@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from structattn.data.folders.header import read_header
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import existing_run, flatten
 from structattn.runs.selection import best_update
@@ -15,6 +14,7 @@ from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError
 from structattn.support.json_files import read_json
+from structattn.text.folders.header import read_header
 
 _SCORES: Final = ("cross_entropy", "lower_bound", "cross_entropy_difference", "perplexity", "accuracy",
                   "accuracy_greedy")  # fmt: skip

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Protocol
 
-from structattn.data.folders import PreparedFolder
 from structattn.inference.explanations import TrainedModel
 from structattn.models import EncoderDecoder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
+from structattn.text.folders.prepared import PreparedFolder
 
 
 class LoadedRun(Protocol):

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import torch
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import Ensemble, map_in_batches
 from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.scores import Score, score_of
@@ -16,6 +14,8 @@ from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.translation.predictions import Predictions, predictions
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.folders.parallel_side import ParallelSides
 
 SOURCES, TRANSLATIONS = Path("sources"), Path("translations")  # in messages, in place of the paths of files
 

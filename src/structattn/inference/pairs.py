@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.data.batching.pairs import PairBatch, make_pair_batch
-from structattn.data.batching.unknown_words import unknown_words_of_lines
-from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.tokenization.tokenizers import TextError, split_line
-from structattn.inference.text_lines import require_one_line
 from structattn.models import EncoderDecoder
 from structattn.support.errors import DataError
+from structattn.text.batching.pairs import PairBatch, make_pair_batch
+from structattn.text.batching.unknown_words import unknown_words_of_lines
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.lines import require_one_line
+from structattn.text.tokenization.tokenizers import TextError, split_line
 
 
 @dataclass(frozen=True)

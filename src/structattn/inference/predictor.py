@@ -17,7 +17,6 @@ from structattn.inference.loaded import LoadedRun, cannot
 from structattn.inference.parser import Parser, make_parser, treebank_words
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.streams import TEXTS
-from structattn.inference.text_lines import encoded
 from structattn.inference.translation import make_translator
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError
@@ -25,6 +24,7 @@ from structattn.support.special_tokens import FIRST_SYMBOL, id_of
 from structattn.tasks.losses import to_float32
 from structattn.tasks.transduction.batches import FORMS, Ids, batch_of, form_of, transduction_data
 from structattn.tasks.transduction.scores import greedy_outputs
+from structattn.text.lines import encoded
 
 MAX_ANSWER = 100  # tokens of a transformed sentence
 

@@ -6,7 +6,6 @@ from typing import cast
 
 import torch
 
-from structattn.data.folders import PreparedFolder, open_prepared
 from structattn.inference.explanations import TrainedModel
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.checkpoint import MODEL_NAME, Manifest
@@ -18,6 +17,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import PreparedFolder, open_prepared
 from structattn.training.learner import MismatchError, load_weights, require_finite
 
 _logger = logging.getLogger("structattn")

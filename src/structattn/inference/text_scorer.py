@@ -8,13 +8,11 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from structattn.data.batching.sequences import make_batch
 from structattn.decoding import map_in_batches
 from structattn.inference.loaded import LoadedRun
 from structattn.inference.prompts import EncodedText, TextEncoder
 from structattn.inference.scores import Score, score_of
 from structattn.inference.streams import TEXTS
-from structattn.inference.text_lines import ids_of_lines, warn_of_unknown_tokens
 from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
@@ -22,6 +20,8 @@ from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.text.batching.sequences import make_batch
+from structattn.text.lines import ids_of_lines, warn_of_unknown_tokens
 
 _MAX_LOGITS = 1 << 24  # 64 MiB in float32
 

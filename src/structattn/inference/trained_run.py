@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar, cast, overload
 import numpy as np
 from jaxtyping import Float
 
-from structattn.data.folders import PreparedFolder
 from structattn.inference.explanations import TrainedModel, explain_texts
 from structattn.inference.generator import Generation, GenerationSettings, TextGenerator
 from structattn.inference.predictor import Prediction, make_predictor
@@ -27,6 +26,7 @@ from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
+from structattn.text.folders.prepared import PreparedFolder
 
 Result = TypeVar("Result")
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import max_target_lengths
 from structattn.inference.loaded import LoadedRun, translation_model
 from structattn.inference.pair_scorer import PairScorer
@@ -14,6 +13,7 @@ from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.text.folders.parallel_side import ParallelSides
 
 
 def make_translator(

@@ -10,10 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.data.batching.unknown_words import unknown_words_of_lines
-from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.tokenization.tokenizers import split_line
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.decoding import (
     BeamSearch,
     BeamTree,
@@ -44,6 +40,10 @@ from structattn.operators.linear import LinearPrecision, linear_precision
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.predictions import spelled_source
+from structattn.text.batching.unknown_words import unknown_words_of_lines
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.tokenization.tokenizers import split_line
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     {

@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from structattn.attention import Explanation
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.decoding import Hypothesis, pad_sequences, search_spellings
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import BOS, UNK
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.text.tokenization.word_characters import WordCharacterTokenizer
 
 Unknown = Literal["keep", "copy", "spell"]
 

@@ -10,16 +10,16 @@ from jaxtyping import Float
 from torch import nn
 
 from structattn.attention import Streams
-from structattn.data.folders.parallel_side import SideName
-from structattn.data.folders.sequences import Sequences
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.tokenization.tokenizers import TextError
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.inference.loaded import LoadedRun
-from structattn.inference.words import word_ids
 from structattn.models import Embedding, EncoderDecoder, SpelledEmbedding, TwoStreamEmbedding
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress, track
+from structattn.text.folders.parallel_side import SideName
+from structattn.text.folders.sequences import Sequences
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.tokenizers import TextError
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+from structattn.text.words import word_ids
 
 MAX_WORDS = 10_000
 """The number of most frequent words (the Discrete Transformer paper, section 7.2)."""

@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from structattn.data.folders import open_prepared
 from structattn.evaluation.run_files import hypotheses_path, read_translations
 from structattn.metrics.translation import import_sacrebleu
 from structattn.reporting.figures.palette import LineStyle
@@ -15,6 +14,7 @@ from structattn.reporting.runs import Run
 from structattn.reporting.tables import swatch
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
+from structattn.text.folders.prepared import open_prepared
 
 SHOWN: Final = 10
 Shown = Sequence[tuple[Run, LineStyle]]

@@ -8,7 +8,6 @@ from structattn.data.language_modeling import TextSettings, prepare_language_mod
 from structattn.data.parallel.filters import Filters
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
-from structattn.data.text.normalization import Normalization
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.data.transformations import TransformationSizes, prepare_transformation
 from structattn.settings.prepare import (
@@ -21,6 +20,7 @@ from structattn.settings.prepare import (
     Treebank,
 )
 from structattn.support.processes import available_cores
+from structattn.text.normalization import Normalization
 
 
 def prepare_data(folder: Path, data: Prepare) -> None:

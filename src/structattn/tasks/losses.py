@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from structattn.data.batching.sequences import Batch
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field, receptive_field_size
 from structattn.operators.receptive_field.recursion import Union
@@ -18,6 +17,7 @@ from structattn.operators.receptive_field.size import Form
 from structattn.settings.training import LabelSmoothing, TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import CLASS_OFFSET, PADDING_CLASS
+from structattn.text.batching.sequences import Batch
 
 _EXPECTED = "expected layers with softmax or hard attention"
 

@@ -9,11 +9,6 @@ from torch import nn
 from structattn.building.embeddings import VocabularySpec
 from structattn.building.models import build_encoder_decoder, build_language_model, build_model
 from structattn.building.recurrent import build_recurrent
-from structattn.data.batching.unknown_words import character_table
-from structattn.data.folders import PreparedFolder
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.tokenization.vocabulary import Vocabulary
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.settings.base import Settings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
@@ -25,6 +20,11 @@ from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 from structattn.support.errors import SettingsError, UsageError
 from structattn.support.lazy import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.batching.unknown_words import character_table
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.vocabulary import Vocabulary
+from structattn.text.tokenization.word_characters import WordCharacterTokenizer
 
 if TYPE_CHECKING:
     from structattn.huggingface.language_models import build_huggingface

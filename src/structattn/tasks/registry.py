@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.masked.task import masked_language_modeling_task
@@ -12,6 +11,7 @@ from structattn.tasks.next_token.task import formal_language_task, language_mode
 from structattn.tasks.task import AnyTask
 from structattn.tasks.transduction.task import transduction_task
 from structattn.tasks.translation.task import translation_task
+from structattn.text.folders.prepared import PreparedFolder
 
 
 @dataclass(frozen=True)

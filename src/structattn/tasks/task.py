@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Batch, Indices
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Batch, Indices
 
 BatchT = TypeVar("BatchT", bound=Batch | PairBatch)
 

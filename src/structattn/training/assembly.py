@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.runs.checkpoint import Identity, read_checkpoint
 from structattn.runs.extensions import Extension, record_extension, run_digest
 from structattn.runs.folder import RunFolder, settings_digest
@@ -27,6 +26,7 @@ from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
+from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 from structattn.training.distributed import SINGLE, World
 from structattn.training.extension import extend
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights

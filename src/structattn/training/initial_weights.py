@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structattn.data.folders import PreparedFolder
-from structattn.data.folders.header import read_header
 from structattn.runs.checkpoint import MODEL_NAME, read_manifest, read_tensors
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import checkpoints_of
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import CheckpointError
+from structattn.text.folders.header import read_header
+from structattn.text.folders.prepared import PreparedFolder
 from structattn.training.learner import MismatchError, require_finite, weights_of
 
 _NAMED = 5  # tensors in a message

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from structattn.data.folders import PreparedFolder
 from structattn.models.mode import evaluating
 from structattn.settings.run import RunSettings
+from structattn.text.folders.prepared import PreparedFolder
 from structattn.training.learner import Learner, generator_states, set_generator_states
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from structattn.data.contrastive import Contrast, read_contrasts
-from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError
+from structattn.text.reading import Notices
 
 DISTIL = Path(__file__).resolve().parents[4] / "shared/data/distil-lingeval"
 ENTRIES = [

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from structattn.data.folders import open_prepared, verify_prepared
 from structattn.data.formal_languages import (
     FormalLanguageSizes,
     formal_language,
@@ -15,6 +14,7 @@ from structattn.data.formal_languages import (
 from structattn.metrics.lower_bound import lower_bound
 from structattn.support.errors import DataError, UsageError
 from structattn.support.reading import MAX_INTEGER
+from structattn.text.folders.prepared import open_prepared, verify_prepared
 
 SMALL = FormalLanguageSizes(
     train=65, valid=30, test_per_length=3, train_lengths=(8, 14), test_lengths=(8, 20), group_size=10

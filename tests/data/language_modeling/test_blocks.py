@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.batching.sequences import make_stream_batch, stream_batches
-from structattn.data.folders import Sequences, open_prepared
-from structattn.data.folders.text_statistics import text_statistics
 from structattn.data.language_modeling import TextSettings, blocks, prepare_language_modeling
 from structattn.data.language_modeling.blocks import cut_into_blocks
-from structattn.data.tokenization.encoding import EncodedLines
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
+from structattn.text.batching.sequences import make_stream_batch, stream_batches
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.folders.sequences import Sequences
+from structattn.text.folders.text_statistics import text_statistics
+from structattn.text.tokenization.encoding import EncodedLines
 
 LENGTHS = st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=6)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.folders import PreparedFolder, open_prepared, verify_sources
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"
 pytestmark = pytest.mark.skipif(not WIKITEXT.is_dir(), reason="../shared/data/wikitext-2 is not there")

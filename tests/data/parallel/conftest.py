@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.folders import open_prepared
 from structattn.data.parallel.filters import Filters
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
+from structattn.text.folders.prepared import open_prepared
 
 NO_FILTERS = Filters()
 WORDS = TokenizerSettings("word", joint=False)

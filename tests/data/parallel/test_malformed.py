@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.data.folders import open_prepared, verify_sources
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.support.errors import DataError
+from structattn.text.folders.prepared import open_prepared, verify_sources
 
 COUNT = 9
 CHARACTERS = TokenizerSettings("character")

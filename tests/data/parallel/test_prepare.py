@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from structattn.data.folders import open_prepared, verify_sources
 from structattn.data.parallel.filters import Filters, PairCounts, sample_pairs
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
-from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.symbol_counts import SymbolCounts
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import UNK
+from structattn.text.folders.prepared import open_prepared, verify_sources
+from structattn.text.normalization import Normalization
+from structattn.text.tokenization.symbol_counts import SymbolCounts
 
 SETTINGS = [
     *(TokenizerSettings("bpe", joint, 40, threshold) for joint in (True, False) for threshold in (0, 3)),
@@ -249,7 +249,7 @@ def test_invalid_options_are_rejected(make):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines(parallel, tmp_path, monkeypatch):
-    monkeypatch.setattr("structattn.data.folders.writing._FLUSH_AT", 1000)  # tokens that wait to be written
+    monkeypatch.setattr("structattn.text.folders.writing._FLUSH_AT", 1000)  # tokens that wait to be written
     peaks = []  # the first includes what is loaded on first use
     for count in (20, 6_000, 18_000):
         folder = tmp_path / str(count)

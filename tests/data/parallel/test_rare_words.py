@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from structattn.data.batching.pairs import make_pair_batch
-from structattn.data.folders import open_prepared
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
+from structattn.text.batching.pairs import make_pair_batch
+from structattn.text.folders.prepared import open_prepared
 
 RARE = TokenizerSettings("word", joint=False, threshold=2)
 TEXT = "das rad\tthe wheel\ndas rad rollt\tthe wheel rolls\nein <unk>\ta thing rolls\n"

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.folders import open_prepared
 from structattn.data.parallel.filters import Filters, PairCounts, SelectionRules, filter_pairs
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.reading import PairFiles
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
-from structattn.data.text.normalization import Normalization
-from structattn.data.text.reading import Notices
-from structattn.data.tokenization import BytePairEncoding, build_subword_tokenizers, train_bpe
 from structattn.support.special_tokens import UNK
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.normalization import Normalization
+from structattn.text.reading import Notices
+from structattn.text.tokenization.byte_pair_encoding import BytePairEncoding
+from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.text.tokenization.subword_training import train_bpe
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
 PLAIN = Normalization()

@@ -5,10 +5,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from structattn.data.folders.pairs import Pairs
-from structattn.data.folders.sequences import Sequences
 from structattn.data.parallel import word_translations
 from structattn.data.parallel.word_translations import likeliest_translations
+from structattn.text.folders.pairs import Pairs
+from structattn.text.folders.sequences import Sequences
 
 
 def sequences(lists):

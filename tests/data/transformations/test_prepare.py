@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.data.folders import open_prepared
 from structattn.data.transformations import TRANSFORMATIONS, TransformationSizes, prepare_transformation
 from structattn.data.transformations.rules import RELATIVE_CLAUSES
 from structattn.data.transformations.sampling import ambiguous_pairs, disambiguating_pairs
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import numpy_generator
+from structattn.text.folders.prepared import open_prepared
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared/data/mccoy"
 SIZES = TransformationSizes(train=300, valid=30, test=40, gen=50)

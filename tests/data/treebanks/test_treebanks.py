@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.text.reading import Notices
 from structattn.data.treebanks import Leaf, Tree, bracketed, leaves_of, linearize, read_trees, repair
 from structattn.data.treebanks.tree import MAX_DEPTH
 from structattn.support.errors import DataError
+from structattn.text.reading import Notices
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"
 CAT = "(S (NP (DT the) (NN cat)) (VP (VBD sat)) (. .))"

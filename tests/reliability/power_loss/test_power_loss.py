@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from structattn.analysis.run_analysis import analyze
-from structattn.data.folders import open_prepared
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.parallel.prepare import prepare_parallel
 from structattn.data.parallel.tokenizer_training import TokenizerSettings
@@ -36,6 +35,7 @@ from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, run_job
+from structattn.text.folders.prepared import open_prepared
 from structattn.training import loop, run_training
 from structattn.training.run_training import train
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.data import read_chunked_sentences
 from structattn.tasks.chunking.majority import MajorityTags
+from structattn.text.reading import Notices
 
 
 def read(tmp_path, text):

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.text.reading import Notices
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.evaluate import majority_scores, read_chunked_corpus
 from structattn.tasks.chunking.linear_probe import LabelledFeatures, train_linear_probe
+from structattn.text.reading import Notices
 from structattn.training.run_training import train
 
 CONLL = Path(__file__).resolve().parents[3] / "shared/data/conll2000"

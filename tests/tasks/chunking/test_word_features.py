@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.folders import open_prepared
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.word_features import WordFeatures
 from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import open_prepared
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
 SENTENCES = [["eins", "zwei"], ["drei"], ["fünf", "vier", "eins"]]

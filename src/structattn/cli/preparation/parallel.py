@@ -62,8 +62,8 @@ def parallel(
     from structattn.data.parallel.filters import Filters
     from structattn.data.parallel.prepare import prepare_parallel
     from structattn.data.parallel.tokenizer_training import TokenizerSettings
-    from structattn.data.text.normalization import Normalization
     from structattn.support.processes import available_cores
+    from structattn.text.normalization import Normalization
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}
     splits = {name: files for name, (two, tsv) in given.items() if (files := _files(name, two, tsv))}

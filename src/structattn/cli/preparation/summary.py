@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from structattn.data.folders import PreparedFolder
+    from structattn.text.folders.prepared import PreparedFolder
 
 
 def print_summary(folder: Path) -> None:
@@ -12,8 +12,8 @@ def print_summary(folder: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from structattn.data.folders import open_prepared
     from structattn.support.text import escape_control_characters
+    from structattn.text.folders.prepared import open_prepared
 
     prepared = open_prepared(folder)
     parallel = prepared.parallel_sides is not None
@@ -25,7 +25,7 @@ def print_summary(folder: Path) -> None:
 
 
 def _text(prepared: "PreparedFolder", name: str) -> str:
-    from structattn.data.folders.text_statistics import text_statistics, unknown_share
+    from structattn.text.folders.text_statistics import text_statistics, unknown_share
 
     counts, found, share = prepared.header.splits[name], text_statistics(prepared, name), unknown_share(prepared, name)
     parts = [f"{name} {counts.sequences:,} sequences of {counts.tokens:,} tokens"]

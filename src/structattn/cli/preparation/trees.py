@@ -40,7 +40,7 @@ def trees(
     """
     from structattn.data.parallel.prepare import prepare_parallel
     from structattn.data.parallel.tokenizer_training import TokenizerSettings
-    from structattn.data.text.normalization import Normalization
+    from structattn.text.normalization import Normalization
 
     files = {"train": (train,), "valid": (valid,)} | ({} if test is None else {"test": (test,)})
     tokenizer = TokenizerSettings(level.value, False, vocabulary_size, vocabulary_threshold)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from structattn.data.contrastive.contrast import Contrast
-from structattn.data.text.reading import Notices, read_lines
 from structattn.support.errors import DataError
+from structattn.text.reading import Notices, read_lines
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from structattn.data.contrastive.contrast import Contrast
 from structattn.data.contrastive.lingeval97 import read_lingeval97
-from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError
+from structattn.text.reading import Line, Notices, read_lines
 
 NAMES = ("src", "tgt.correct", "tgt.incorrect")
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.data.folders.writing import require_empty_folder, write_prepared
 from structattn.data.formal_languages.binary_rules import FloatArray, IndexArray
 from structattn.data.formal_languages.language import Language
 from structattn.data.formal_languages.normal_form import Variant
 from structattn.data.formal_languages.registry import formal_language
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.folders.writing import require_empty_folder, write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

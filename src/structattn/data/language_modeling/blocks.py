@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from structattn.data.tokenization.encoding import EncodedLines
+from structattn.text.tokenization.encoding import EncodedLines
 
 LINES_IN_BATCH: Final = 1000
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structattn.data.language_modeling.settings import TextSettings
-from structattn.data.text.reading import TextChunk
-from structattn.data.tokenization.encoding import EncodedLines
-from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
-from structattn.data.tokenization.splitting import SplitText, TextSize, split_text, text_size
-from structattn.data.tokenization.tokenizers import LEVELS, TextError, locate_errors, refuse_control_symbols
-from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
+from structattn.text.reading import TextChunk
+from structattn.text.tokenization.encoding import EncodedLines
+from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
+from structattn.text.tokenization.splitting import SplitText, TextSize, split_text, text_size
+from structattn.text.tokenization.tokenizers import LEVELS, TextError, locate_errors, refuse_control_symbols
+from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 
 
 class LineCounts(NamedTuple):

@@ -13,26 +13,26 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from structattn.data.folders.header import Kind
-from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
-from structattn.data.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
-from structattn.data.folders.writing import require_empty_folder, source_entry, write_tokenized
 from structattn.data.language_modeling.blocks import cut_into_blocks
 from structattn.data.language_modeling.lines import count_chunk, encode_chunk, refuse_line, split_chunk, too_long
 from structattn.data.language_modeling.settings import TextSettings
 from structattn.data.language_modeling.tokenizer_training import train_tokenizer
-from structattn.data.text.reading import Notices, TextChunk, read_chunks
-from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines
-from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
-from structattn.data.tokenization.splitting import TextSize
-from structattn.data.tokenization.symbol_counts import SymbolCounts
-from structattn.data.tokenization.tokenizers import SymbolTokenizer
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
+from structattn.text.folders.header import Kind
+from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
+from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer
+from structattn.text.folders.writing import require_empty_folder, source_entry, write_tokenized
+from structattn.text.reading import Notices, TextChunk, read_chunks
+from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines
+from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
+from structattn.text.tokenization.splitting import TextSize
+from structattn.text.tokenization.symbol_counts import SymbolCounts
+from structattn.text.tokenization.tokenizers import SymbolTokenizer
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_SUBWORD_WORDS: Final = 300_000  # training of byte-pair encoding takes 0.8 kB for each

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from structattn.data.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS, UNKNOWN_CLASSES
-from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.byte_pair_encoding import MARKERS
 from structattn.support.errors import UsageError
+from structattn.text.folders.text_tokenizer import PRETRAINED, SUBWORD_LEVELS, TEXT_LEVELS, UNKNOWN_CLASSES
+from structattn.text.normalization import Normalization
+from structattn.text.tokenization.byte_pair_encoding import MARKERS
 
 MODES: Final = ("sentences", "stream")
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.language_modeling.settings import TextSettings
-from structattn.data.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
-from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
-from structattn.data.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
-from structattn.data.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
-from structattn.data.tokenization.unknown_classes import replace_rare_words, unknown_class
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
+from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.text.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
+from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary
+from structattn.text.tokenization.unknown_classes import replace_rare_words, unknown_class
 
 
 def train_tokenizer(train: Mapping[str, int], held_out: Iterable[str], settings: TextSettings) -> TextTokenizer:

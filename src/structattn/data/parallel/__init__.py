@@ -1,7 +1,7 @@
 """Preparation of parallel text: pairs of lines are checked, filtered and encoded.
 
 - ``prepare_parallel`` writes a prepared folder.
-- ``TokenizerSettings``, ``Filters`` and ``structattn.data.text.Normalization`` are its options.
+- ``TokenizerSettings``, ``Filters`` and ``structattn.text.normalization.Normalization`` are its options.
 """
 
 from structattn.data.parallel.filters import Filters

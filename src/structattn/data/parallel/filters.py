@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from structattn.data.parallel.reading import PairFiles, RawPair, Text, read_pairs
-from structattn.data.text.normalization import Normalization
-from structattn.data.text.reading import Notices
 from structattn.support.errors import DataError, UsageError
 from structattn.support.seeds import derived_seed, numpy_generator
+from structattn.text.normalization import Normalization
+from structattn.text.reading import Notices
 
 
 @dataclass(frozen=True)

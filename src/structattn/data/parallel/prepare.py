@@ -11,22 +11,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from structattn.data.folders.header import SPLIT_NAME
-from structattn.data.folders.text_statistics import LARGE_UNKNOWN_SHARE
-from structattn.data.folders.writing import require_empty_folder
 from structattn.data.parallel.filters import Filters, SelectionRules, split_portions
 from structattn.data.parallel.reading import PairFiles, open_pair_files
 from structattn.data.parallel.splits import EncodedPairs, Split
 from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.data.parallel.writing import rare_word_collectors, write_parallel
-from structattn.data.text.normalization import Normalization
-from structattn.data.text.reading import Notices
-from structattn.data.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL
 from structattn.data.treebanks import Tags
 from structattn.support.errors import UsageError
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
+from structattn.text.folders.header import SPLIT_NAME
+from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
+from structattn.text.folders.writing import require_empty_folder
+from structattn.text.normalization import Normalization
+from structattn.text.reading import Notices
+from structattn.text.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 TRAIN: Final = "train"
 TREE_TAGS: Final = "tree_tags"

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.folders.rare_words import RareWordCollector
-from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS
 from structattn.data.parallel.filters import Pair, PairCounts, SelectionRules, filter_pairs, sample_pairs
 from structattn.data.parallel.reading import PairFiles
-from structattn.data.text.reading import Notices
-from structattn.data.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
-from structattn.data.tokenization.splitting import SplitText, split_text
-from structattn.data.tokenization.symbol_counts import SymbolCounts
-from structattn.data.tokenization.tokenizers import locate_errors, split_line
-from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS
 from structattn.support.errors import DataError
 from structattn.support.processes import WorkerPool
 from structattn.support.special_tokens import UNK
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.rare_words import RareWordCollector
+from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS
+from structattn.text.reading import Notices
+from structattn.text.tokenization.encoding import BulkEncoder, EncodedLines, num_unknown
+from structattn.text.tokenization.splitting import SplitText, split_text
+from structattn.text.tokenization.symbol_counts import SymbolCounts
+from structattn.text.tokenization.tokenizers import locate_errors, split_line
+from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS
 
 _CONTROLS = frozenset(CONTROL_SYMBOLS)
 _BATCH = 2000  # pairs

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from structattn.data.folders.parallel_side import ParallelSides
-from structattn.data.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, TextTokenizer
-from structattn.data.text.normalization import Normalization
-from structattn.data.tokenization.byte_pair_encoding import MARKERS
-from structattn.data.tokenization.subword_tokenizer import build_subword_tokenizers
-from structattn.data.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
-from structattn.data.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer
-from structattn.data.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
-from structattn.data.tokenization.word_characters import WordCharacterTokenizer
 from structattn.support.errors import UsageError
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.text_tokenizer import SUBWORD_LEVELS, TEXT_LEVELS, TextTokenizer
+from structattn.text.normalization import Normalization
+from structattn.text.tokenization.byte_pair_encoding import MARKERS
+from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers
+from structattn.text.tokenization.subword_training import pretoken_counts, pretokenizer, train_subword_model
+from structattn.text.tokenization.tokenizers import BYTE_SYMBOLS, SymbolTokenizer
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL, Vocabulary
+from structattn.text.tokenization.word_characters import WordCharacterTokenizer
 
 
 @dataclass(frozen=True)

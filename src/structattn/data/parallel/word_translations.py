@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from numpy.typing import NDArray
 
-from structattn.data.folders.pairs import Pairs
+from structattn.text.folders.pairs import Pairs
 
 _ITERATIONS = 5
 _LINKS_AT_ONCE = 2**23  # pairs of a source and a target token in one sentence pair; bounds the memory to about 0.5 GB

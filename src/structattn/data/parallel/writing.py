@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from structattn.data.folders.header import HEADER_NAME, LINES, RARE, Counts, Header, Source
-from structattn.data.folders.parallel_side import SOURCE_PREFIX, ParallelSides, save_sides
-from structattn.data.folders.rare_words import RareWordCollector
-from structattn.data.folders.writing import SequenceWriter, file_digests, require_empty_folder
 from structattn.data.parallel.splits import EncodedPairs
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder, open_unflushed, write_folder_atomically, write_unflushed
+from structattn.text.folders.header import HEADER_NAME, LINES, RARE, Counts, Header, Source
+from structattn.text.folders.parallel_side import SOURCE_PREFIX, ParallelSides, save_sides
+from structattn.text.folders.rare_words import RareWordCollector
+from structattn.text.folders.writing import SequenceWriter, file_digests, require_empty_folder
 
 KIND: Final = "parallel"
 

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from structattn.data.folders.writing import require_empty_folder, write_prepared
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions.registry import transduction
 from structattn.data.transductions.transduction import Strings, Transduction
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.folders.writing import require_empty_folder, write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 KIND: Final = "transduction"
 EMPTY, SEPARATOR = "<empty>", "<to>"

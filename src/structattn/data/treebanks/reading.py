@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from structattn.data.text.reading import Notices, read_lines
 from structattn.data.treebanks.tree import MAX_DEPTH, Leaf, Tree, simplify
 from structattn.support.errors import DataError
+from structattn.text.reading import Notices, read_lines
 
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
 

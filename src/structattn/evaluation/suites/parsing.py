@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.data.text.reading import Notices
 from structattn.data.treebanks import brackets_of, branching_brackets, leaves_of, read_trees
 from structattn.data.treebanks.brackets import Span
 from structattn.evaluation.run_files import write_analysis
@@ -13,6 +12,7 @@ from structattn.inference.parser import Parser
 from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.support.progress import progress
+from structattn.text.reading import Notices
 
 
 @dataclass(frozen=True)

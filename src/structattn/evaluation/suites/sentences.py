@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from structattn.data.text.english import WrittenForm
-from structattn.data.tokenization.tokenizers import locate_errors
 from structattn.evaluation.cross_entropy import line_token_losses
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, UNK
+from structattn.text.english import WrittenForm
+from structattn.text.tokenization.tokenizers import locate_errors
 
 _MAX_LOGITS = 1 << 24  # 64 MiB in float32: a batch that stays small also for large vocabularies
 _MAX_BATCH_TOKENS = 8192

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError
+from structattn.text.reading import Line, Notices, read_lines
 
 _CHUNK_TAG = re.compile(r"O|[BI]-(?=.)")
 

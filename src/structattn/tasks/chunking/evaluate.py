@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from structattn.data.text.reading import Notices
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.trained_run import TrainedRun
 from structattn.support.errors import DataError
@@ -22,6 +21,7 @@ from structattn.tasks.chunking.linear_probe import Classes, Features, LabelledFe
 from structattn.tasks.chunking.majority import MajorityTags
 from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
 from structattn.tasks.chunking.word_features import WordFeatures
+from structattn.text.reading import Notices
 
 TRAIN_FILE: Final = "train.txt"
 TEST_FILE: Final = "test.txt"

@@ -11,12 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.attention import Streams
-from structattn.data.batching.unknown_words import unknown_words_of_lines
-from structattn.data.folders.text_tokenizer import TextTokenizer
-from structattn.data.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
 from structattn.decoding import map_in_batches, pad_sequences
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.words import word_ids
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding
@@ -27,6 +23,10 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.translation.predictions import spelled_source
+from structattn.text.batching.unknown_words import unknown_words_of_lines
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer, TextError, Tokenizer, split_line
+from structattn.text.words import word_ids
 
 BATCH_TOKENS = 8192
 """The padded size of a batch of sentences."""

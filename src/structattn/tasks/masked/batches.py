@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from structattn.data.batching.sequences import Batch, Indices, pad
-from structattn.data.folders import PreparedFolder
 from structattn.settings.model import reads_bos
 from structattn.settings.run import RunSettings
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS, PAD
 from structattn.tasks.masked.corruption import Corruption, Tokens
 from structattn.tasks.next_token.batches import Examples, split_examples, text_batches
+from structattn.text.batching.sequences import Batch, Indices, pad
+from structattn.text.folders.prepared import PreparedFolder
 
 
 @dataclass(frozen=True)

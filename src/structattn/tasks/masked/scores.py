@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from structattn.data.batching.sequences import Batch
 from structattn.models.mode import evaluating
 from structattn.settings.training import LabelSmoothing
 from structattn.support.special_tokens import BOS, EOS, PADDING_CLASS, class_of
 from structattn.tasks.losses import cross_entropy_sum, model_inputs, to_float32
 from structattn.tasks.masked.corruption import Tokens
 from structattn.tasks.task import Scores, perplexity
+from structattn.text.batching.sequences import Batch
 
 
 def masked_cross_entropy_sum(

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.sequences import Batch, Indices
-from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
 from structattn.tasks.masked.scores import masked_cross_entropy_sum, num_predicted, score_masked
 from structattn.tasks.task import Scores
+from structattn.text.batching.sequences import Batch, Indices
+from structattn.text.folders.prepared import PreparedFolder
 
 VALIDATION_SEED = 0  # the masks of the validation split are the same in all validations of all runs
 

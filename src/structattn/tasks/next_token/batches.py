@@ -6,16 +6,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from structattn.data.batching.sequences import (
-    Batch,
-    Indices,
-    make_batch,
-    make_stream_batch,
-    sequence_batches,
-    stream_batches,
-    token_batches,
-)
-from structattn.data.folders import PreparedFolder, Sequences
 from structattn.settings.training import (
     Batches,
     CurriculumStage,
@@ -26,6 +16,17 @@ from structattn.settings.training import (
 )
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.seeds import derived_seed
+from structattn.text.batching.sequences import (
+    Batch,
+    Indices,
+    make_batch,
+    make_stream_batch,
+    sequence_batches,
+    stream_batches,
+    token_batches,
+)
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.sequences import Sequences
 
 BatchSettings = SequenceBatches | TokenBatches | StreamBatches
 

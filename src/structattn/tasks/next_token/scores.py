@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from structattn.data.batching.sequences import Batch
-from structattn.data.folders import PreparedFolder
 from structattn.metrics.lower_bound import lower_bound
 from structattn.models.mode import evaluating
 from structattn.support.errors import DataError
 from structattn.tasks.losses import cross_entropy_sum, model_inputs
 from structattn.tasks.task import Scores, perplexity
+from structattn.text.batching.sequences import Batch
+from structattn.text.folders.prepared import PreparedFolder
 
 
 def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:

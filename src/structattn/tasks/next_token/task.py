@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.sequences import Batch, Indices
-from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.next_token.batches import (
@@ -21,6 +19,8 @@ from structattn.tasks.next_token.batches import (
 )
 from structattn.tasks.next_token.scores import score_batches, split_lower_bound
 from structattn.tasks.task import Scores
+from structattn.text.batching.sequences import Batch, Indices
+from structattn.text.folders.prepared import PreparedFolder
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structattn.data.batching.sequences import Batch
-from structattn.data.folders import PreparedFolder
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction, transduction
 from structattn.data.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
 from structattn.settings.model import reads_bos
@@ -22,6 +19,9 @@ from structattn.settings.run import RunSettings
 from structattn.support.errors import DataError
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import BOS, PAD
+from structattn.text.batching.sequences import Batch
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 Form = Literal["masked", "masked without <bos>", "autoregressive"]
 Ids = NDArray[np.int64]  # (N, length)

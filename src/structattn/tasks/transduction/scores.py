@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from structattn.attention.positions import SinusoidalPositions
-from structattn.data.folders import PreparedFolder
-from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.data.transductions import Transduction
 from structattn.models.mode import evaluating
 from structattn.models.protocols import CausalModel
@@ -20,6 +18,8 @@ from structattn.support.special_tokens import CLASS_OFFSET, class_of, id_of
 from structattn.tasks.losses import cross_entropy_sum
 from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.transduction.batches import Form, Ids, TransductionData, batch_of, stored_pairs
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.tokenization.vocabulary import Vocabulary
 
 
 def fraction_correct(num_correct: int, num_scored: int) -> float:

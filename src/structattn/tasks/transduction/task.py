@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.sequences import Batch, Indices
-from structattn.data.folders import PreparedFolder
 from structattn.settings.run import RunSettings
 from structattn.settings.training import SequenceBatches
 from structattn.support.errors import SettingsError
@@ -18,6 +16,8 @@ from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores
 from structattn.tasks.transduction.batches import Form, TransductionData, batch_of, form_of, transduction_data
 from structattn.tasks.transduction.scores import scores_from_counts, split_counts
+from structattn.text.batching.sequences import Batch, Indices
+from structattn.text.folders.prepared import PreparedFolder
 
 BATCHES_PER_EPOCH = 1000  # training pairs never repeat, so the length of an epoch is a convention
 

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.unknown_words import UnknownWords
 from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
 from structattn.tasks.losses import cross_entropy_sum, token_losses
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.unknown_words import UnknownWords
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 
-from structattn.data.batching.sequences import Indices
-from structattn.data.folders import PreparedFolder
-from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import greedy_search, max_target_lengths, start_translation
 from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
@@ -21,6 +18,9 @@ from structattn.settings.evaluation import BleuTokenizer
 from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.translation.batches import PairExamples
 from structattn.tasks.translation.predictions import predictions, spelled_source
+from structattn.text.batching.sequences import Indices
+from structattn.text.folders.parallel_side import ParallelSides
+from structattn.text.folders.prepared import PreparedFolder
 
 
 def pair_scores(

@@ -8,9 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.data.batching.pairs import PairBatch
-from structattn.data.batching.sequences import Indices
-from structattn.data.folders import PreparedFolder
 from structattn.models import EncoderDecoder
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
@@ -23,6 +20,9 @@ from structattn.tasks.translation.batches import PairExamples, scoring_pairs, tr
 from structattn.tasks.translation.predictions import Predictions, model_inputs, predictions, predictions_from
 from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
 from structattn.tasks.translation.scores import GreedyBleu, pair_scores
+from structattn.text.batching.pairs import PairBatch
+from structattn.text.batching.sequences import Indices
+from structattn.text.folders.prepared import PreparedFolder
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Strict reading and normalization of text."""

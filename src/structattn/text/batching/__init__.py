@@ -1,0 +1,1 @@
+"""Batches of sequences and of pairs, as pure functions of (seed, epoch). This package needs torch."""

@@ -1,0 +1,1 @@
+"""Prepared folders: memory-mapped token ids with a header and digests."""

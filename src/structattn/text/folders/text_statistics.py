@@ -1,0 +1,93 @@
+"""The size of the text of a split, and the share of ``<unk>``, as the header of a prepared folder states them."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from structattn.support.errors import DataError
+from structattn.support.reading import MAX_COUNT
+from structattn.text.folders.header import HEADER_NAME, Counts
+from structattn.text.folders.prepared import PreparedFolder
+
+STATISTICS: Final = "text"
+LARGE_UNKNOWN_SHARE: Final = 0.05
+"""Above this share of ``<unk>``, scores say little about the text."""
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """What was read and kept of the text of a split.
+
+    tokens_read = tokens_kept + tokens_cut + tokens_dropped.
+
+    Args:
+        lines_read: the number of lines.
+        lines_skipped: the number of those that are empty and not stored.
+        words: the number of words, which spaces and tabs separate, as in the file.
+        characters: the number of code points, without line feeds.
+        bytes: the number of bytes in UTF-8, without line feeds.
+        tokens_read: the number of tokens of all lines, without ``<eos>``.
+        tokens_kept: the number of those that are stored.
+        tokens_cut: the number of those beyond the last whole block.
+        tokens_dropped: the number of those of dropped lines.
+    """
+
+    lines_read: int = 0
+    lines_skipped: int = 0
+    words: int = 0
+    characters: int = 0
+    bytes: int = 0
+    tokens_read: int = 0
+    tokens_kept: int = 0
+    tokens_cut: int = 0
+    tokens_dropped: int = 0
+
+    @property
+    def targets_per_word(self) -> float:
+        """The number of predicted tokens per word of the text; the end of a line is one of both."""
+        return self._num_targets / max(1, self.words + self._lines)
+
+    @property
+    def targets_per_character(self) -> float:
+        """The number of predicted tokens per character; the end of a line is one of both."""
+        return self._num_targets / max(1, self.characters + self._lines)
+
+    @property
+    def targets_per_byte(self) -> float:
+        """The number of predicted tokens per byte; the end of a line is one of both."""
+        return self._num_targets / max(1, self.bytes + self._lines)
+
+    @property
+    def _lines(self) -> int:
+        return self.lines_read - self.lines_skipped
+
+    @property
+    def _num_targets(self) -> int:
+        return self.tokens_read - self.tokens_dropped + self._lines
+
+
+def text_statistics(prepared: PreparedFolder, split: str) -> TextStatistics | None:
+    """Return the statistics of a split; None for other data, and for text of earlier versions.
+
+    Raises:
+        DataError: the header's numbers are damaged.
+    """
+    found: Any = prepared.header.extra.get(STATISTICS)
+    if found is None:
+        return None
+    values: Any = found.get(split) if isinstance(found, dict) else None
+    names = [field.name for field in fields(TextStatistics)]
+    fits = isinstance(values, dict) and set(values) == set(names)
+    if not fits or not all(type(value) is int and 0 <= value <= MAX_COUNT for value in values.values()):
+        reason = f"{STATISTICS}.{split}: expected the counts {', '.join(names)}"
+        raise DataError(prepared.path / HEADER_NAME, reason)
+    return TextStatistics(**values)
+
+
+def unknown_share(prepared: PreparedFolder, split: str) -> float | None:
+    """Return the share of ``<unk>`` among the tokens of a split of text; None if the header does not state it."""
+    unknown: Any = prepared.header.extra.get("unknown_tokens")
+    count = unknown.get(split) if isinstance(unknown, dict) else None
+    counts: Counts | None = prepared.header.splits.get(split)
+    if type(count) is not int or counts is None:
+        return None
+    return count / max(1, counts.tokens)

@@ -1,0 +1,276 @@
+"""Atomic writing of prepared folders, without holding a split in memory."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int32
+from numpy.typing import NDArray
+
+from structattn.support.errors import DataError
+from structattn.support.files import (
+    create_folder,
+    create_folder_unflushed,
+    open_unflushed,
+    sha256_of_file,
+    write_folder_atomically,
+    write_unflushed,
+)
+from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.text.folders.header import (
+    HEADER_NAME,
+    LOG_PROBABILITIES,
+    OFFSETS,
+    SPLIT_NAME,
+    TOKENS,
+    Counts,
+    Header,
+    Kind,
+    Source,
+)
+from structattn.text.folders.text_tokenizer import TextTokenizer
+from structattn.text.reading import check_readable
+from structattn.text.tokenization.encoding import EncodedLines
+from structattn.text.tokenization.tokenizers import SymbolTokenizer
+from structattn.text.tokenization.vocabulary import Vocabulary
+
+STANDARD_INPUT = "-"
+"""The path in the header of a source that was standard input and cannot be read again."""
+
+_FLUSH_AT = 1 << 20  # tokens buffered before they are written
+
+Ids = Sequence[int] | NDArray[Any]
+
+
+def write_prepared(
+    folder: Path,
+    *,
+    kind: Kind,
+    vocabulary: Vocabulary,
+    tokenizer: Mapping[str, Any],
+    splits: Mapping[str, Iterable[Ids]],
+    sources: Sequence[Mapping[str, str]] = (),
+    log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a prepared folder atomically; equal arguments give equal bytes.
+
+    Args:
+        folder: must not exist, or be empty.
+        kind: ``formal_language``, ``sentences``, ``stream`` or ``transduction``.
+        vocabulary: the symbols and their ids.
+        tokenizer: JSON with the ``level`` (``word``, ``character`` or ``byte``); the digest is added.
+        splits: maps names of splits to sequences of ids, without ``<bos>`` and ``<eos>``. Each is iterated over once,
+            in the order given.
+        sources: the ``source_entry`` of each file that was read.
+        log_probabilities: maps names of splits to log p(w | length of w) of each sequence.
+        extra: JSON, stored unchanged.
+
+    Raises:
+        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
+        ValueError: an id is outside the vocabulary or is a control symbol, or the counts do not agree.
+    """
+    symbols = SymbolTokenizer(tokenizer.get("level"), vocabulary)  # type: ignore[arg-type]  # checks the level
+    write_tokenized(
+        folder,
+        kind=kind,
+        tokenizer=TextTokenizer(symbols, None),
+        description=tokenizer,
+        splits=splits,
+        sources=sources,
+        log_probabilities=log_probabilities,
+        extra=lambda: extra or {},
+    )
+
+
+def write_tokenized(
+    folder: Path,
+    *,
+    kind: Kind,
+    tokenizer: TextTokenizer,
+    description: Mapping[str, Any],
+    splits: Mapping[str, Iterable[Ids | EncodedLines]],
+    sources: Sequence[Mapping[str, str]] = (),
+    log_probabilities: Mapping[str, Float64[np.ndarray, " sequences"]] | None = None,
+    extra: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
+    """Write a prepared folder atomically, as ``write_prepared``, with any tokenizer of text.
+
+    Args:
+        folder: must not exist, or be empty.
+        kind: see ``write_prepared``.
+        tokenizer: encodes text; its files are written, too.
+        description: JSON that describes the tokenizer, with its ``level``; the digest is added.
+        splits: maps names of splits to sequences, one by one or many at once.
+        sources: see ``write_prepared``.
+        log_probabilities: see ``write_prepared``.
+        extra: returns JSON, stored unchanged; called after all sequences are written.
+
+    Raises:
+        DataError, ValueError: see ``write_prepared``.
+    """
+    given = log_probabilities or {}
+    _check_names(splits, given)
+    require_empty_folder(folder)
+    try:
+        create_folder(folder.parent)
+        with write_folder_atomically(folder) as temporary:
+            tokenizer.save(temporary)
+            size = tokenizer.vocabulary.size
+            counts = {
+                name: _write_split(temporary / name, name, sequences, size, given.get(name))
+                for name, sequences in splits.items()
+            }
+            header = Header(
+                kind=kind,
+                tokenizer={**description, "digest": tokenizer.digest},
+                vocabulary_size=size,
+                sources=[Source.model_validate(source) for source in sources],
+                splits=counts,
+                files=file_digests(temporary),
+                extra=dict(extra()),
+            )
+            write_unflushed(temporary / HEADER_NAME, header.to_json())
+    except OSError as error:
+        raise DataError(folder, f"cannot be written; nothing was kept: {error.strerror or error}") from error
+
+
+def _check_names(splits: Iterable[str], with_probabilities: Iterable[str]) -> None:
+    for name in splits:
+        if not re.match(SPLIT_NAME, name):
+            raise ValueError(f"{name!r} is not a valid name of a split; expected letters, digits, '-' and '_'")
+    unknown = sorted(set(with_probabilities) - set(splits))
+    if unknown:
+        raise ValueError(f"log_probabilities has splits {unknown}, which have no sequences")
+
+
+def require_empty_folder(folder: Path) -> None:
+    """Check that ``folder`` does not exist or is empty, so that nothing is overwritten.
+
+    Raises:
+        DataError: ``folder`` is a file, or a folder that is not empty.
+    """
+    if folder.is_dir():
+        if any(folder.iterdir()):
+            raise DataError(folder, "exists and is not empty; remove it, or prepare into another folder")
+    elif folder.exists() or folder.is_symlink():
+        raise DataError(folder, "exists and is not a folder")
+
+
+def source_entry(path: Path, split: str, folder: Path) -> dict[str, str]:
+    """Return the header's entry for a source file, with its path relative to the prepared folder.
+
+    A relative path keeps the header, and so its digest, the same when a project is moved or cloned.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    check_readable(path)
+    relative = os.path.relpath(path.resolve(), folder.resolve())
+    return {"path": Path(relative).as_posix(), "sha256": sha256_of_file(path), "split": split}
+
+
+def _write_split(
+    folder: Path, name: str, sequences: Iterable[Ids | EncodedLines], size: int, log_probabilities: NDArray[Any] | None
+) -> Counts:
+    with SequenceWriter(folder, f"split {name!r}", size) as writer:
+        for sequence in sequences:
+            if isinstance(sequence, EncodedLines):
+                writer.add_lines(sequence)
+            else:
+                writer.add(sequence)
+    counts = writer.counts
+    if log_probabilities is not None:
+        if log_probabilities.shape != (counts.sequences,):
+            shape = log_probabilities.shape
+            raise ValueError(f"split {name!r}: {counts.sequences} sequences, but log probabilities of shape {shape}")
+        write_unflushed(folder / LOG_PROBABILITIES.name, log_probabilities.astype(LOG_PROBABILITIES.dtype).tobytes())
+    return counts
+
+
+class SequenceWriter:
+    """Writes ``tokens.bin`` and ``offsets.bin`` incrementally, buffering at most a few MB.
+
+    Args:
+        folder: the folder, which is created.
+        name: its name in error messages.
+        size: the vocabulary size.
+    """
+
+    def __init__(self, folder: Path, name: str, size: int) -> None:
+        create_folder_unflushed(folder)
+        self._folder, self._name, self._size = folder, name, size
+        self._buffer: list[Int32[np.ndarray, " length"]] = []
+        self._buffered = self._tokens = self._count = 0
+
+    def __enter__(self) -> "SequenceWriter":
+        with ExitStack() as stack:
+            self._token_file = stack.enter_context(open_unflushed(self._folder / TOKENS.name))
+            self._offset_file = stack.enter_context(open_unflushed(self._folder / OFFSETS.name))
+            self._files = stack.pop_all()
+        self._offset_file.write(np.zeros(1, OFFSETS.dtype).tobytes())
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with self._files:
+            if kind is None:
+                self._flush()
+
+    @property
+    def counts(self) -> Counts:
+        """How much was written; complete only after the ``with`` statement."""
+        return Counts(sequences=self._count, tokens=self._tokens)
+
+    def add(self, sequence: Ids) -> None:
+        """Write one sequence.
+
+        Raises:
+            ValueError: an id is outside the vocabulary or is a control symbol.
+        """
+        ids = np.asarray(sequence, dtype=np.int64)
+        if ids.ndim != 1:
+            where = f"{self._name}, sequence {self._count + len(self._buffer)}"
+            raise ValueError(f"{where}: shape {ids.shape}; expected a sequence")
+        self._check_ids(ids, np.array([len(ids)]))
+        self._buffer.append(ids.astype(TOKENS.dtype))
+        self._buffered += len(ids) + 1  # + 1 bounds the number of empty sequences in the buffer
+        if self._buffered >= _FLUSH_AT:
+            self._flush()
+
+    def add_lines(self, lines: EncodedLines) -> None:
+        """Write many sequences.
+
+        Raises:
+            ValueError: an id is outside the vocabulary or is a control symbol.
+        """
+        self._flush()
+        self._check_ids(lines.tokens, lines.lengths)
+        self._write(lines.tokens, lines.lengths)
+
+    def _check_ids(self, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
+        outside = np.flatnonzero((ids < FIRST_SYMBOL) | (ids >= self._size))
+        if len(outside):
+            sequence = self._count + len(self._buffer) + int(np.searchsorted(np.cumsum(lengths), outside[0], "right"))
+            expected = f"expected ids {FIRST_SYMBOL} to {self._size - 1}"
+            raise ValueError(f"{self._name}, sequence {sequence}: id {ids[outside[0]]}; {expected}")
+
+    def _flush(self) -> None:
+        if self._buffer:
+            self._write(np.concatenate(self._buffer), np.array([len(sequence) for sequence in self._buffer]))
+            self._buffer, self._buffered = [], 0
+
+    def _write(self, tokens: NDArray[Any], lengths: NDArray[Any]) -> None:
+        ends = self._tokens + np.cumsum(lengths)
+        self._token_file.write(tokens.astype(TOKENS.dtype, copy=False).tobytes())
+        self._offset_file.write(ends.astype(OFFSETS.dtype).tobytes())
+        self._tokens, self._count = self._tokens + len(tokens), self._count + len(lengths)
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

@@ -1,0 +1,1 @@
+"""Tokenizers: words, characters, bytes, byte-pair encoding and SentencePiece behind one protocol."""

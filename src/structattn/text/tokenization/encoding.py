@@ -1,0 +1,77 @@
+"""Encoding of many lines at once; equal to ``Tokenizer.encode`` on each."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from structattn.support.special_tokens import UNK
+from structattn.text.tokenization.splitting import SplitText
+from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
+from structattn.text.tokenization.tokenizers import SymbolTokenizer, Tokenizer
+
+_MAX_REMEMBERED: Final = 1 << 18  # words, of about 300 bytes each
+
+
+class EncodedLines(NamedTuple):
+    """The ids of consecutive lines.
+
+    Args:
+        tokens: the ids of all lines, one line after the other.
+        lengths: the number of tokens of each line.
+    """
+
+    tokens: Int32[np.ndarray, " tokens"]
+    lengths: Int64[np.ndarray, " lines"]
+
+
+class BulkEncoder:
+    """Encodes split lines by looking up each distinct symbol once; remembers the subwords of words.
+
+    Args:
+        tokenizer: of symbols or of subwords; its unit must be that of the split lines: words, for subwords.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._remembered: dict[str, list[int]] = {}
+
+    def __call__(self, split: SplitText) -> EncodedLines:
+        """Return the ids of the lines. Symbols outside the vocabulary become ``<unk>``."""
+        if isinstance(self._tokenizer, SymbolTokenizer):
+            return EncodedLines(_flat(self._tokenizer.ids_of(split.symbols))[split.indices], split.lengths)
+        ids = self._subwords_of(split.symbols)
+        return _encode_ragged(ids, split)
+
+    def _subwords_of(self, words: Sequence[str]) -> list[list[int]]:
+        assert isinstance(self._tokenizer, SubwordTokenizer)
+        remembered = self._remembered
+        new = [word for word in words if word not in remembered]
+        found = dict(zip(new, self._tokenizer.encode_words(new), strict=True))
+        remembered.update(islice(found.items(), max(0, _MAX_REMEMBERED - len(remembered))))
+        return [remembered[word] if word in remembered else found[word] for word in words]
+
+
+def _flat(ids: Iterable[int]) -> Int32[np.ndarray, " tokens"]:
+    return np.fromiter(ids, np.int32)
+
+
+def _encode_ragged(ids: Sequence[Sequence[int]], split: SplitText) -> EncodedLines:
+    """Replace symbol i of the text by ``ids[i]``."""
+    flat = _flat(chain.from_iterable(ids))
+    counts = np.fromiter(map(len, ids), np.int64, len(ids))
+    starts = np.cumsum(counts) - counts
+    counts_in_text = counts[split.indices]
+    ends = np.cumsum(counts_in_text)
+    positions = np.arange(counts_in_text.sum()) + np.repeat(
+        starts[split.indices] - ends + counts_in_text, counts_in_text
+    )
+    ends_of_lines = np.concatenate(([0], ends))[np.cumsum(split.lengths)]
+    return EncodedLines(flat[positions], np.diff(ends_of_lines, prepend=0))
+
+
+def num_unknown(lines: EncodedLines) -> int:
+    """Return how many tokens are id 3, which is ``<unk>`` if the vocabulary has it."""
+    return int(np.count_nonzero(lines.tokens == UNK))

@@ -1,0 +1,157 @@
+"""Training of subword models from counted pre-tokens.
+
+Training needs the optional libraries of ``structattn[mt]``; applying a byte-pair encoding does not.
+"""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from structattn.support.errors import UsageError
+from structattn.support.files import open_unflushed, temporary_folder
+from structattn.text.tokenization.byte_pair_encoding import MARK, BytePairEncoding
+from structattn.text.tokenization.optional_libraries import import_library
+from structattn.text.tokenization.sentencepiece_model import SPACE, SentencePieceModel
+from structattn.text.tokenization.sentencepiece_proto import remove_input_path
+from structattn.text.tokenization.subword_tokenizer import SubwordModel
+
+_SENTENCEPIECE = "sentencepiece-"
+_PURPOSE = "training subwords"
+_SEPARATOR = "\n"  # the one character that no line contains
+_REPETITIONS = 1000
+_RESERVED_CHARACTER = "▅"  # U+2585: SentencePiece reserves it and skips words that contain it
+_MAX_WORD_BYTES = 1 << 20  # SentencePiece's default would skip words of more than 4192 bytes
+
+
+def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end") -> BytePairEncoding:
+    """Train a byte-pair encoding: start from characters and repeatedly merge the most frequent adjacent pair.
+
+    Pairs are counted within pre-tokens, weighted by their counts. Ties go to the pair with the lower ids; characters
+    have ids by code point, merged pieces follow in their order. Sennrich et al. (2016), algorithm 1; computed by the
+    library tokenizers.
+
+    Args:
+        pretokens: the counts of ``BytePairEncoding.pretokenize`` on the training text.
+        num_merges: the number of merges; fewer are learned if no adjacent pieces are left.
+        marker: see ``BytePairEncoding``.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    tokenizers = import_library("tokenizers", _PURPOSE)
+    counts = _without_marks(pretokens) if marker == "continuation" else pretokens
+    num_characters = len(set().union(*counts))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=num_characters + num_merges, min_frequency=1, show_progress=False
+    )
+    tokenizer.train_from_iterator(_repeated(counts), trainer)
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return BytePairEncoding(tuple((left, right) for left, right in merges), marker)
+
+
+def train_subword_model(level: str, pretokens: Mapping[str, int], size: int, marker: str = "end") -> SubwordModel:
+    """Train the subword model of a level.
+
+    Args:
+        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
+        pretokens: the counts of what ``pretokenizer`` returns on the training text.
+        size: the number of merges or pieces.
+        marker: the marker of ``bpe``.
+
+    Raises:
+        UsageError: see ``train_bpe`` and ``train_sentencepiece``.
+    """
+    if level == "bpe":
+        return train_bpe(pretokens, size, marker)
+    return train_sentencepiece(pretokens, size, level.removeprefix(_SENTENCEPIECE))
+
+
+def pretokenizer(level: str, marker: str = "end") -> Callable[[str], list[str]]:
+    """Return the function that splits a normalized line into the pre-tokens of a level of subwords.
+
+    Args:
+        level: ``bpe``, ``sentencepiece-bpe`` or ``sentencepiece-unigram``.
+        marker: the marker of ``bpe``.
+    """
+    return BytePairEncoding((), marker).pretokenize if level == "bpe" else SentencePieceModel(b"").pretokenize
+
+
+def pretoken_counts(words: Mapping[str, int], pretokenize: Callable[[str], list[str]]) -> Counter[str]:
+    """Count pre-tokens, given the counts of the words that they are parts of.
+
+    Args:
+        words: the counts of words.
+        pretokenize: what ``pretokenizer`` returned.
+    """
+    pretokens = Counter[str]()
+    for word, count in words.items():
+        for pretoken in pretokenize(word):
+            pretokens[pretoken] += count
+    return pretokens
+
+
+def _without_marks(pretokens: Mapping[str, int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for pretoken, count in pretokens.items():
+        counts[pretoken.removesuffix(MARK)] += count
+    return counts
+
+
+def _repeated(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield each pre-token as often as it occurs, in chunks: the library does not accept counts."""
+    for pretoken in sorted(counts):
+        chunks, rest = divmod(counts[pretoken], _REPETITIONS)
+        chunk = (pretoken + _SEPARATOR) * _REPETITIONS
+        for _ in range(chunks):
+            yield chunk
+        if rest:
+            yield (pretoken + _SEPARATOR) * rest
+
+
+def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str) -> SentencePieceModel:
+    """Train a SentencePiece model (Kudo & Richardson 2018) that covers every character, without normalization.
+
+    Args:
+        pretokens: the counts of ``SentencePieceModel.pretokenize`` on the training text.
+        size: the number of pieces, a soft limit: fewer if the text has no more.
+        algorithm: ``bpe`` or ``unigram`` (Kudo 2018).
+
+    Raises:
+        UsageError: the library is not installed, or the size is too small for the characters alone.
+    """
+    sentencepiece = import_library("sentencepiece", _PURPOSE)
+    model = io.BytesIO()
+    with temporary_folder() as folder:
+        words = folder / "words.tsv"
+        with open_unflushed(words) as file:
+            file.writelines(f"{pretoken}\t{count}\n".encode() for pretoken, count in sorted(pretokens.items()))
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                input=str(words),
+                input_format="tsv",
+                model_writer=model,
+                model_type=algorithm,
+                vocab_size=size,
+                character_coverage=1.0,
+                required_chars=_required_characters(pretokens),
+                normalization_rule_name="identity",
+                hard_vocab_limit=False,
+                max_sentence_length=_MAX_WORD_BYTES,
+                num_threads=1,
+                bos_id=-1,
+                eos_id=-1,
+                pad_id=-1,
+                unk_id=0,
+                minloglevel=3,
+            )
+        except (RuntimeError, OSError) as error:
+            raise UsageError(f"SentencePiece cannot learn {size} pieces from this text: {error}") from None
+    return SentencePieceModel(remove_input_path(model.getvalue(), str(words)))
+
+
+def _required_characters(pretokens: Mapping[str, int]) -> str:
+    """Return all characters; without this option SentencePiece omits those of the word ``<unk>``."""
+    return "".join(sorted(set().union(*pretokens) - {SPACE, _RESERVED_CHARACTER}))

@@ -1,0 +1,110 @@
+"""Tokenizers of Hugging Face folders: their ids by name of token, their special tokens as ours."""
+
+import json
+
+import numpy as np
+import pytest
+
+from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+from structattn.support.errors import DataError, UsageError
+from structattn.text.folders.prepared import open_prepared
+from structattn.text.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
+from structattn.text.tokenization.tokenizers import TextError
+
+tokenizers = pytest.importorskip("tokenizers", reason="the extra mt is not installed")
+
+LINES = ["newer lowest  größte", "", " 漢字 é\tnewest", "low low lower."]
+GPT2 = {"bos_token": "<|endoftext|>", "eos_token": {"content": "<|endoftext|>"}, "unk_token": "<|endoftext|>"}
+ROBERTA = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A byte-level BPE, as that of GPT-2 and RoBERTa, with special tokens of the names and the order of either."""
+
+    def make(special, name="model"):
+        inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = tokenizers.decoders.ByteLevel()
+        tokens = list(dict.fromkeys(each if isinstance(each, str) else each["content"] for each in special.values()))
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=300, special_tokens=tokens, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False)  # fmt: skip
+        inner.train_from_iterator(["newer lowest newest low lower"] * 3, trainer)
+        (tmp_path / name).mkdir()
+        inner.save(str(tmp_path / name / "tokenizer.json"))
+        (tmp_path / name / "special_tokens_map.json").write_text(json.dumps(special))
+        return tmp_path / name, inner
+
+    return make
+
+
+@pytest.mark.parametrize("special", [GPT2, ROBERTA])
+def test_tokens_are_theirs_by_name(folder, special):
+    path, theirs = folder(special)
+    tokenizer = read_pretrained_tokenizer(path)
+    for line in LINES:
+        ids = tokenizer.encode(line)
+        assert tokenizer.vocabulary.symbols_of(ids) == theirs.encode(line, add_special_tokens=False).tokens
+        assert tokenizer.decode(ids) == line
+    encoded = tokenizer.encode_lines(LINES)
+    assert encoded.tokens.tolist() == [token for line in LINES for token in tokenizer.encode(line)]
+    np.testing.assert_array_equal(encoded.lengths, [len(tokenizer.encode(line)) for line in LINES])
+
+
+def test_special_tokens_are_ours_and_the_others_follow_in_order(folder):
+    path, theirs = folder(ROBERTA)
+    symbols = read_pretrained_tokenizer(path).vocabulary.symbols
+    assert symbols[:4] == ("<pad>", "<bos>", "<eos>", "<unk>")
+    others = sorted(theirs.get_vocab().items(), key=lambda item: item[1])
+    assert symbols[4:] == tuple(token for token, _ in others if token not in {"<s>", "</s>", "<pad>", "<unk>"})
+    assert read_pretrained_tokenizer(path).encode("low <unk>")[-1] == 3
+
+
+@pytest.mark.parametrize(("special", "token"), [(GPT2, "<|endoftext|>"), (ROBERTA, "</s>")])
+def test_names_of_special_tokens_are_refused_in_text(folder, tmp_path, special, token):
+    path, _ = folder(special)
+    with pytest.raises(TextError, match="is a special token") as caught:
+        read_pretrained_tokenizer(path).encode(f"é {token}")
+    assert caught.value.column == 4
+    (tmp_path / "text").write_text(f"low\nä {token} b\n")
+    settings = TextSettings("pretrained", tokenizer=str(path))
+    with pytest.raises(DataError, match="is a special token") as refused:
+        prepare_language_modeling(tmp_path / "data", *[tmp_path / "text"] * 2, settings=settings)
+    assert (refused.value.line, refused.value.column) == (2, 4)
+
+
+@pytest.mark.parametrize("mode", ["sentences", "stream"])
+def test_a_prepared_folder_has_the_tokenizer(folder, tmp_path, mode):
+    path, _ = folder(ROBERTA)
+    (tmp_path / "text").write_text("".join(line + "\n" for line in LINES))
+    settings = TextSettings("pretrained", mode, skip_empty=True, tokenizer=str(path))
+    prepare_language_modeling(tmp_path / "data", *[tmp_path / "text"] * 2, settings=settings)
+    prepared, expected = open_prepared(tmp_path / "data"), read_pretrained_tokenizer(path)
+    assert prepared.vocabulary == expected.vocabulary
+    assert prepared.header.tokenizer["special_tokens"]["<bos>"] == "<s>"
+    kept = [line for line in LINES if line or mode == "stream"]
+    split = prepared.split("train")
+    assert [prepared.tokenizer.decode(split[index]) for index in range(len(split))] == kept
+    (tmp_path / "data" / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match=r"tokenizer\.json: not a tokenizer"):
+        open_prepared(tmp_path / "data")
+
+
+def test_folders_that_are_no_tokenizers_are_refused(folder, tmp_path):
+    with pytest.raises(DataError, match=r"tokenizer\.json: cannot be read"):
+        read_pretrained_tokenizer(tmp_path)
+    path, _ = folder({"eos_token": "</s>"})
+    (path / "special_tokens_map.json").write_text('{"eos_token": "<end>"}')
+    with pytest.raises(DataError, match="is the token '<end>', which it does not have"):
+        read_pretrained_tokenizer(path)
+    (path / "special_tokens_map.json").write_text("[]")
+    with pytest.raises(DataError, match="expected a JSON object"):
+        read_pretrained_tokenizer(path)
+
+
+def test_level_and_tokenizer_go_together():
+    with pytest.raises(UsageError, match="expected both or neither"):
+        TextSettings("bpe", tokenizer="model")
+    with pytest.raises(UsageError, match="expected both or neither"):
+        TextSettings("pretrained")
