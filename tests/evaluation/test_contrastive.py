@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.contrastive import Contrast
+from structattn.data.contrastive.contrast import Contrast
 from structattn.evaluation.suites.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun

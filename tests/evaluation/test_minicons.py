@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.evaluation.suites.sentences import SentenceScorer
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
+from structattn.tasks.minimal_pairs.english import WrittenForm
+from structattn.tasks.minimal_pairs.sentences import SentenceScorer
 from structattn.tasks.model import build_model_for
-from structattn.text.english import WrittenForm
 from structattn.text.folders.prepared import open_prepared
 
 WORDS = ["a", "b", "c", "the", "dog", "dogs", "sees", "see", "who", "that", "near", "Bo", ".", "?"]

@@ -31,7 +31,7 @@ def contrast(
 
     Accuracy is given by type of error and by distance. The results are stored in the run folders and appear in reports.
     """
-    from structattn.data.contrastive import read_contrasts
+    from structattn.data.contrastive.reading import read_contrasts
     from structattn.evaluation.suites.contrastive import (
         contrastive_negative_log_likelihoods,
         contrastive_scores,

@@ -50,11 +50,11 @@ def syntax(
     Sentences are encoded by the tokenizer of the run, in lower case if its vocabulary has no upper-case letter. The
     results are stored in the run folders and appear in reports.
     """
-    from structattn.data.contrastive import read_minimal_pairs
-    from structattn.evaluation.suites.blimp import blimp_scores, write_blimp
-    from structattn.evaluation.suites.sentences import SentenceScorer
     from structattn.inference.runs import open_run
-    from structattn.text.english import WrittenForm
+    from structattn.tasks.minimal_pairs.data import read_minimal_pairs
+    from structattn.tasks.minimal_pairs.english import WrittenForm
+    from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
+    from structattn.tasks.minimal_pairs.sentences import SentenceScorer
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(data, Notices())
@@ -75,8 +75,8 @@ def syntax(
 
 def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.evaluation.suites.blimp_published import PUBLISHED
-    from structattn.evaluation.suites.blimp_table import paradigm_rows, summary_rows
+    from structattn.tasks.minimal_pairs.published import PUBLISHED
+    from structattn.tasks.minimal_pairs.table import paradigm_rows, summary_rows
 
     groups = _table(folders, "group", "Published: Warstadt et al. (2020), table 3, corrected.")
     for system in PUBLISHED:
@@ -119,7 +119,7 @@ def _cell(accuracy: Mapping[str, Any] | None) -> str:
 
 def _whole(accuracy: Mapping[str, Any] | None) -> str:
     """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
-    from structattn.evaluation.suites.blimp_table import known_share
+    from structattn.tasks.minimal_pairs.table import known_share
 
     if accuracy is None:
         return ""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from structattn.evaluation.cautions import different_ends, worse_than_baselines
-from structattn.reporting.blimp import blimp_section
 from structattn.reporting.figures.comparison import comparison_sections
 from structattn.reporting.figures.contrastive import contrastive_sections
 from structattn.reporting.figures.explanations import explanations
@@ -28,6 +27,7 @@ from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 from structattn.tasks.chunking.report import chunking_section
+from structattn.tasks.minimal_pairs.report import blimp_section
 
 SIGNATURE: Final = "made with structattn"
 

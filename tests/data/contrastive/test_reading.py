@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.contrastive import Contrast, read_contrasts
+from structattn.data.contrastive.contrast import Contrast
+from structattn.data.contrastive.reading import read_contrasts
 from structattn.support.errors import DataError
 from structattn.text.reading import Notices
 

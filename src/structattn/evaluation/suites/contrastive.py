@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from structattn.data.contrastive import Contrast
+from structattn.data.contrastive.contrast import Contrast
 from structattn.evaluation.run_files import write_analysis
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_pair_scorer

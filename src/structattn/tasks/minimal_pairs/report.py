@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.evaluation.suites.blimp_published import PUBLISHED
-from structattn.evaluation.suites.blimp_table import Row, known_share, paradigm_rows, summary_rows
 from structattn.reporting.figures.palette import LineStyle
 from structattn.reporting.labels import MISSING
 from structattn.reporting.markup import Markup, joined, stacked_table, tag
 from structattn.reporting.runs import Run
+from structattn.tasks.minimal_pairs.published import PUBLISHED
+from structattn.tasks.minimal_pairs.table import Row, known_share, paradigm_rows, summary_rows
 
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 

@@ -11,18 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.contrastive import read_minimal_pairs
-from structattn.data.contrastive.minimal_pairs import Continuations, MinimalPair
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.evaluation.suites.blimp import blimp_scores
-from structattn.evaluation.suites.blimp_published import FIELDS, PHENOMENA, PUBLISHED
-from structattn.evaluation.suites.sentences import SentenceScorer, Span
 from structattn.inference.trained_run import TrainedRun
 from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.minimal_pairs.data import Continuations, MinimalPair, read_minimal_pairs
+from structattn.tasks.minimal_pairs.english import WrittenForm
+from structattn.tasks.minimal_pairs.evaluate import blimp_scores
+from structattn.tasks.minimal_pairs.published import FIELDS, PHENOMENA, PUBLISHED
+from structattn.tasks.minimal_pairs.sentences import SentenceScorer, Span
 from structattn.tasks.model import build_model_for
-from structattn.text.english import WrittenForm
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices
 from structattn.training.run_training import train

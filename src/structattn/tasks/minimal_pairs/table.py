@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from structattn.evaluation.suites.blimp_published import FIELDS, PHENOMENA, PUBLISHED
+from structattn.tasks.minimal_pairs.published import FIELDS, PHENOMENA, PUBLISHED
 
 Accuracy = Mapping[str, Any]  # a MinimalPairAccuracy as a mapping
 

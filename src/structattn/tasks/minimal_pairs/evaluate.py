@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from structattn.data.contrastive.minimal_pairs import MinimalPair
 from structattn.evaluation.run_files import write_analysis
-from structattn.evaluation.suites.sentences import SentenceScorer, Span
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.progress import progress, track
+from structattn.tasks.minimal_pairs.data import MinimalPair
+from structattn.tasks.minimal_pairs.sentences import SentenceScorer, Span
 
 Outcomes = Mapping[int, bool]
 """Index of a pair -> whether the acceptable member is strictly more likely; only of the pairs that are compared."""

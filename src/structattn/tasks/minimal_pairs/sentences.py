@@ -13,7 +13,7 @@ from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, UNK
-from structattn.text.english import WrittenForm
+from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.text.tokenization.tokenizers import locate_errors
 
 _MAX_LOGITS = 1 << 24  # 64 MiB in float32: a batch that stays small also for large vocabularies
