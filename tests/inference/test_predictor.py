@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.data.transformations.rules import TRANSFORMATIONS
-from structattn.data.treebanks import leaves_of, read_trees
 from structattn.evaluation.run_evaluation import evaluate_run
 from structattn.evaluation.transformation_answers import language_model_answers
 from structattn.inference import load, make_translator
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.tree import leaves_of
 from structattn.tasks.transduction.batches import stored_pairs
 from structattn.text.reading import Notices
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from structattn.data.treebanks import Leaf, Tree, bracketed, brackets_of, branching_brackets, leaves_of
 from structattn.metrics.bracketing import Bracket, bracketing_scores, unlabelled
+from structattn.tasks.parsing.brackets import brackets_of, branching_brackets
+from structattn.tasks.parsing.tree import Leaf, Tree, bracketed, leaves_of
 
 
 def tree(text):

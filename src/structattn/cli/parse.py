@@ -13,8 +13,8 @@ from structattn.cli.output import print_json, print_table
 from structattn.cli.translate import LINES_AT_ONCE
 
 if TYPE_CHECKING:
-    from structattn.evaluation.suites.parsing import ParsingScores
-    from structattn.inference.parser import Parser
+    from structattn.tasks.parsing.evaluate import ParsingScores
+    from structattn.tasks.parsing.predict import Parser
 
 
 def parse(
@@ -36,9 +36,9 @@ def parse(
     With --score, parse the words of a file of trees instead, and print labelled and unlabelled bracketing scores beside
     those of right- and left-branching trees; they are stored in the run folder and appear in reports.
     """
-    from structattn.evaluation.suites.parsing import parsing_scores, write_parsing
-    from structattn.inference.parser import make_parser
     from structattn.inference.runs import open_run
+    from structattn.tasks.parsing.evaluate import parsing_scores, write_parsing
+    from structattn.tasks.parsing.predict import make_parser
 
     opened = open_run(run, checkpoint, data=data)
     how = opened.settings.evaluation
@@ -55,9 +55,9 @@ def parse(
 
 
 def _parse_standard_input(parser: "Parser", json: bool) -> None:
-    from structattn.data.treebanks import bracketed
-    from structattn.inference.parser import treebank_words
     from structattn.support.progress import progress
+    from structattn.tasks.parsing.predict import treebank_words
+    from structattn.tasks.parsing.tree import bracketed
 
     lines, done = map(treebank_words, standard_input_lines()), 0
     with progress("Parsing", None, "sentences") as advance:

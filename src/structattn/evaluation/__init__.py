@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from structattn.evaluation.run_evaluation import evaluate, evaluate_run, is_scored
     from structattn.evaluation.scores import LengthScore, SplitScores
     from structattn.evaluation.suites.contrastive import contrastive_scores
-    from structattn.evaluation.suites.parsing import parsing_scores
     from structattn.tasks.chunking.evaluate import probe_chunking
+    from structattn.tasks.parsing.evaluate import parsing_scores
 
 __all__ = [
     "LengthScore",
@@ -49,7 +49,7 @@ __getattr__, __dir__ = lazy_exports(
         "evaluate_run": "structattn.evaluation.run_evaluation",
         "is_scored": "structattn.evaluation.run_evaluation",
         "ngram_baselines": "structattn.evaluation.ngrams",
-        "parsing_scores": "structattn.evaluation.suites.parsing",
+        "parsing_scores": "structattn.tasks.parsing.evaluate",
         "probe_chunking": "structattn.tasks.chunking.evaluate",
     },
 )

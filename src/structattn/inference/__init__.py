@@ -16,7 +16,6 @@ from structattn.inference.generator import Generation
 from structattn.inference.load import load
 from structattn.inference.loaded import translation_model
 from structattn.inference.pair_scorer import PairScorer
-from structattn.inference.parser import Parser, make_parser
 from structattn.inference.predictor import Prediction
 from structattn.inference.records import Record
 from structattn.inference.runs import open_run
@@ -26,6 +25,7 @@ from structattn.inference.trained_run import TrainedRun
 from structattn.inference.translation import make_pair_scorer, make_translator
 from structattn.inference.translator import SEARCHES, Translation, Translator
 from structattn.runs.selection import checkpoints_of, mean_weights
+from structattn.tasks.parsing.predict import Parser, make_parser
 
 __all__ = [
     "SEARCHES",

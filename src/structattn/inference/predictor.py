@@ -11,10 +11,8 @@ import torch
 
 from structattn.data.parallel.prepare import TREE_TAGS
 from structattn.data.transductions import Transduction
-from structattn.data.treebanks import bracketed
 from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import LoadedRun, cannot
-from structattn.inference.parser import Parser, make_parser, treebank_words
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.streams import TEXTS
 from structattn.inference.translation import make_translator
@@ -22,6 +20,8 @@ from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import FIRST_SYMBOL, id_of
 from structattn.tasks.losses import to_float32
+from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
+from structattn.tasks.parsing.tree import bracketed
 from structattn.tasks.transduction.batches import FORMS, Ids, batch_of, form_of, transduction_data
 from structattn.tasks.transduction.scores import greedy_outputs
 from structattn.text.lines import encoded

@@ -18,7 +18,6 @@ from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.labels import flattened
 from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.markup import Markup, joined, tag
-from structattn.reporting.parsing import parsing_sections
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_tables, swatch
 from structattn.reporting.transformations import transformation_sections
@@ -28,6 +27,7 @@ from structattn.support.files import create_folder, create_folder_unflushed, wri
 from structattn.support.reading import read_bytes
 from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.minimal_pairs.report import blimp_section
+from structattn.tasks.parsing.report import parsing_sections
 
 SIGNATURE: Final = "made with structattn"
 

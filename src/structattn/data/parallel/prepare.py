@@ -16,10 +16,10 @@ from structattn.data.parallel.reading import PairFiles, open_pair_files
 from structattn.data.parallel.splits import EncodedPairs, Split
 from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.data.parallel.writing import rare_word_collectors, write_parallel
-from structattn.data.treebanks import Tags
 from structattn.support.errors import UsageError
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
+from structattn.tasks.parsing.linearization import Tags
 from structattn.text.folders.header import SPLIT_NAME
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
 from structattn.text.folders.writing import require_empty_folder

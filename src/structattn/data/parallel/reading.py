@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from structattn.data.treebanks import Tags, leaves_of, linearize, read_trees
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import open_unflushed, sha256_of_file, temporary_folder
+from structattn.tasks.parsing.linearization import Tags, linearize
+from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.tree import leaves_of
 from structattn.text.folders.writing import STANDARD_INPUT, source_entry
 from structattn.text.reading import Line, Notices, read_lines
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from structattn.data.treebanks.tree import MAX_DEPTH, TOP, Leaf, Tree
+from structattn.tasks.parsing.tree import MAX_DEPTH, TOP, Leaf, Tree
 
 NORMALIZED: Final = "XX"
 """Stands for every word if tags are normalized."""

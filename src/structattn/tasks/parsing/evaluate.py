@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.data.treebanks import brackets_of, branching_brackets, leaves_of, read_trees
-from structattn.data.treebanks.brackets import Span
 from structattn.evaluation.run_files import write_analysis
-from structattn.inference.parser import Parser
 from structattn.inference.trained_run import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.support.progress import progress
+from structattn.tasks.parsing.brackets import Span, brackets_of, branching_brackets
+from structattn.tasks.parsing.predict import Parser
+from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.tree import leaves_of
 from structattn.text.reading import Notices
 
 

@@ -7,11 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.treebanks import brackets_of, leaves_of, read_trees
-from structattn.inference.parser import make_parser, treebank_words
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.parsing.brackets import brackets_of
+from structattn.tasks.parsing.predict import make_parser, treebank_words
+from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.tree import leaves_of
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices
 from structattn.training.run_training import train

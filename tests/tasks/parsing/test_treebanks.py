@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.treebanks import Leaf, Tree, bracketed, leaves_of, linearize, read_trees, repair
-from structattn.data.treebanks.tree import MAX_DEPTH
 from structattn.support.errors import DataError
+from structattn.tasks.parsing.linearization import linearize, repair
+from structattn.tasks.parsing.reading import read_trees
+from structattn.tasks.parsing.tree import MAX_DEPTH, Leaf, Tree, bracketed, leaves_of
 from structattn.text.reading import Notices
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"

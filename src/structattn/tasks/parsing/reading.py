@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from structattn.data.treebanks.tree import MAX_DEPTH, Leaf, Tree, simplify
 from structattn.support.errors import DataError
+from structattn.tasks.parsing.tree import MAX_DEPTH, Leaf, Tree, simplify
 from structattn.text.reading import Notices, read_lines
 
 _TOKEN = re.compile(r"[()]|[^ \t()]+")

@@ -8,7 +8,7 @@ are not scored. Question and exclamation marks, whose tag is ``.``, are deleted;
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from structattn.data.treebanks.tree import TOP_LABELS, TRACE, Leaf, Tree
+from structattn.tasks.parsing.tree import TOP_LABELS, TRACE, Leaf, Tree
 
 DELETED_TAGS: Final = frozenset({",", ":", "``", "''", ".", TRACE})
 EQUAL_LABELS: Final = {"PRT": "ADVP"}

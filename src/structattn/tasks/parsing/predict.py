@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from structattn.data.parallel.prepare import TREE_TAGS
-from structattn.data.treebanks import Repaired, repair
 from structattn.inference.loaded import LoadedRun
 from structattn.inference.translation import make_translator
 from structattn.inference.translator import SOURCE_LINES, Translator
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.parsing.linearization import Repaired, repair
 
 
 def treebank_words(line: str) -> list[str]:

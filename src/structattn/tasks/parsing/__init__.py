@@ -1,0 +1,1 @@
+"""Treebanks: constituency trees, their bracketed and linearized forms, and the brackets that are scored."""
