@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import track
 
 from structattn.inference.runs import open_run
-from structattn.inference.translation import make_translator
-from structattn.inference.translator import Translation, Translator
+from structattn.tasks.translation.predict import Translation, Translator
+from structattn.tasks.translation.translators import make_translator
 
 TIE = 1e-5
 

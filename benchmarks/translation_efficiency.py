@@ -32,9 +32,9 @@ from rich.table import Table
 
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.translation import make_translator
-from structattn.inference.translator import Translator
 from structattn.runs.folder import RunFolder
+from structattn.tasks.translation.predict import Translator
+from structattn.tasks.translation.translators import make_translator
 from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.loop import Update, training_step
 

@@ -27,11 +27,11 @@ from rich.table import Table
 from structattn.decoding.beam import search
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.translation import make_translator
-from structattn.inference.translator import Translator
 from structattn.metrics.translation import compare_systems
 from structattn.operators.linear import precision_refusal
 from structattn.support.processor import processor_name
+from structattn.tasks.translation.predict import Translator
+from structattn.tasks.translation.translators import make_translator
 
 
 def translators(run: TrainedRun) -> dict[str, Translator]:

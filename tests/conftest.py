@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.training import loop
 from structattn.training.run_training import train

@@ -7,13 +7,13 @@ import torch
 from structattn.analysis import analyze_run, default_examples, read_recording
 from structattn.analysis.pairs import explain_all_pairs, stored_pair_batch
 from structattn.analysis.receptive_fields import receptive_field_records
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.inference.explanations import example_records
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
 
 MODELS = {

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.runs.store import checkpoint_updates
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 
 MECHANISMS = [
     "1",

@@ -10,10 +10,10 @@ from structattn.decoding import BeamTree
 from structattn.inference.explanations import TEXTS, decoded_pair_batch
 from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import translation_model
-from structattn.inference.pairs import PairEncoder
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.translation import make_translator
+from structattn.tasks.translation.pairs import PairEncoder
+from structattn.tasks.translation.translators import make_translator
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch
 from structattn.text.tokenization.vocabulary import Vocabulary

@@ -10,9 +10,9 @@ from structattn.cli.options import Json, PreparedData
 from structattn.cli.output import literal, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from structattn.evaluation.bleu_by_bin import BinDifference
     from structattn.metrics.paired_likelihoods import CrossEntropyDifference
     from structattn.metrics.translation import PairedDifference
+    from structattn.tasks.translation.bleu_by_bin import BinDifference
 
 
 def compare(
@@ -30,9 +30,9 @@ def compare(
     appear in reports.
     """
     from structattn.evaluation.cautions import different_ends, few_examples
-    from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin, write_comparison
     from structattn.evaluation.likelihood_comparison import compare_likelihoods
     from structattn.runs.folder import existing_run
+    from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
 
     warning = different_ends({str(run): existing_run(run).read_card()["result"] for run in (base, *others)})
     if warning:

@@ -9,7 +9,7 @@ from structattn.cli.options import Checkpoint, Json, PreparedData
 from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
-    from structattn.evaluation.suites.contrastive import ContrastiveScores
+    from structattn.tasks.translation.contrastive import ContrastiveScores
 
 
 def contrast(
@@ -31,13 +31,13 @@ def contrast(
 
     Accuracy is given by type of error and by distance. The results are stored in the run folders and appear in reports.
     """
-    from structattn.data.contrastive.reading import read_contrasts
-    from structattn.evaluation.suites.contrastive import (
+    from structattn.inference.runs import open_run
+    from structattn.tasks.translation.contrastive import (
         contrastive_negative_log_likelihoods,
         contrastive_scores,
         write_contrastive,
     )
-    from structattn.inference.runs import open_run
+    from structattn.tasks.translation.contrastive_data import read_contrasts
     from structattn.text.reading import Notices
 
     contrasts = read_contrasts(pairs, Notices())

@@ -87,7 +87,7 @@ def _pair_scores(
     advance: Callable[[int], object],
 ) -> "Iterator[Score]":
     from structattn.inference.streams import in_chunks
-    from structattn.inference.translation import make_pair_scorer
+    from structattn.tasks.translation.translators import make_pair_scorer
 
     scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)
     pairs = (scorer.encode(*texts, paths, number) for number, texts in _lines(*paths))

@@ -126,10 +126,10 @@ def translate(
 
     from structattn.inference.runs import open_run
     from structattn.inference.sampling import seeded_sampling
-    from structattn.inference.translation import make_translator
-    from structattn.inference.translator import Translation
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
+    from structattn.tasks.translation.predict import Translation
+    from structattn.tasks.translation.translators import make_translator
     from structattn.text.reading import Notices, read_lines
 
     opened = [open_run(run, checkpoint, data=data) for run in runs]

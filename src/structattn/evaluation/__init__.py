@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from structattn.support.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin
     from structattn.evaluation.ngrams import ngram_baselines
     from structattn.evaluation.run_evaluation import evaluate, evaluate_run, is_scored
     from structattn.evaluation.scores import LengthScore, SplitScores
-    from structattn.evaluation.suites.contrastive import contrastive_scores
     from structattn.tasks.chunking.evaluate import probe_chunking
     from structattn.tasks.parsing.evaluate import parsing_scores
+    from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin
+    from structattn.tasks.translation.contrastive import contrastive_scores
 
 __all__ = [
     "LengthScore",
@@ -42,9 +42,9 @@ __getattr__, __dir__ = lazy_exports(
     {
         "LengthScore": "structattn.evaluation.scores",
         "SplitScores": "structattn.evaluation.scores",
-        "compare_runs": "structattn.evaluation.comparison",
-        "compare_runs_by_bin": "structattn.evaluation.comparison",
-        "contrastive_scores": "structattn.evaluation.suites.contrastive",
+        "compare_runs": "structattn.tasks.translation.compare",
+        "compare_runs_by_bin": "structattn.tasks.translation.compare",
+        "contrastive_scores": "structattn.tasks.translation.contrastive",
         "evaluate": "structattn.evaluation.run_evaluation",
         "evaluate_run": "structattn.evaluation.run_evaluation",
         "is_scored": "structattn.evaluation.run_evaluation",

@@ -18,7 +18,6 @@ from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.scores import SplitScores, make_split_scores, make_text_scores, scores_to_json
 from structattn.evaluation.transduction import transduction_scores
 from structattn.evaluation.transformations import transformation_of, transformation_scores
-from structattn.evaluation.translation import translation_scores
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
@@ -29,6 +28,7 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
+from structattn.tasks.translation.evaluate import translation_scores
 from structattn.training.position_limits import require_positions_fit
 
 BATCH_TOKENS = 8192

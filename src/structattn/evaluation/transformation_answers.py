@@ -21,7 +21,6 @@ from structattn.decoding import (
 )
 from structattn.evaluation.cross_entropy import line_token_losses
 from structattn.inference.loaded import translation_model
-from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
@@ -31,6 +30,7 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
 from structattn.tasks.losses import token_losses
+from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import predictions, spelled_source
 from structattn.text.batching.sequences import sequence_batches
 

@@ -15,17 +15,17 @@ from structattn.inference.explanations import TrainedModel, explain_texts
 from structattn.inference.generator import Generation
 from structattn.inference.load import load
 from structattn.inference.loaded import translation_model
-from structattn.inference.pair_scorer import PairScorer
 from structattn.inference.predictor import Prediction
 from structattn.inference.records import Record
 from structattn.inference.runs import open_run
 from structattn.inference.sampling import SeededSampling
 from structattn.inference.scores import Score, TokenScore
 from structattn.inference.trained_run import TrainedRun
-from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import SEARCHES, Translation, Translator
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.tasks.parsing.predict import Parser, make_parser
+from structattn.tasks.translation.pair_scorer import PairScorer
+from structattn.tasks.translation.predict import SEARCHES, Translation, Translator
+from structattn.tasks.translation.translators import make_pair_scorer, make_translator
 
 __all__ = [
     "SEARCHES",

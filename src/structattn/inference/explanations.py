@@ -11,7 +11,6 @@ from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
-from structattn.inference.pairs import EncodedPair, PairEncoder
 from structattn.inference.records import Record, records_of
 from structattn.inference.streams import require_no_string
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
@@ -23,6 +22,7 @@ from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
+from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch

@@ -9,13 +9,11 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from structattn.data.parallel.prepare import TREE_TAGS
 from structattn.data.transductions import Transduction
 from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import LoadedRun, cannot
 from structattn.inference.prompts import TextEncoder
 from structattn.inference.streams import TEXTS
-from structattn.inference.translation import make_translator
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import FIRST_SYMBOL, id_of
@@ -24,6 +22,8 @@ from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
 from structattn.tasks.parsing.tree import bracketed
 from structattn.tasks.transduction.batches import FORMS, Ids, batch_of, form_of, transduction_data
 from structattn.tasks.transduction.scores import greedy_outputs
+from structattn.tasks.translation.prepare import TREE_TAGS
+from structattn.tasks.translation.translators import make_translator
 from structattn.text.lines import encoded
 
 MAX_ANSWER = 100  # tokens of a transformed sentence

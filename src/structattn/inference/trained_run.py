@@ -18,14 +18,14 @@ from structattn.inference.sampling import seeded_sampling
 from structattn.inference.scores import Score
 from structattn.inference.streams import in_chunks, require_no_string
 from structattn.inference.text_scorer import make_text_scorer
-from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import Translation
 from structattn.inference.word_vectors import embed_words
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.translation.predict import Translation
+from structattn.tasks.translation.translators import make_pair_scorer, make_translator
 from structattn.text.folders.prepared import PreparedFolder
 
 Result = TypeVar("Result")

@@ -7,7 +7,6 @@ from typing import Final
 
 from structattn.evaluation.cautions import different_ends, worse_than_baselines
 from structattn.reporting.figures.comparison import comparison_sections
-from structattn.reporting.figures.contrastive import contrastive_sections
 from structattn.reporting.figures.explanations import explanations
 from structattn.reporting.figures.figure import figure_element, file_name
 from structattn.reporting.figures.learning_curves import learning_curve_plots
@@ -21,13 +20,14 @@ from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_tables, swatch
 from structattn.reporting.transformations import transformation_sections
-from structattn.reporting.translations import translation_section
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
+from structattn.tasks.translation.contrastive_report import contrastive_sections
+from structattn.tasks.translation.report import translation_section
 
 SIGNATURE: Final = "made with structattn"
 

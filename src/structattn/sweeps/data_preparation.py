@@ -5,9 +5,6 @@ from pathlib import Path
 
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.parallel.filters import Filters
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.data.transformations import TransformationSizes, prepare_transformation
 from structattn.settings.prepare import (
@@ -20,6 +17,9 @@ from structattn.settings.prepare import (
     Treebank,
 )
 from structattn.support.processes import available_cores
+from structattn.tasks.translation.filters import Filters
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.normalization import Normalization
 
 

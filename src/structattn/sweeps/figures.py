@@ -8,7 +8,6 @@ from typing import Final
 from structattn.analysis.examples import default_examples
 from structattn.analysis.head_locality import write_locality
 from structattn.analysis.run_analysis import analyze_run
-from structattn.evaluation.comparison import compare_runs_by_bin
 from structattn.evaluation.run_files import analysis_path, hypotheses_path
 from structattn.inference.records import Record
 from structattn.inference.runs import open_run
@@ -35,6 +34,7 @@ from structattn.sweeps.comparison import row_score, score_statistics
 from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trial_result import TrialResult
+from structattn.tasks.translation.compare import compare_runs_by_bin
 
 
 def sweep_figures(

@@ -16,8 +16,6 @@ import pytest
 
 from structattn.analysis.run_analysis import analyze
 from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.evaluation.run_files import write_analysis
 from structattn.reporting import write_report
@@ -35,6 +33,8 @@ from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, run_job
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.training import loop, run_training
 from structattn.training.run_training import train

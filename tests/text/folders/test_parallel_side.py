@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.parallel.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import UNK
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.text.folders.parallel_side import load_sides, save_sides
 from structattn.text.normalization import Normalization
 from structattn.text.tokenization.tokenizers import LEVELS

@@ -59,10 +59,10 @@ def parallel(
     workers: Workers = None,
 ) -> None:
     """Validate parallel text, learn subwords, and encode the pairs."""
-    from structattn.data.parallel.filters import Filters
-    from structattn.data.parallel.prepare import prepare_parallel
-    from structattn.data.parallel.tokenizer_training import TokenizerSettings
     from structattn.support.processes import available_cores
+    from structattn.tasks.translation.filters import Filters
+    from structattn.tasks.translation.prepare import prepare_parallel
+    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
     from structattn.text.normalization import Normalization
 
     given = {"train": (train, train_tsv), "valid": (valid, valid_tsv), "test": (test, test_tsv)}

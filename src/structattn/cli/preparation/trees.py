@@ -38,8 +38,8 @@ def trees(
 
     Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
     """
-    from structattn.data.parallel.prepare import prepare_parallel
-    from structattn.data.parallel.tokenizer_training import TokenizerSettings
+    from structattn.tasks.translation.prepare import prepare_parallel
+    from structattn.tasks.translation.tokenizer_training import TokenizerSettings
     from structattn.text.normalization import Normalization
 
     files = {"train": (train,), "valid": (valid,)} | ({} if test is None else {"test": (test,)})

@@ -7,14 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from structattn.data.parallel.prepare import prepare_parallel
-from structattn.data.parallel.tokenizer_training import TokenizerSettings
 from structattn.data.transformations.rules import TRANSFORMATIONS, Pair, Transformation
 from structattn.data.transformations.sampling import ambiguous_pairs, disambiguating_pairs, exclusion_keys
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import create_folder, write_atomically
 from structattn.support.progress import progress, track
 from structattn.support.seeds import numpy_generator
+from structattn.tasks.translation.prepare import prepare_parallel
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.writing import require_empty_folder, source_entry, write_prepared
 from structattn.text.reading import Notices, read_lines
 from structattn.text.tokenization.tokenizers import SymbolTokenizer, choose_vocabulary

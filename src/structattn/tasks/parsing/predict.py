@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from structattn.data.parallel.prepare import TREE_TAGS
 from structattn.inference.loaded import LoadedRun
-from structattn.inference.translation import make_translator
-from structattn.inference.translator import SOURCE_LINES, Translator
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.tasks.parsing.linearization import Repaired, repair
+from structattn.tasks.translation.predict import SOURCE_LINES, Translator
+from structattn.tasks.translation.prepare import TREE_TAGS
+from structattn.tasks.translation.translators import make_translator
 
 
 def treebank_words(line: str) -> list[str]:

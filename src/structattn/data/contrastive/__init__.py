@@ -1,1 +1,0 @@
-"""Contrastive pairs: a reference translation and the same with an error; or two sentences, one of them acceptable."""

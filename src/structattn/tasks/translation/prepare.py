@@ -1,0 +1,179 @@
+"""Preparation of parallel text for translation.
+
+The files are read twice: first to check every pair and count words, from which the tokenizers are trained, then to
+write; if pairs are sampled, once more before that. Memory holds the distinct words, the pieces and one pair.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from structattn.support.errors import UsageError
+from structattn.support.processes import WorkerPool, worker_pool
+from structattn.support.progress import progress
+from structattn.tasks.parsing.linearization import Tags
+from structattn.tasks.translation.filters import Filters, SelectionRules, split_portions
+from structattn.tasks.translation.reading import PairFiles, open_pair_files
+from structattn.tasks.translation.splits import EncodedPairs, Split
+from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
+from structattn.tasks.translation.writing import rare_word_collectors, write_parallel
+from structattn.text.folders.header import SPLIT_NAME
+from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE
+from structattn.text.folders.writing import require_empty_folder
+from structattn.text.normalization import Normalization
+from structattn.text.reading import Notices
+from structattn.text.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolCounts
+from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
+
+TRAIN: Final = "train"
+TREE_TAGS: Final = "tree_tags"
+"""The key of the header that tells how trees were linearized."""
+
+_TOKENIZER: Final = TokenizerSettings()
+_FILTERS: Final = Filters()
+_NORMALIZATION: Final = Normalization()
+
+
+def prepare_parallel(
+    folder: Path,
+    splits: Mapping[str, Sequence[Path]],
+    *,
+    tokenizer: TokenizerSettings = _TOKENIZER,
+    filters: Filters = _FILTERS,
+    normalization: Normalization = _NORMALIZATION,
+    hold_out: Mapping[str, float] = MappingProxyType({}),
+    max_line_tokens: int = 100_000,
+    trees: Tags | None = None,
+    description: Mapping[str, Any] = MappingProxyType({}),
+    workers: int = 1,
+) -> tuple[str, ...]:
+    """Check parallel text, train its tokenizers, encode it, and write a prepared folder atomically.
+
+    Args:
+        folder: the prepared folder; must not exist, or be empty.
+        splits: maps names of splits to files: source and target, line by line, or one TSV, source TAB target; ``-`` is
+            a TSV on standard input. ``.gz`` is decompressed. The tokenizers are trained on ``train``.
+        tokenizer: the kind of tokenizer.
+        filters: which pairs are dropped, besides those with an empty side.
+        normalization: applied to lines first.
+        hold_out: maps names of further splits to the random share of the training pairs that they get (the seed is
+            ``filters.sample_seed``); pairs with the same source line stay together.
+        max_line_tokens: longer lines are refused; in words at level ``word``, otherwise in characters.
+        trees: each split has one file, of bracketed trees: their words are the source, the linearized trees with these
+            tags the target.
+        description: JSON that is stored in the header, too.
+        workers: the number of worker processes; it does not change the result. A script that uses several guards its
+            entry point with ``if __name__ == "__main__"``.
+
+    Returns:
+        Notices to the user: dropped byte-order marks, CRs and pairs, and the number of ``<unk>``.
+
+    Raises:
+        DataError: a file is refused, with file, line, byte column and reason. Nothing is left on disk.
+        UsageError: an option is invalid, or an optional library is not installed.
+    """
+    folder, notices = Path(folder), Notices()
+    _check([*splits, *hold_out], max_line_tokens)
+    portions = split_portions(hold_out, filters.sample_seed, TRAIN)
+    require_empty_folder(folder)
+    rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
+    with open_pair_files(splits, folder, trees) as given, worker_pool(workers) as pool:
+        files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
+        sources = {name: its.entries(name, folder) for name, its in files.items()}
+        parts = [
+            Split(name, its, replace(rules, training=name == TRAIN, portion=portions.get(name) if hold_out else None))
+            for name, its in files.items()
+        ]
+        source, target = _survey(parts, tokenizer, notices, pool)
+        sides = train_tokenizers(source.as_dict(), target.as_dict(), tokenizer, normalization)
+        rare = rare_word_collectors(sides, tokenizer.joint)
+        with progress("Writing", sum(part.counts.kept for part in parts), "pairs") as advance:
+            write_parallel(
+                folder,
+                sides=sides,
+                joint=tokenizer.joint,
+                rare=rare,
+                tokenizer={**tokenizer.description(), **normalization.description()},
+                splits={
+                    part.name: _check_unchanged(part.encode(sides, rare, pool, advance), part.files, sources[part.name])
+                    for part in parts
+                },
+                with_texts=[name for name in files if name != TRAIN],
+                sources=[entry for entries in sources.values() for entry in entries],
+                extra=lambda: {
+                    **description,
+                    **_description(parts, filters, hold_out, max_line_tokens),
+                    **({} if trees is None else {TREE_TAGS: trees}),
+                },
+            )
+    _report_unknown(parts, notices)
+    return notices.messages
+
+
+def _check(splits: Sequence[str], max_line_tokens: int) -> None:
+    if max_line_tokens < 1:
+        raise UsageError(f"max_line_tokens is {max_line_tokens}; expected at least 1")
+    if TRAIN not in splits:
+        raise UsageError(f"there is no split {TRAIN!r}, only {', '.join(splits) or 'none'}")
+    for name in splits:
+        if splits.count(name) > 1:
+            raise UsageError(f"split {name!r} has files and is also held out; expected one of the two")
+        if not re.match(SPLIT_NAME, name):
+            raise UsageError(f"{name!r} is not a valid name of a split; expected letters, digits, '-' and '_'")
+
+
+def _survey(
+    splits: Iterable[Split], tokenizer: TokenizerSettings, notices: Notices, pool: WorkerPool
+) -> tuple[SymbolCounts, SymbolCounts]:
+    """Check all splits; return the counts of the training text's source and target side."""
+    counts = SymbolCounts(DEFAULT_CAPACITY), SymbolCounts(DEFAULT_CAPACITY)
+    with progress("Checking pairs", None, "pairs") as advance:
+        for split in splits:
+            split.survey(tokenizer.level, counts if split.name == TRAIN else None, notices, pool, advance)
+    evicted = sum(side.num_evicted for side in counts)
+    if evicted:
+        notices.add(f"{evicted} rare words do not fit into memory; the tokenizers are trained on the others")
+    return counts
+
+
+def _check_unchanged(
+    pairs: Iterator[EncodedPairs], files: PairFiles, entries: Sequence[Mapping[str, str]]
+) -> Iterator[EncodedPairs]:
+    """Yield the pairs, then check that their files have not changed since the first pass."""
+    yield from pairs
+    files.check_unchanged(entries)
+
+
+def _description(
+    splits: Iterable[Split], filters: Filters, hold_out: Mapping[str, float], max_line_tokens: int
+) -> dict[str, Any]:
+    return {
+        "filters": asdict(filters),
+        **({"hold_out": dict(hold_out)} if hold_out else {}),
+        "max_line_tokens": max_line_tokens,
+        "lines": {split.name: split.counts.lines for split in splits},
+        "dropped": {split.name: dict(sorted(split.counts.dropped.items())) for split in splits},
+        "words": {split.name: _words(split) for split in splits},
+        "unknown_tokens": {
+            split.name: dict(zip(("source", "target"), split.num_unknown, strict=True)) for split in splits
+        },
+    }
+
+
+def _words(split: Split) -> dict[str, dict[str, int]]:
+    """Return how many words of each side were read, kept and dropped."""
+    counts = zip(("source", "target"), split.kept_words, split.counts.dropped_words, strict=True)
+    return {side: {"read": kept + dropped, "kept": kept, "dropped": dropped} for side, kept, dropped in counts}
+
+
+def _report_unknown(splits: Iterable[Split], notices: Notices) -> None:
+    for split in splits:
+        sides = list(zip(("source", "target"), split.num_unknown, split.num_tokens, strict=True))
+        if any(split.num_unknown):
+            stated = " and ".join(f"{unknown:,} of {tokens:,} {side} tokens" for side, unknown, tokens in sides)
+            large = any(unknown > LARGE_UNKNOWN_SHARE * tokens for _, unknown, tokens in sides)
+            consequence = ", so scores say little about the text" if large else ""
+            notices.add(f"{split.files.shown}: {stated} of {split.name} are {UNKNOWN_SYMBOL}{consequence}")

@@ -1,0 +1,86 @@
+"""Translators and scorers of translations with the models of runs."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from structattn.decoding import max_target_lengths
+from structattn.inference.loaded import LoadedRun, translation_model
+from structattn.models import EncoderDecoder
+from structattn.operators.linear import LinearPrecision, precision_refusal
+from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.errors import UsageError
+from structattn.tasks.translation.pair_scorer import PairScorer
+from structattn.tasks.translation.predict import SEARCHES, Translator
+from structattn.tasks.translation.shortlist import run_shortlist
+from structattn.tasks.translation.unknown_words import Unknown
+from structattn.text.folders.parallel_side import ParallelSides
+
+
+def make_translator(
+    runs: Sequence[LoadedRun],
+    how: EvaluationSettings | None = None,
+    precision: LinearPrecision = "float32",
+    shortlist: bool = False,
+) -> Translator:
+    """Return a translator with the model of a run, or with an ensemble of the models of several runs.
+
+    Args:
+        runs: translation runs.
+        how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
+        precision: of the products of linear layers; see ``linear_precision``.
+        shortlist: whether translations contain only likely translations of the tokens of their source, frequent
+            tokens, and those of their prefix. The shortlist is that of the first run; see ``run_shortlist``.
+
+    Raises:
+        DataError: the file of the shortlist is damaged, or belongs to other data.
+        UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
+            do not support the treatment of unknown words; or the precision is not available for the processor or
+            device.
+    """
+    refusal = _refusal(runs, precision)
+    if refusal is not None:
+        raise UsageError(f"precision {precision!r} is not available: {refusal}")
+    how = how or runs[0].settings.evaluation
+    models, sides = _models(runs), runs[0].prepared.sides
+    limits = partial(
+        max_target_lengths, ratio=how.max_length_ratio, extra=how.max_length_offset, maximum=how.max_length
+    )
+    unknown = _unknown_word_method(how.unknown_words, models, sides)
+    exponent = () if how.length_penalty is None else (how.length_penalty,)
+    search = SEARCHES[how.search](how.beam_size, *exponent)
+    chosen = run_shortlist(runs[0]) if shortlist else None
+    return Translator(models, sides, search, limits, unknown=unknown, precision=precision, shortlist=chosen)
+
+
+def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
+    """Return a scorer of given translations with the model of a run, or with an ensemble of several.
+
+    Raises:
+        UsageError: a run is not a translation run, or was trained with another tokenizer than the first.
+    """
+    return PairScorer(_models(runs), runs[0].prepared.sides)
+
+
+def _refusal(runs: Sequence[LoadedRun], precision: LinearPrecision) -> str | None:
+    """Return why products in a precision are not available for the models; None if they are."""
+    for parameter in (next(run.model.parameters()) for run in runs):
+        if precision != "float32" and parameter.device.type != "cpu":
+            return f"{precision} is for CPUs; the model is on {parameter.device}"
+    return precision_refusal(precision)
+
+
+def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:
+    models = tuple(translation_model(run) for run in runs)
+    for run in runs[1:]:
+        if run.prepared.sides.digests() != runs[0].prepared.sides.digests():
+            raise UsageError(f"{run.run_dir}: was trained with another tokenizer than {runs[0].run_dir}")
+    return models
+
+
+def _unknown_word_method(unknown: Unknown | None, models: Sequence[EncoderDecoder], sides: ParallelSides) -> Unknown:
+    spell = all(model.spelling is not None for model in models)
+    if unknown == "copy" and sides.level != "word":
+        raise UsageError(f"unknown 'copy' needs data of level 'word'; the level of the data is {sides.level!r}")
+    if unknown == "spell" and not spell:
+        raise UsageError("unknown 'spell' needs a model with model.decoder.spelling")
+    return unknown or ("spell" if spell else "keep")
