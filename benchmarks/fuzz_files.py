@@ -52,12 +52,12 @@ from structattn import __version__
 from structattn.analysis import head_locality, run_analysis  # noqa: F401
 from structattn.cli import scores_table  # noqa: F401
 from structattn.cli.app import app
-from structattn.data.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.reporting import page  # noqa: F401
 from structattn.runs.metadata import environment, hardware
 from structattn.runs.store import CheckpointStore, checkpoint_updates
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import StructattnError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.training.run_training import train

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
 REQUESTS = 59

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from structattn import __version__
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.run import load_settings
 from structattn.support.errors import StructattnError
 from structattn.support.files import sha256_of_file
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
 RESULTS = Path(__file__).with_name("results")

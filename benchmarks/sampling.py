@@ -17,8 +17,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from structattn.data.formal_languages.registry import FORMAL_LANGUAGES, formal_language
-from structattn.data.transductions.registry import TRANSDUCTIONS, transduction
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, formal_language
+from structattn.tasks.transductions.registry import TRANSDUCTIONS, transduction
 
 STRINGS, PAIRS, LENGTH = 2000, 32, 40
 

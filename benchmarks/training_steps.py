@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings, resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.training.assembly import initial_learner, make_plan
 from structattn.training.loop import Update, training_step
 

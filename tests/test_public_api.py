@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import structattn
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "structattn"

@@ -20,9 +20,9 @@ import torch
 
 import structattn
 from structattn.building.models import build_model
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.decoding import beam_search, start_translation
 from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 PACKAGE = str(Path(structattn.__file__).parent) + "/"
 TRAINING_STEP, BEAM_STEP = ("training/loop.py", "update"), ("decoding/beam/search.py", "_step")

@@ -6,11 +6,11 @@ from typer.testing import CliRunner
 
 from structattn.analysis import TrainingRecorder, analyze_run, read_recording
 from structattn.cli.app import app
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.inference.runs import open_run
 from structattn.settings.budget import Budget
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
 MODEL = {"layers": "hard.superposition-3", "d_model": 8, "num_heads": 2, "d_ff": 8, "dropout": 0.2}

@@ -10,8 +10,8 @@ from structattn.cli import self_check
 from structattn.cli.app import app
 from structattn.cli.doctor import environment
 from structattn.cli.listing import choices
-from structattn.data.formal_languages import FORMAL_LANGUAGES
 from structattn.settings.tasks import TASK_DESCRIPTIONS
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
 from structattn.text.folders.prepared import open_prepared
 
 

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.folder import RunFolder
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 
 def train(*arguments):

@@ -7,12 +7,12 @@ from typer.testing import CliRunner
 
 import structattn
 from structattn.cli.app import app
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.reporting.figures.palette import line_style
 from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.runs import read_runs
 from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 TEXT = "".join(f"the {noun} sees the {other}\n" for noun in "abcdefg" for other in "abcdefg")
 STREAM = {"kind": "stream", "sequence_length": 16, "batch_size": 4}

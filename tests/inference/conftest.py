@@ -8,11 +8,11 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
-from structattn.data.transformations import TransformationSizes, prepare_transformation
 from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}

@@ -9,14 +9,14 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.transformations.rules import TRANSFORMATIONS
 from structattn.evaluation.run_evaluation import evaluate_run
-from structattn.evaluation.transformation_answers import language_model_answers
 from structattn.inference import load, make_translator
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.parsing.reading import read_trees
 from structattn.tasks.parsing.tree import leaves_of
-from structattn.tasks.transduction.batches import stored_pairs
+from structattn.tasks.transductions.batches import stored_pairs
+from structattn.tasks.transformations.predict import language_model_answers
+from structattn.tasks.transformations.rules import TRANSFORMATIONS
 from structattn.text.reading import Notices
 
 TRANSDUCTIONS = ("masked", "autoregressive", "recurrent autoregressive")

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from structattn.analysis import read_recording, record, write_recording
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.inference.trained_run import TrainedRun
 from structattn.operators import (
     nondeterministic_stack_best_run,
@@ -26,6 +25,7 @@ from structattn.operators.nondeterministic_stack.contents import nondeterministi
 from structattn.operators.stratified_stack.contents import stratified_stack_contents
 from structattn.operators.superposition_stack.contents import superposition_stack_contents
 from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 

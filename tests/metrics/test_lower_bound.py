@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from structattn.data.formal_languages import formal_language
 from structattn.metrics.lower_bound import lower_bound
 from structattn.support.seeds import numpy_generator
+from structattn.tasks.formal_languages.registry import formal_language
 
 
 def test_hand_computed_examples():

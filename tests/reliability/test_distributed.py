@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.run_training import train

@@ -75,9 +75,9 @@ builders.STACK_BUILDERS = MappingProxyType({**builders.STACK_BUILDERS, Mean: lam
 # --- training
 
 from structattn.cli.main import main
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.evaluation.description import describe_model
 from structattn.inference.load import load
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 
 def train(folder):

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from structattn.analysis import analyze, read_recording
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.evaluation.description import describe_model
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.records import ACTION_NAMES
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.training.run_training import train
 
 SYSTEMS = {

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.checkpoint import Identity
 from structattn.runs.logs import EventLog, Timing
 from structattn.runs.store import CheckpointStore
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.training import SequenceBatches, TrainingSettings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.next_token.batches import Examples
 from structattn.tasks.next_token.task import NextTokenTask
 from structattn.text.folders.sequences import Sequences

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError, UsageError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.initial_weights import InitialWeights
 from structattn.training.run_training import train
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.runs.folder import RunFolder
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.adamw import AdamW
 from structattn.training.learner import (
     MismatchError,

@@ -5,13 +5,13 @@ import shutil
 import pytest
 import torch
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference.runs import open_run
 from structattn.runs.logs import events_of
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import load_settings, resolve_settings
 from structattn.support.errors import CheckpointError, UsageError
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.run_training import train
 
 

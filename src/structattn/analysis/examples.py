@@ -10,7 +10,7 @@ from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
 from structattn.tasks.masked.batches import masked_examples
-from structattn.tasks.transduction.batches import FORMS, form_of, stored_pair
+from structattn.tasks.transductions.batches import FORMS, form_of, stored_pair
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch, make_batch, make_stream_batch
 from structattn.text.folders.prepared import PreparedFolder

@@ -72,8 +72,8 @@ def prepared_data(folder: Path, seed: int, strings: int) -> Path:
     Raises:
         UsageError: the existing strings were sampled with other options.
     """
-    from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
     from structattn.support.errors import UsageError
+    from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
     from structattn.text.folders.prepared import open_prepared
 
     if not (folder / "header.json").exists():

@@ -20,8 +20,6 @@ def _first_line(documented: object) -> str:
 
 def choices() -> dict[str, Mapping[str, str]]:
     """Return all names that settings and commands accept: heading -> name -> description."""
-    from structattn.data.formal_languages import FORMAL_LANGUAGES
-    from structattn.data.transductions import TRANSDUCTIONS
     from structattn.settings.layers import AddedStack, CrossAttention, Layer
     from structattn.settings.models import ModelSettings
     from structattn.settings.optimizers import Optimizer
@@ -30,6 +28,8 @@ def choices() -> dict[str, Mapping[str, str]]:
     from structattn.settings.schedules import Schedule
     from structattn.settings.tasks import TASK_DESCRIPTIONS, TRANSFORMATION_DESCRIPTIONS
     from structattn.settings.training import Batches
+    from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
+    from structattn.tasks.transductions.registry import TRANSDUCTIONS
 
     return {
         "models (model.kind)": _discriminated(ModelSettings, "kind"),

@@ -11,13 +11,10 @@ from structattn.evaluation.cross_entropy import (
     sequence_negative_log_likelihoods,
     window_negative_log_likelihoods,
 )
-from structattn.evaluation.dependencies import dependency_scores, has_dependencies
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.masked import masked_scores
 from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.scores import SplitScores, make_split_scores, make_text_scores, scores_to_json
-from structattn.evaluation.transduction import transduction_scores
-from structattn.evaluation.transformations import transformation_of, transformation_scores
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
@@ -28,6 +25,9 @@ from structattn.settings.training import StreamBatches
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
+from structattn.tasks.formal_languages.dependencies import dependency_scores, has_dependencies
+from structattn.tasks.transductions.evaluate import transduction_scores
+from structattn.tasks.transformations.evaluate import transformation_of, transformation_scores
 from structattn.tasks.translation.evaluate import translation_scores
 from structattn.training.position_limits import require_positions_fit
 

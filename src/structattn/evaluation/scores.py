@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
-from structattn.evaluation.dependencies import DependencyScores
-from structattn.evaluation.transformations import TransformationScores
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
+from structattn.tasks.formal_languages.dependencies import DependencyScores
 from structattn.tasks.task import perplexity
+from structattn.tasks.transformations.evaluate import TransformationScores
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, text_statistics, unknown_share

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from structattn.data.transductions.prepare import SEPARATOR
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.model import reads_bos
 from structattn.settings.training import StreamBatches
 from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.transductions.prepare import SEPARATOR
 
 MASK_SYMBOL = "<mask>"
 

@@ -21,7 +21,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
-from structattn.tasks.transduction.batches import FORMS, batch_of, form_of, transduction_data
+from structattn.tasks.transductions.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.text.batching.pairs import PairBatch

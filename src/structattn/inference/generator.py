@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from structattn.data.formal_languages import Language, formal_language
 from structattn.decoding import (
     BeamSearch,
     BeamTree,
@@ -27,6 +26,8 @@ from structattn.inference.streams import TEXTS
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.formal_languages.language import Language
+from structattn.tasks.formal_languages.registry import formal_language
 from structattn.text.lines import warn_of_unknown_tokens
 
 

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from structattn.data.transductions import Transduction
 from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import LoadedRun, cannot
 from structattn.inference.prompts import TextEncoder
@@ -20,8 +19,9 @@ from structattn.support.special_tokens import FIRST_SYMBOL, id_of
 from structattn.tasks.losses import to_float32
 from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
 from structattn.tasks.parsing.tree import bracketed
-from structattn.tasks.transduction.batches import FORMS, Ids, batch_of, form_of, transduction_data
-from structattn.tasks.transduction.scores import greedy_outputs
+from structattn.tasks.transductions.batches import FORMS, Ids, batch_of, form_of, transduction_data
+from structattn.tasks.transductions.scores import greedy_outputs
+from structattn.tasks.transductions.transduction import Transduction
 from structattn.tasks.translation.prepare import TREE_TAGS
 from structattn.tasks.translation.translators import make_translator
 from structattn.text.lines import encoded

@@ -19,13 +19,13 @@ from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_tables, swatch
-from structattn.reporting.transformations import transformation_sections
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 from structattn.tasks.chunking.report import chunking_section
 from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
+from structattn.tasks.transformations.report import transformation_sections
 from structattn.tasks.translation.contrastive_report import contrastive_sections
 from structattn.tasks.translation.report import translation_section
 

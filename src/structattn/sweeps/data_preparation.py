@@ -3,10 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
-from structattn.data.transformations import TransformationSizes, prepare_transformation
 from structattn.settings.prepare import (
     FormalLanguageData,
     ParallelText,
@@ -17,6 +14,9 @@ from structattn.settings.prepare import (
     Treebank,
 )
 from structattn.support.processes import available_cores
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
+from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.translation.filters import Filters
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings

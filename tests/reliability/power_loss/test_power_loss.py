@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from structattn.analysis.run_analysis import analyze
-from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
 from structattn.evaluation.run_evaluation import evaluate, is_scored
 from structattn.evaluation.run_files import write_analysis
 from structattn.reporting import write_report
@@ -33,6 +32,7 @@ from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, run_job
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared

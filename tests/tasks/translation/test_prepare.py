@@ -276,7 +276,7 @@ def test_counting_evicts_rare_words_but_no_character():
 
 
 def test_a_folder_of_another_kind_has_no_pairs(parallel, tmp_path):
-    from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+    from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
     sizes = FormalLanguageSizes(5, 5, 1, (4, 6), (4, 6))
     prepare_formal_language(tmp_path / "other", "dyck", "faithful", sizes=sizes)

@@ -54,7 +54,7 @@ def formal_language(
     short_lengths: Annotated[tuple[int, int], typer.Option(help="Minimal and maximal length of these.")] = (1, 11),
 ) -> None:
     """Sample strings of a formal language, with their exact probabilities."""
-    from structattn.data.formal_languages import FormalLanguageSizes, prepare_formal_language
+    from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
     sizes = FormalLanguageSizes(
         train, valid, test_per_length, train_lengths, test_lengths, short=short, short_lengths=short_lengths
@@ -74,7 +74,7 @@ def transduction(
     test_per_length: Annotated[int, typer.Option(min=1, help="Number of test pairs of each length.")] = 512,
 ) -> None:
     """Sample validation and test pairs of a transduction; training pairs are sampled during training."""
-    from structattn.data.transductions.prepare import TransductionSizes, prepare_transduction
+    from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 
     sizes = TransductionSizes(train_lengths, test_lengths, valid_per_length, test_per_length)
     prepare_transduction(output, name, seed=seed, sizes=sizes)
@@ -99,7 +99,7 @@ def transformation(
     gen: Annotated[int, typer.Option(min=1, help="Number of generalisation pairs, where drawn.")] = 10_000,
 ) -> None:
     """Draw pairs that fit a hierarchical and a linear rule of transformation, and pairs on which the rules differ."""
-    from structattn.data.transformations import TransformationSizes, prepare_transformation
+    from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 
     sizes = TransformationSizes(train, valid, test, gen)
     prepare_transformation(output, name.value, published=published, layout=layout.value, seed=seed, sizes=sizes)

@@ -1,0 +1,1 @@
+"""Formal languages with exact probabilities: sampling of strings by length, and probabilities of strings."""

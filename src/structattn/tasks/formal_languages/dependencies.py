@@ -1,0 +1,125 @@
+"""Agreement of receptive fields with the true dependencies of the stack language (Discrete Transformer, 7.1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from structattn.inference.trained_run import TrainedRun
+from structattn.models.mode import evaluating
+from structattn.models.protocols import AttendingModel
+from structattn.operators import receptive_field
+from structattn.support.progress import progress
+from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
+from structattn.text.batching.sequences import make_batch
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.folders.sequences import Sequences
+
+Matrix = Float[np.ndarray, "prediction input"]
+
+
+@dataclass(frozen=True)
+class DependencyScores:
+    """Precision Σ s d / Σ s and recall Σ s d / Σ d of receptive fields s against the true dependencies d.
+
+    The prediction of ``<eos>`` does not count. s is 0 or 1 for hard attention, and between 0 and 1 for weights, by the
+    relaxed recursion. A prediction depends on the input ``<bos>`` (level 0) until the first digit.
+
+    Args:
+        predictions: the number of predictions.
+        precision: over all predictions.
+        recall: over all predictions.
+        precision_of_symbols: precision without the input ``<bos>`` and without the first prediction.
+        recall_of_symbols: recall without the input ``<bos>`` and without the first prediction.
+        mean_precision: the mean of the precisions of single predictions.
+        mean_recall: the mean of the recalls of single predictions.
+        mean_field_size: the mean size of a receptive field.
+    """
+
+    predictions: int
+    precision: float
+    recall: float
+    precision_of_symbols: float
+    recall_of_symbols: float
+    mean_precision: float
+    mean_recall: float
+    mean_field_size: float
+
+
+def has_dependencies(prepared: PreparedFolder) -> bool:
+    """Return whether the data are of the stack language, whose dependencies are known."""
+    return prepared.header.extra.get("language") == StackLanguage.name
+
+
+def true_dependencies(string: np.ndarray) -> Matrix:
+    """Return the (T, T) matrix of which inputs <bos>, w_1..w_{T-1} the prediction of each of w_1..w_T depends on."""
+    time = len(string)
+    truth = np.zeros((time, time))
+    truth[1:, 1:] = dependencies(string)[: time - 1, : time - 1]
+    digit_seen = np.concatenate([[False], np.cumsum(string[: time - 1] <= MAX_DEPTH) > 0])
+    truth[:, 0] = ~digit_seen
+    return truth
+
+
+def receptive_fields(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | None = None) -> Tensor | None:
+    """Return the receptive field of every position, (B, T, T); None if a layer has no attention weights."""
+    if not isinstance(model, AttendingModel):
+        return None
+    with evaluating(model), torch.no_grad():
+        weights = model.attend(tokens, lengths)[1]
+        known = [of_layer for of_layer in weights if of_layer is not None]
+        return receptive_field(known, lengths=lengths) if len(known) == len(weights) else None
+
+
+def dependency_scores(run: TrainedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
+    """Return the scores of a run on a split of the stack language; None if a layer has no attention weights."""
+    sequences = run.prepared.split(split)
+    tallies: list[np.ndarray] = []
+    with progress(f"Comparing dependencies of {split}", len(sequences), "strings") as advance:
+        for first in range(0, len(sequences), batch_size):
+            chosen = range(first, min(first + batch_size, len(sequences)))
+            found = _tallies(run, sequences, chosen)
+            if found is None:
+                return None
+            tallies += found
+            advance(len(chosen))
+    return _scores(np.concatenate(tallies))
+
+
+def _tallies(run: TrainedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
+    """For each string, the sums that the scores are computed from, one row per prediction."""
+    batch = make_batch(sequences, chosen)
+    device = next(run.model.parameters()).device
+    fields = receptive_fields(run.model, batch.inputs.to(device), batch.lengths.to(device))
+    if fields is None:
+        return None
+    strings = [np.asarray(sequences[index]) - FIRST_SYMBOL for index in chosen]
+    return [
+        _rows(field[: len(string), : len(string)], string)
+        for field, string in zip(fields.cpu().double().numpy(), strings, strict=True)
+    ]
+
+
+def _rows(field: Matrix, string: np.ndarray) -> np.ndarray:
+    """Σ s d, Σ s, Σ d over all inputs, then the same without ``<bos>``, (T, 6)."""
+    truth = true_dependencies(string)
+    sums = [(x[:, start:].sum(1)) for start in (0, 1) for x in (field * truth, field, truth)]
+    return np.stack(sums, axis=1)
+
+
+def _scores(rows: np.ndarray) -> DependencyScores:
+    both, field, truth, symbols_both, symbols_field, symbols_truth = rows.sum(0)
+    return DependencyScores(
+        predictions=len(rows),
+        precision=float(both / field),
+        recall=float(both / truth),
+        precision_of_symbols=float(symbols_both / symbols_field),
+        recall_of_symbols=float(symbols_both / symbols_truth),
+        mean_precision=float((rows[:, 0] / rows[:, 1]).mean()),
+        mean_recall=float((rows[:, 0] / rows[:, 2]).mean()),
+        mean_field_size=float(field / len(rows)),
+    )

@@ -1,0 +1,165 @@
+"""Preparation of formal languages: training, validation and test strings, the last two with exact probabilities.
+
+The data sets of DuSell & Chiang (2020, section 5; 2024, section 6): groups of strings of one length, which is drawn
+uniformly from the valid lengths; the test set has equally many strings of each length.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from structattn.support.errors import UsageError
+from structattn.support.progress import progress
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import FIRST_SYMBOL
+from structattn.tasks.formal_languages.binary_rules import FloatArray, IndexArray
+from structattn.tasks.formal_languages.language import Language
+from structattn.tasks.formal_languages.normal_form import Variant
+from structattn.tasks.formal_languages.registry import formal_language
+from structattn.text.folders.writing import require_empty_folder, write_prepared
+from structattn.text.tokenization.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class FormalLanguageSizes:
+    """Numbers and lengths of strings; the defaults are those of the papers.
+
+    Args:
+        train: the number of training strings.
+        valid: the number of validation strings, of the same lengths.
+        test_per_length: the number of test strings of each valid length.
+        train_lengths: minimum and maximum length of ``train`` and ``valid``, not including the end of the string.
+        test_lengths: the same for the test set.
+        group_size: number of consecutive strings of ``train`` and ``valid`` with equal length, so that batches of them
+            need no padding.
+        short: the number of training strings after those, of ``short_lengths``, for a curriculum by length.
+        short_lengths: their minimum and maximum length.
+
+    Raises:
+        UsageError: a number is below 1, or a minimum length is negative or above the maximum.
+    """
+
+    train: int = 10_000
+    valid: int = 1_000
+    test_per_length: int = 100
+    train_lengths: tuple[int, int] = (40, 80)
+    test_lengths: tuple[int, int] = (40, 100)
+    group_size: int = 10
+    short: int = 0
+    short_lengths: tuple[int, int] = (1, 11)
+
+    def __post_init__(self) -> None:
+        if self.short < 0:
+            raise UsageError(f"short is {self.short}; expected at least 0")
+        for name in ("train", "valid", "test_per_length", "group_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("train_lengths", "test_lengths", "short_lengths"):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high:
+                raise UsageError(f"{name} is {low} to {high}; expected 0 <= minimum <= maximum")
+
+
+def prepare_formal_language(
+    folder: Path,
+    name: str,
+    variant: Variant = "faithful",
+    *,
+    seed: int = 1,
+    test_seed: int = 0,
+    sizes: FormalLanguageSizes = FormalLanguageSizes(),
+) -> None:
+    """Draw the three sets of a language, compute the probabilities of two, and write a prepared folder.
+
+    Strings may occur in more than one set, as in the papers. With the papers' sizes this takes seconds; for
+    ``hardest-cfl`` some tens of seconds, nearly all of them for the probabilities of the test set.
+
+    Args:
+        folder: the prepared folder; must not exist, or be empty.
+        name: a key of ``FORMAL_LANGUAGES``.
+        variant: ``faithful`` or ``reference``; see ``formal_language``.
+        seed: the seed of ``train`` and ``valid``, which the papers redraw for every run.
+        test_seed: the seed of the test set, which all runs share.
+        sizes: the numbers and lengths of strings.
+
+    Raises:
+        UsageError: no language or variant has that name, or it has no strings of these lengths.
+        DataError: the folder is not empty, or cannot be written; then nothing is left on disk.
+    """
+    folder = Path(folder)
+    require_empty_folder(folder)
+    language = formal_language(name, variant)
+    lengths = _lengths_of_splits(language, sizes)
+    short_lengths = _require_valid_lengths(language, *sizes.short_lengths) if sizes.short else []
+    strings = _sample_splits(language, lengths, sizes, {"train": seed, "valid": seed, "test": test_seed})
+    strings["train"] += _sample_groups(language, "short", short_lengths, sizes.short, sizes.group_size, seed)
+    write_prepared(
+        folder,
+        kind="formal_language",
+        vocabulary=Vocabulary.from_symbols(language.alphabet),
+        tokenizer={"level": "character"},
+        splits={split: (string + FIRST_SYMBOL for string in drawn) for split, drawn in strings.items()},
+        log_probabilities=_log_conditionals(language, {split: strings[split] for split in ("valid", "test")}),
+        extra={
+            "language": name,
+            "variant": variant,
+            "seed": seed,
+            "test_seed": test_seed,
+            "number_of_lengths": {split: len(valid_lengths) for split, valid_lengths in lengths.items()},
+            "train_lengths": list(sizes.train_lengths),
+            "test_lengths": list(sizes.test_lengths),
+            "group_size": sizes.group_size,
+            **({"short": sizes.short, "short_lengths": list(sizes.short_lengths)} if sizes.short else {}),
+        },
+    )
+
+
+def _lengths_of_splits(language: Language, sizes: FormalLanguageSizes) -> dict[str, list[int]]:
+    train, test = (_require_valid_lengths(language, *limits) for limits in (sizes.train_lengths, sizes.test_lengths))
+    return {"train": train, "valid": train, "test": test}
+
+
+def _require_valid_lengths(language: Language, low: int, high: int) -> list[int]:
+    found = language.valid_lengths(low, high)
+    if not found:
+        raise UsageError(f"{language.name} ({language.variant}) has no strings of the lengths {low} to {high}")
+    return found
+
+
+def _sample_splits(
+    language: Language, lengths: Mapping[str, list[int]], sizes: FormalLanguageSizes, seeds: Mapping[str, int]
+) -> dict[str, list[IndexArray]]:
+    counts = {"train": sizes.train, "valid": sizes.valid}
+    strings = {
+        split: _sample_groups(language, split, lengths[split], count, sizes.group_size, seeds[split])
+        for split, count in counts.items()
+    }
+    each_length = np.repeat(lengths["test"], sizes.test_per_length)
+    return strings | {"test": language.sample_each(each_length, _generator(language, "test", seeds["test"]))}
+
+
+def _sample_groups(
+    language: Language, split: str, lengths: Sequence[int], count: int, group_size: int, seed: int
+) -> list[IndexArray]:
+    """Draw ``count`` strings in groups of one length, which is drawn uniformly from ``lengths``."""
+    if not count:
+        return []
+    generator = _generator(language, split, seed)
+    groups = generator.choice(lengths, size=-(-count // group_size))
+    return language.sample_each(np.repeat(groups, group_size)[:count], generator)
+
+
+def _generator(language: Language, split: str, seed: int) -> np.random.Generator:
+    return numpy_generator(seed, "formal language", language.name, language.variant, split)
+
+
+def _log_conditionals(language: Language, strings: Mapping[str, Sequence[IndexArray]]) -> dict[str, FloatArray]:
+    """Return log p(string | length) of each string of each split."""
+    found = {}
+    with progress("Computing probabilities", sum(map(len, strings.values())), "strings") as advance:
+        for split, drawn in strings.items():
+            of_lengths = np.array([language.log_length_probability(len(string)) for string in drawn])
+            found[split] = language.log_probabilities(drawn, advance) - of_lengths
+    return found

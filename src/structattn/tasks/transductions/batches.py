@@ -1,0 +1,157 @@
+"""Batches of input and output strings of a transduction.
+
+Training pairs are generated on the fly, the others come from the prepared folder. All pairs of a batch have the same
+lengths.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from structattn.settings.model import reads_bos
+from structattn.settings.run import RunSettings
+from structattn.support.errors import DataError
+from structattn.support.seeds import numpy_generator
+from structattn.support.special_tokens import BOS, PAD
+from structattn.tasks.transductions.prepare import EMPTY, KIND, SEPARATOR, input_ids, output_ids, symbols_of
+from structattn.tasks.transductions.registry import transduction
+from structattn.tasks.transductions.transduction import Transduction
+from structattn.text.batching.sequences import Batch
+from structattn.text.folders.prepared import PreparedFolder
+from structattn.text.tokenization.vocabulary import Vocabulary
+
+Form = Literal["masked", "masked without <bos>", "autoregressive"]
+Ids = NDArray[np.int64]  # (N, length)
+FORMS: dict[str, Form] = {"masked_transduction": "masked", "autoregressive_transduction": "autoregressive"}
+"""The form of each task: all output symbols at once, or symbol by symbol."""
+Layout = Callable[[Ids, Ids, Vocabulary], tuple[Ids, Ids]]
+
+
+def masked(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """Return inputs ``<bos> x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
+    inputs = np.concatenate([_column(x, BOS), x, np.full_like(y, vocabulary.id_of[EMPTY])], axis=1)
+    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
+
+
+def masked_without_bos(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """Return inputs ``x <empty> .. <empty>``, and targets that are y at the ``<empty>`` tokens."""
+    inputs, targets = masked(x, y, vocabulary)
+    return inputs[:, 1:], targets[:, 1:]
+
+
+def autoregressive(x: Ids, y: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """Return inputs ``<bos> x <to> y`` without the last symbol, and targets that are the next symbol of y."""
+    inputs = np.concatenate([_column(x, BOS), x, _column(x, vocabulary.id_of[SEPARATOR]), y[:, :-1]], axis=1)
+    return inputs, np.concatenate([np.full_like(inputs[:, : 1 + x.shape[1]], PAD), y], axis=1)
+
+
+LAYOUTS: dict[Form, Layout] = {
+    "masked": masked,
+    "masked without <bos>": masked_without_bos,
+    "autoregressive": autoregressive,
+}
+
+
+def form_of(settings: RunSettings) -> Form:
+    """Return the form of the task and the model of a run."""
+    form = FORMS[settings.task]
+    if form == "masked" and not reads_bos(settings.model):
+        return "masked without <bos>"
+    return form
+
+
+def batch_of(x: Ids, y: Ids, vocabulary: Vocabulary, form: Form, first_example: int = 0) -> Batch:
+    """Return pairs of token ids as a batch; targets are ``<pad>`` where nothing is predicted."""
+    inputs, targets = LAYOUTS[form](x, y, vocabulary)
+    return Batch(
+        inputs=torch.from_numpy(inputs),
+        targets=torch.from_numpy(targets),
+        lengths=torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64),
+        examples=tuple(range(first_example, first_example + len(inputs))),
+    )
+
+
+def _column(x: Ids, token: int) -> Ids:
+    return np.full((len(x), 1), token, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TransductionData:
+    """A transduction with its vocabulary and its training lengths.
+
+    Args:
+        task: the transduction.
+        vocabulary: the vocabulary of the prepared folder.
+        lengths: minimum and maximum length of x in training.
+        seed: the seed of the training pairs.
+    """
+
+    task: Transduction
+    vocabulary: Vocabulary
+    lengths: tuple[int, int]
+    seed: int
+
+    def training_pairs(self, first: int, count: int) -> tuple[Ids, Ids]:
+        """Return ``count`` pairs of one length, drawn uniformly from the training lengths.
+
+        The result is a pure function of the seed and of ``first``, the index of the first pair.
+        """
+        generator = numpy_generator(self.seed, "transduction", self.task.name, "train", first)
+        length = int(generator.choice(self.task.valid_lengths(*self.lengths)))
+        x, y = self.task.sample(length, count, generator)
+        return input_ids(self.task, x), output_ids(self.task, self.vocabulary, y)
+
+
+def transduction_data(prepared: PreparedFolder, seed: int) -> TransductionData:
+    """Return the transduction of a prepared folder.
+
+    Args:
+        prepared: the folder.
+        seed: the seed of the run, which determines the training pairs.
+
+    Raises:
+        DataError: the folder is of another kind, or its vocabulary is not that of the transduction.
+    """
+    if prepared.kind != KIND:
+        raise DataError(prepared.path, f"holds data of kind {prepared.kind!r}; transduction needs {KIND!r}")
+    extra = prepared.header.extra
+    task = transduction(extra["transduction"])
+    if prepared.vocabulary != Vocabulary.from_symbols(symbols_of(task)):
+        raise DataError(prepared.path, f"its vocabulary is not that of the transduction {task.name!r} in this version")
+    low, high = extra["train_lengths"]
+    return TransductionData(task, prepared.vocabulary, (low, high), seed)
+
+
+def stored_pairs(prepared: PreparedFolder, split: str) -> Iterator[tuple[int, Ids, Ids]]:
+    """Yield the pairs of a split, grouped by length: the index of the first pair, x (N, n) and y (N, n')."""
+    sequences = prepared.split(split)
+    sizes = [_input_length(prepared, sequences[i]) for i in range(len(sequences))]
+    for first, end in _runs(sizes):
+        rows = np.stack([sequences[i] for i in range(first, end)]).astype(np.int64)
+        yield first, *_split_pairs(rows, sizes[first])
+
+
+def stored_pair(prepared: PreparedFolder, split: str, index: int, form: Form) -> Batch:
+    """Return one pair of a split as a batch."""
+    row = prepared.split(split)[index].astype(np.int64)
+    return batch_of(*_split_pairs(row[None], _input_length(prepared, row)), prepared.vocabulary, form, index)
+
+
+def _input_length(prepared: PreparedFolder, row: NDArray[Any]) -> int:
+    """Return the number of symbols before the separator of a stored pair."""
+    return int(np.flatnonzero(row == prepared.vocabulary.id_of[SEPARATOR])[0])
+
+
+def _split_pairs(rows: Ids, length: int) -> tuple[Ids, Ids]:
+    """Split stored pairs into x and y; all x have the same length."""
+    return rows[:, :length], rows[:, length + 1 :]
+
+
+def _runs(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each run of equal sizes."""
+    cuts = [i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]]
+    yield from zip([0, *cuts], [*cuts, len(sizes)], strict=True) if sizes else ()

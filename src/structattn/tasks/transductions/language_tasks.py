@@ -1,0 +1,108 @@
+"""Formal languages as transductions: recognition of strings and completion of prefixes."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.random import Generator
+
+from structattn.support.errors import UsageError
+from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
+from structattn.tasks.formal_languages.language import Language
+from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.transductions.transduction import Pairs, Strings, Transduction
+
+NO, YES = 0, 1
+MAX_TRIES = 1000  # to find a string outside the language; if all fail, there is probably none at this distance
+_REVERSALS = ("marked-reversal", "unmarked-reversal")
+COMPLETABLE = (*_REVERSALS, *(name for name in COPYING_LANGUAGES if name != "count-3"))
+"""The languages whose strings are determined by their first word."""
+
+
+@cache
+def recognition(language_name: str, edits: int) -> Transduction:
+    """Return the task of deciding whether x is in a language; "yes" and "no" are equally likely.
+
+    A "no" is a string of the language in which ``edits`` symbols at positions drawn without replacement were replaced,
+    drawn again until the result is outside the language. Its edit distance from the language is from 1 to ``edits``.
+    Both kinds of x have the same lengths, so length is not informative.
+
+    Args:
+        language_name: the name of a formal language.
+        edits: the number of replaced symbols, at least 1.
+
+    Raises:
+        UsageError: no language has that name, or ``edits`` is below 1.
+    """
+    if edits < 1:
+        raise UsageError(f"recognition of {language_name} at edit distance {edits}; expected at least 1")
+    language = formal_language(language_name)
+
+    def draw(length: int, count: int, generator: Generator) -> Pairs:
+        positive = generator.integers(0, 2, size=count)
+        x = np.array(language.sample_each([length] * count, generator), dtype=np.int64).reshape(count, length)
+        for row in np.flatnonzero(positive == NO):
+            x[row] = _outside(language, x[row], edits, generator)
+        return x, positive[:, None]
+
+    return Transduction(
+        name=f"recognise:{language_name}:{edits}",
+        description=f"whether a string is in {language_name}; others are up to {edits} edits away",
+        inputs=language.alphabet,
+        outputs=("no", "yes"),
+        draw=draw,
+        level="recognition",
+        has_length=lambda length: length >= edits and bool(language.valid_lengths(length, length)),
+    )
+
+
+def _outside(language: Language, string: Strings, edits: int, generator: Generator) -> Strings:
+    """Replace symbols of a string so that it is outside the language."""
+    size, symbols = len(string), len(language.alphabet)
+    for _ in range(MAX_TRIES):
+        positions = generator.choice(size, size=edits, replace=False)
+        changed = string.copy()
+        changed[positions] = (changed[positions] + generator.integers(1, symbols, size=edits)) % symbols
+        if language.log_probabilities([changed])[0] == -np.inf:
+            return changed
+    raise UsageError(
+        f"{language.name}: found no string of length {size} outside the language at {edits} edits; "
+        "use greater lengths or fewer edits"
+    )
+
+
+@cache
+def completion(language_name: str) -> Transduction:
+    """Return the task of completing a string: x is its first word, and y the rest, which the word determines.
+
+    Raises:
+        UsageError: strings of that language are not determined by their first word.
+    """
+    if language_name not in COMPLETABLE:
+        raise UsageError(
+            f"{language_name} is not determined by the first word; expected one of {', '.join(COMPLETABLE)}"
+        )
+    language = formal_language(language_name)
+    total_length = _total_length(language_name)
+
+    def draw(length: int, count: int, generator: Generator) -> Pairs:
+        strings = language.sample_each([total_length(length)] * count, generator)
+        rows = np.array(strings, dtype=np.int64).reshape(count, total_length(length))
+        return rows[:, :length], rows[:, length:]
+
+    return Transduction(
+        name=f"complete:{language_name}",
+        description=f"the rest of a string of {language_name} after its first word",
+        inputs=language.alphabet,
+        outputs=language.alphabet,
+        draw=draw,
+        level="completion",
+    )
+
+
+def _total_length(name: str) -> Callable[[int], int]:
+    """Return the function that maps the length of the first word to that of the string."""
+    if name in _REVERSALS:
+        return lambda length: 2 * length + (name == "marked-reversal")
+    language = COPYING_LANGUAGES[name]
+    return lambda length: language.times * length + language.marks

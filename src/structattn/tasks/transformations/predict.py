@@ -1,0 +1,167 @@
+"""How a model answers the sources of a transformation: probabilities of targets, greedy outputs, samples."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from structattn.decoding import (
+    DecodingStart,
+    Hypothesis,
+    greedy_search,
+    map_in_batches,
+    sample,
+    start_continuation,
+    start_translation,
+)
+from structattn.evaluation.cross_entropy import line_token_losses
+from structattn.inference.loaded import translation_model
+from structattn.inference.trained_run import TrainedRun
+from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
+from structattn.models.mode import evaluating
+from structattn.settings.positions import max_positions
+from structattn.support.errors import UsageError
+from structattn.support.progress import progress
+from structattn.support.seeds import derived_seed
+from structattn.support.special_tokens import BOS
+from structattn.tasks.losses import token_losses
+from structattn.tasks.transformations.rules import Pair, Words
+from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
+from structattn.tasks.translation.predictions import predictions, spelled_source
+from structattn.text.batching.sequences import sequence_batches
+
+MAX_OUTPUT: Final = 100  # tokens of a greedy output
+MAX_SAMPLE: Final = 50
+SAMPLES: Final = 10
+_ROWS: Final = 512
+_BATCH_TOKENS: Final = 8192
+
+LogProbs = Float64[np.ndarray, " tokens"]
+
+
+class Answerer(Protocol):
+    """A model that answers sources."""
+
+    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
+        """Return log p of each word of each target, and of <eos>, given the source and the words before."""
+
+    def greedy(self, sources: Sequence[Words]) -> list[Words]:
+        """Return the greedy output for each source, without <eos>; at most ``MAX_OUTPUT`` words."""
+
+    def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
+        """Return ``SAMPLES`` outputs for each source, of at most ``MAX_SAMPLE`` words."""
+
+
+@dataclass(frozen=True)
+class ModelAnswers:
+    """Answers of the model of a run.
+
+    Args:
+        model: in evaluation mode while it answers.
+        symbols: of the outputs.
+        split: the name of the split, for progress bars and the seed of samples.
+        start: returns the start of decoding for sources of equal length.
+        room: returns the number of output tokens for which the model has positions after a source.
+        log_probs: see ``Answerer``.
+    """
+
+    model: LanguageModel | RecurrentLanguageModel | EncoderDecoder
+    symbols: Sequence[str]
+    split: str
+    start: Callable[[Sequence[Words]], DecodingStart]
+    room: Callable[[Words], int]
+    log_probs: Callable[[Sequence[Pair]], list[LogProbs]]
+
+    def token_log_probs(self, pairs: Sequence[Pair]) -> list[LogProbs]:
+        """Return log p of each word of each target; see ``Answerer``."""
+        return self.log_probs(pairs)
+
+    def greedy(self, sources: Sequence[Words]) -> list[Words]:
+        """Return the greedy outputs; see ``Answerer``."""
+
+        def search(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
+            return greedy_search(self.model, start, min(MAX_OUTPUT, self.room(batch[0])))
+
+        return self._decoded(sources, search, "Decoding")
+
+    def samples(self, sources: Sequence[Words]) -> list[list[Words]]:
+        """Return samples; see ``Answerer``. They are a function of the split and of the sources."""
+        repeated = [source for source in sources for _ in range(SAMPLES)]
+
+        def draw(start: DecodingStart, batch: Sequence[Words]) -> list[Hypothesis]:
+            generator = torch.Generator(start.tokens.device)
+            generator.manual_seed(derived_seed(0, "samples", self.split, *(" ".join(source) for source in batch)))
+            return sample(self.model, start, min(MAX_SAMPLE, self.room(batch[0])), generator)
+
+        words = self._decoded(repeated, draw, "Sampling")
+        return [words[first : first + SAMPLES] for first in range(0, len(words), SAMPLES)]
+
+    def _decoded(
+        self, sources: Sequence[Words], decode: Callable[[DecodingStart, Sequence[Words]], list[Hypothesis]], what: str
+    ) -> list[Words]:
+        """Decode sources of equal length together."""
+        found: dict[int, Words] = {}
+        plan = sequence_batches([len(source) for source in sources], _ROWS, seed=0, epoch=None)
+        with evaluating(self.model), progress(f"{what} {self.split}", len(sources), "sources") as advance:
+            for indices in plan:
+                batch = [sources[index] for index in indices]
+                hypotheses = decode(self.start(batch), batch)
+                words = (tuple(self.symbols[token] for token in each.text) for each in hypotheses)
+                found |= zip(indices.tolist(), words, strict=True)
+                advance(len(batch))
+        return [found[index] for index in range(len(sources))]
+
+
+def language_model_answers(run: TrainedRun, split: str) -> ModelAnswers:
+    """Return the answers of a language model, which continues a source with its target."""
+    model = run.model
+    if isinstance(model, EncoderDecoder | MaskedLanguageModel):
+        raise UsageError(f"{run.run_dir}: a model of kind {run.settings.model.kind!r} cannot continue a source")
+    encode, device = run.prepared.tokenizer.encode, next(model.parameters()).device
+
+    def start(sources: Sequence[Words]) -> DecodingStart:
+        prompts = torch.tensor([[BOS, *encode(" ".join(source))] for source in sources], device=device)
+        return start_continuation(model, prompts)
+
+    def room(source: Words) -> int:
+        maximum = max_positions(run.settings.model)
+        return MAX_OUTPUT if maximum is None else maximum - len(source)
+
+    def log_probs(pairs: Sequence[Pair]) -> list[LogProbs]:
+        lines = [encode(" ".join((*pair.source, *pair.target))) for pair in pairs]
+        losses = line_token_losses(model, lines, _BATCH_TOKENS, f"targets of {split}")
+        return [-of_line[len(pair.source) :] for of_line, pair in zip(losses, pairs, strict=True)]
+
+    return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
+
+
+def pair_answers(run: TrainedRun, split: str) -> ModelAnswers:
+    """Return the answers of an encoder-decoder."""
+    model, sides, place = translation_model(run), run.prepared.sides, (Path("source"), Path("target"))
+    encoder, device = PairEncoder((model,), sides), next(model.parameters()).device
+
+    def start(sources: Sequence[Words]) -> DecodingStart:
+        batch = encoder.batch([encoder(" ".join(source), "", place, 1) for source in sources]).to(device)
+        ids, rare = spelled_source(model, batch.source, batch.unknown_source_words)
+        return start_translation(model, ids, batch.source_lengths, rare)
+
+    def room(_: Words) -> int:
+        return MAX_OUTPUT if encoder.max_target_length is None else encoder.max_target_length
+
+    @torch.no_grad()
+    def of_batch(pairs: list[EncodedPair]) -> list[LogProbs]:
+        found = predictions(model, encoder.batch(pairs))
+        losses = token_losses(found.logits, found.classes).double().cpu().numpy()
+        return [-row[: len(pair.target) + 1] for row, pair in zip(losses, pairs, strict=True)]
+
+    def log_probs(pairs: Sequence[Pair]) -> list[LogProbs]:
+        encoded = [encoder(" ".join(pair.source), " ".join(pair.target), place, n) for n, pair in enumerate(pairs, 1)]
+        lengths = [max(len(pair.source), len(pair.target)) + 1 for pair in encoded]
+        with evaluating(model):
+            return map_in_batches(encoded, lengths, _BATCH_TOKENS, of_batch)
+
+    return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)

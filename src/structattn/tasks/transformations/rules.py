@@ -1,0 +1,219 @@
+"""The transformations: the hierarchical rule that is right, and the linear rule that fits the training data as well.
+
+| task     | task words    | right: hierarchical                     | wrong: linear                              |
+|----------|---------------|-----------------------------------------|--------------------------------------------|
+| question | decl, quest   | the main auxiliary moves to the front   | the first auxiliary moves to the front     |
+| tense    | PAST, PRESENT | each present verb agrees with its own   | each present verb agrees with the nearest  |
+|          |               | subject                                 | noun before it                             |
+
+With the first task word the target is the source without it (McCoy et al. 2020, section 3).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from structattn.tasks.transformations.lexicon import (
+    AUXILIARIES,
+    BASE,
+    DETERMINERS,
+    NUMBER,
+    PAST,
+    PREPOSITIONS,
+    RELATIVIZERS,
+    TRANSITIVE,
+    part_of_speech,
+    present,
+)
+
+Words = tuple[str, ...]
+RELATIVE_CLAUSES = ("ORC", "SRCt", "SRCi")
+MODIFIERS = ("none", "PP", *RELATIVE_CLAUSES)
+"""Modifiers of a noun: prepositional phrase, object relative clause, subject relative clause with or without object."""
+
+
+class Clause(NamedTuple):
+    """Structure of a sentence: the modifier of its subject, and each verb with the noun that it agrees with.
+
+    Args:
+        modifier: one of ``MODIFIERS``.
+        main: the index of the main auxiliary, or of the main verb where verbs have no auxiliaries.
+        agreements: the index of each auxiliary, or verb, and that of its subject's noun, from left to right.
+    """
+
+    modifier: str
+    main: int
+    agreements: tuple[tuple[int, int], ...]
+
+
+def parse(words: Sequence[str], has_auxiliaries: bool) -> Clause:
+    """Return the structure of a sentence that ends in its full stop.
+
+    Raises:
+        ValueError: the words are not a sentence of the grammar.
+    """
+    try:
+        end, modifier, of_subject = _noun_phrase(words, 0, has_auxiliaries)
+        verb = end + has_auxiliaries
+        of_object: tuple[tuple[int, int], ...] = ()
+        last = verb + 1
+        if _is_transitive(words[verb]):
+            last, _, of_object = _noun_phrase(words, verb + 1, has_auxiliaries)
+        tags = [part_of_speech(words[index]) for index in (verb, *([end] if has_auxiliaries else []))]
+        if tags != ["V", "A"][: len(tags)] or tuple(words[last:]) != (".",):
+            raise ValueError
+    except (IndexError, ValueError):
+        raise ValueError(f"{' '.join(words)!r:.100}: not a sentence of the grammar") from None
+    return Clause(modifier, end, (*of_subject, (end, 1), *of_object))
+
+
+def _noun_phrase(
+    words: Sequence[str], start: int, has_auxiliaries: bool
+) -> tuple[int, str, tuple[tuple[int, int], ...]]:
+    """Return the end of a noun phrase, its modifier, and the agreement inside it."""
+    noun, after = start + 1, start + 2
+    if words[start] not in DETERMINERS or words[noun] not in NUMBER:
+        raise ValueError
+    if words[after] in PREPOSITIONS:
+        return after + 3, "PP", ()
+    if words[after] not in RELATIVIZERS:
+        return after, "none", ()
+    if words[after + 1] in DETERMINERS:
+        return after + 4 + has_auxiliaries, "ORC", ((after + 3, after + 2),)
+    agreement = ((after + 1, noun),)
+    if _is_transitive(words[after + 1 + has_auxiliaries]):
+        return after + 4 + has_auxiliaries, "SRCt", agreement
+    return after + 2 + has_auxiliaries, "SRCi", agreement
+
+
+def _is_transitive(verb: str) -> bool:
+    return BASE.get(verb, verb) in TRANSITIVE
+
+
+def _move(words: Words, position: int) -> Words:
+    return (words[position], *words[:position], *words[position + 1 : -1], "?")
+
+
+def move_main(words: Words) -> Words:
+    """Return the question of a sentence: its main auxiliary moves to the front."""
+    return _move(words, parse(words, True).main)
+
+
+def move_first(words: Words) -> Words:
+    """Return what the linear rule gives: the first auxiliary moves to the front."""
+    return _move(words, next(index for index, word in enumerate(words) if part_of_speech(word) == "A"))
+
+
+def agree_subject(words: Words) -> Words:
+    """Return a sentence in the present tense: each verb agrees with its own subject."""
+    return _reinflected(words, parse(words, False).agreements)
+
+
+def agree_recent(words: Words) -> Words:
+    """Return what the linear rule gives: each verb agrees with the nearest noun before it."""
+    nouns = [index for index, word in enumerate(words) if word in NUMBER]
+    verbs = [verb for verb, _ in parse(words, False).agreements]
+    return _reinflected(words, [(verb, max(noun for noun in nouns if noun < verb)) for verb in verbs])
+
+
+def _reinflected(words: Words, agreements: Sequence[tuple[int, int]]) -> Words:
+    found = list(words)
+    for verb, noun in agreements:
+        found[verb] = present(BASE[words[verb]], NUMBER[words[noun]])
+    return tuple(found)
+
+
+class Pair(NamedTuple):
+    """A source, which ends in a task word, and its target."""
+
+    source: Words
+    target: Words
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """A task.
+
+    Args:
+        name: of the task.
+        copy_word: the task word of sources whose target is the sentence itself.
+        change_word: the task word of sources whose target is the transformed sentence.
+        right: the hierarchical rule.
+        wrong: the linear rule.
+        has_auxiliaries: whether each verb has an auxiliary before it.
+    """
+
+    name: str
+    copy_word: str
+    change_word: str
+    right: Callable[[Words], Words]
+    wrong: Callable[[Words], Words]
+    has_auxiliaries: bool
+
+    def pair(self, sentence: Words, task_word: str) -> Pair:
+        """Return a sentence with a task word, and its target."""
+        return Pair((*sentence, task_word), self.target((*sentence, task_word)))
+
+    def target(self, source: Words) -> Words:
+        """Return the right target of a source.
+
+        Raises:
+            ValueError: the last word is not a task word, or the others are not a sentence of the grammar.
+        """
+        return self._apply(self.right, source)
+
+    def wrong_target(self, source: Words) -> Words:
+        """Return the target by the linear rule; see ``target``."""
+        return self._apply(self.wrong, source)
+
+    def modifier(self, source: Words) -> str:
+        """Return the modifier of the subject of a source; see ``target``."""
+        return parse(source[:-1], self.has_auxiliaries).modifier
+
+    def split(self, line: Words) -> Pair:
+        """Split source and target that were written one after the other, at the task word.
+
+        Raises:
+            ValueError: there is no task word.
+        """
+        for index, word in enumerate(line):
+            if word in (self.copy_word, self.change_word):
+                return Pair(line[: index + 1], line[index + 1 :])
+        raise ValueError(f"{' '.join(line)!r:.100}: expected {self.copy_word} or {self.change_word}")
+
+    @property
+    def words(self) -> Words:
+        """All words of sources and targets: 68 for question formation, 98 for tense reinflection."""
+        forms = [*DETERMINERS, *NUMBER, *PREPOSITIONS, *RELATIVIZERS, *PAST, ".", self.copy_word, self.change_word]
+        if self.has_auxiliaries:
+            forms += [word for number in AUXILIARIES.values() for word in number] + ["?"]
+        else:
+            forms += [*BASE, *(present(verb, "singular") for verb in PAST)]
+        return tuple(dict.fromkeys(forms))
+
+    def _apply(self, rule: Callable[[Words], Words], source: Words) -> Words:
+        if source[-1:] == (self.change_word,):
+            return rule(source[:-1])
+        if source[-1:] == (self.copy_word,):
+            return source[:-1]
+        raise ValueError(f"{' '.join(source)!r:.100}: expected {self.copy_word} or {self.change_word} at the end")
+
+
+TRANSFORMATIONS: Mapping[str, Transformation] = MappingProxyType(
+    {
+        "question": Transformation("question", "decl", "quest", move_main, move_first, True),
+        "tense": Transformation("tense", "PAST", "PRESENT", agree_subject, agree_recent, False),
+    }
+)
+"""Name -> task."""
+
+
+def main_verb(words: Sequence[str]) -> str | None:
+    """Return the main verb of an output: its first verb, or the second if a relative clause follows the subject.
+
+    The rule of McCoy et al. (2020) for outputs of which only the parts of speech are known to be right.
+    """
+    verbs = [word for word in words if part_of_speech(word) == "V"]
+    index = int(len(words) > 2 and words[2] in RELATIVIZERS)
+    return verbs[index] if index < len(verbs) else None
