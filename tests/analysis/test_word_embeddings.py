@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 
 from structattn.analysis.word_embeddings import neighbours_of, t_sne, tag_agreement
 from structattn.cli.app import app
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.trained_run import TrainedRun
 from structattn.inference.word_vectors import WordVectors, word_vectors
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train

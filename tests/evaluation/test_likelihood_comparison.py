@@ -7,12 +7,13 @@ from typer.testing import CliRunner
 
 import structattn
 from structattn.cli.app import app
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.reporting.figures.palette import line_style
-from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.runs import read_runs
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.report import likelihood_sections
+from structattn.tasks.language_modeling.settings import TextSettings
 
 TEXT = "".join(f"the {noun} sees the {other}\n" for noun in "abcdefg" for other in "abcdefg")
 STREAM = {"kind": "stream", "sequence_length": 16, "batch_size": 4}

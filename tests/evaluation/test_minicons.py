@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.tasks.minimal_pairs.sentences import SentenceScorer
 from structattn.tasks.model import build_model_for

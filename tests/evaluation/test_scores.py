@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.evaluation.cross_entropy import sequence_negative_log_likelihoods, window_negative_log_likelihoods
 from structattn.evaluation.description import describe_data, describe_model
 from structattn.evaluation.scores import make_split_scores, make_text_scores, scores_to_json
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.evaluate import (
+    sequence_negative_log_likelihoods,
+    window_negative_log_likelihoods,
+)
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary

@@ -11,10 +11,11 @@ import pytest
 import structattn
 from structattn.analysis import record
 from structattn.analysis.recording_files import recording_to_json
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.reporting.explorer import write_explorer
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}

@@ -6,10 +6,11 @@ import os
 import pytest
 import torch
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings

@@ -9,13 +9,14 @@ import safetensors.torch
 import torch
 from pydantic import TypeAdapter
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference import load
 from structattn.runs.folder import RunFolder
 from structattn.settings.models import ModelSettings
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.training.assembly import initial_learner, make_plan

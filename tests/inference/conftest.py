@@ -8,9 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.training.run_training import train

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from structattn.settings.training import SequenceBatches
+from structattn.tasks.language_modeling.batches import Examples
+from structattn.tasks.language_modeling.scores import score_batches
+from structattn.tasks.language_modeling.task import NextTokenTask
 from structattn.tasks.losses import Criterion
-from structattn.tasks.next_token.batches import Examples
-from structattn.tasks.next_token.scores import score_batches
-from structattn.tasks.next_token.task import NextTokenTask
 from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import make_batch
 from structattn.text.folders.sequences import Sequences

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train

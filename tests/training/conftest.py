@@ -15,8 +15,8 @@ from structattn.runs.store import CheckpointStore
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.settings.training import SequenceBatches, TrainingSettings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
-from structattn.tasks.next_token.batches import Examples
-from structattn.tasks.next_token.task import NextTokenTask
+from structattn.tasks.language_modeling.batches import Examples
+from structattn.tasks.language_modeling.task import NextTokenTask
 from structattn.text.folders.sequences import Sequences
 from structattn.training.learner import Learner, build_learner
 from structattn.training.progress import DataOrder, first_progress

@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float, Int
 
 from structattn.decoding import BeamTree
 from structattn.inference.explanations import TEXTS, decoded_pair_batch
-from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import translation_model
-from structattn.inference.prompts import TextEncoder
 from structattn.inference.trained_run import TrainedRun
+from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
+from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.translators import make_translator
 from structattn.text.batching.pairs import PairBatch

@@ -12,7 +12,7 @@ from structattn.cli.options import Checkpoint, JsonLines, PreparedData
 from structattn.cli.output import print_json
 
 if TYPE_CHECKING:
-    from structattn.inference.generator import Generation
+    from structattn.tasks.language_modeling.generator import Generation
 
 GIVEN_PROMPTS = Path("--prompt")
 
@@ -54,11 +54,11 @@ def generate(
     Prompts are those of --prompt, else the lines of standard input; on a terminal, texts have no prompt. A string of a
     formal language is followed by a tab and by whether it belongs to the language, unless it was cut: yes or no.
     """
-    from structattn.inference.generator import GenerationSettings, TextGenerator
-    from structattn.inference.prompts import TextEncoder
     from structattn.inference.runs import open_run
     from structattn.inference.streams import in_chunks
     from structattn.support.progress import progress
+    from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
+    from structattn.tasks.language_modeling.prompts import TextEncoder
 
     opened = open_run(run, checkpoint, data=data)
     how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)

@@ -73,7 +73,7 @@ def _text_scores(
     run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
 ) -> "Iterator[Score]":
     from structattn.inference.streams import in_chunks
-    from structattn.inference.text_scorer import make_text_scorer
+    from structattn.tasks.language_modeling.text_scorer import make_text_scorer
 
     scorer = make_text_scorer(run, tokens, batch_size)
     return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from structattn.support.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.evaluation.ngrams import ngram_baselines
     from structattn.evaluation.run_evaluation import evaluate, evaluate_run, is_scored
     from structattn.evaluation.scores import LengthScore, SplitScores
     from structattn.tasks.chunking.evaluate import probe_chunking
+    from structattn.tasks.language_modeling.ngrams import ngram_baselines
     from structattn.tasks.parsing.evaluate import parsing_scores
     from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin
     from structattn.tasks.translation.contrastive import contrastive_scores
@@ -48,7 +48,7 @@ __getattr__, __dir__ = lazy_exports(
         "evaluate": "structattn.evaluation.run_evaluation",
         "evaluate_run": "structattn.evaluation.run_evaluation",
         "is_scored": "structattn.evaluation.run_evaluation",
-        "ngram_baselines": "structattn.evaluation.ngrams",
+        "ngram_baselines": "structattn.tasks.language_modeling.ngrams",
         "parsing_scores": "structattn.tasks.parsing.evaluate",
         "probe_chunking": "structattn.tasks.chunking.evaluate",
     },

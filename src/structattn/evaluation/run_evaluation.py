@@ -6,14 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from structattn.evaluation.cross_entropy import (
-    NegativeLogLikelihoods,
-    sequence_negative_log_likelihoods,
-    window_negative_log_likelihoods,
-)
 from structattn.evaluation.description import describe_data, describe_model
-from structattn.evaluation.masked import masked_scores
-from structattn.evaluation.ngrams import ngram_baselines
 from structattn.evaluation.scores import SplitScores, make_split_scores, make_text_scores, scores_to_json
 from structattn.inference.runs import open_run
 from structattn.inference.trained_run import TrainedRun
@@ -26,6 +19,13 @@ from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import create_folder
 from structattn.support.json_files import read_json, write_json
 from structattn.tasks.formal_languages.dependencies import dependency_scores, has_dependencies
+from structattn.tasks.language_modeling.evaluate import (
+    NegativeLogLikelihoods,
+    sequence_negative_log_likelihoods,
+    window_negative_log_likelihoods,
+)
+from structattn.tasks.language_modeling.ngrams import ngram_baselines
+from structattn.tasks.masked.evaluate import masked_scores
 from structattn.tasks.transductions.evaluate import transduction_scores
 from structattn.tasks.transformations.evaluate import transformation_of, transformation_scores
 from structattn.tasks.translation.evaluate import translation_scores

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from structattn.evaluation.cross_entropy import NegativeLogLikelihoods
 from structattn.metrics.lower_bound import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.formal_languages.dependencies import DependencyScores
+from structattn.tasks.language_modeling.evaluate import NegativeLogLikelihoods
 from structattn.tasks.task import perplexity
 from structattn.tasks.transformations.evaluate import TransformationScores
 from structattn.text.folders.prepared import PreparedFolder

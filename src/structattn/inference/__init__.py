@@ -12,7 +12,6 @@
 """
 
 from structattn.inference.explanations import TrainedModel, explain_texts
-from structattn.inference.generator import Generation
 from structattn.inference.load import load
 from structattn.inference.loaded import translation_model
 from structattn.inference.predictor import Prediction
@@ -22,6 +21,7 @@ from structattn.inference.sampling import SeededSampling
 from structattn.inference.scores import Score, TokenScore
 from structattn.inference.trained_run import TrainedRun
 from structattn.runs.selection import checkpoints_of, mean_weights
+from structattn.tasks.language_modeling.generator import Generation
 from structattn.tasks.parsing.predict import Parser, make_parser
 from structattn.tasks.translation.pair_scorer import PairScorer
 from structattn.tasks.translation.predict import SEARCHES, Translation, Translator

@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from structattn.inference.generator import GenerationSettings, TextGenerator
 from structattn.inference.loaded import LoadedRun, cannot
-from structattn.inference.prompts import TextEncoder
 from structattn.inference.streams import TEXTS
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import FIRST_SYMBOL, id_of
+from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
+from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.losses import to_float32
 from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
 from structattn.tasks.parsing.tree import bracketed

@@ -10,20 +10,20 @@ import numpy as np
 from jaxtyping import Float
 
 from structattn.inference.explanations import TrainedModel, explain_texts
-from structattn.inference.generator import Generation, GenerationSettings, TextGenerator
 from structattn.inference.predictor import Prediction, make_predictor
-from structattn.inference.prompts import TextEncoder
 from structattn.inference.records import Record
 from structattn.inference.sampling import seeded_sampling
 from structattn.inference.scores import Score
 from structattn.inference.streams import in_chunks, require_no_string
-from structattn.inference.text_scorer import make_text_scorer
 from structattn.inference.word_vectors import embed_words
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.language_modeling.generator import Generation, GenerationSettings, TextGenerator
+from structattn.tasks.language_modeling.prompts import TextEncoder
+from structattn.tasks.language_modeling.text_scorer import make_text_scorer
 from structattn.tasks.translation.predict import Translation
 from structattn.tasks.translation.translators import make_pair_scorer, make_translator
 from structattn.text.folders.prepared import PreparedFolder

@@ -15,7 +15,6 @@ from structattn.reporting.figures.locality import locality_section
 from structattn.reporting.figures.palette import LineStyle, line_style
 from structattn.reporting.figures.receptive_fields import dependency_plot
 from structattn.reporting.labels import flattened
-from structattn.reporting.likelihoods import likelihood_sections
 from structattn.reporting.markup import Markup, joined, tag
 from structattn.reporting.runs import Run, read_runs
 from structattn.reporting.tables import main_split, summary_tables, swatch
@@ -23,6 +22,7 @@ from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
 from structattn.support.reading import read_bytes
 from structattn.tasks.chunking.report import chunking_section
+from structattn.tasks.language_modeling.report import likelihood_sections
 from structattn.tasks.minimal_pairs.report import blimp_section
 from structattn.tasks.parsing.report import parsing_sections
 from structattn.tasks.transformations.report import transformation_sections

@@ -3,7 +3,6 @@
 from dataclasses import fields
 from pathlib import Path
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.settings.prepare import (
     FormalLanguageData,
     ParallelText,
@@ -15,6 +14,8 @@ from structattn.settings.prepare import (
 )
 from structattn.support.processes import available_cores
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.translation.filters import Filters

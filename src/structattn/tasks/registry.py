@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
+from structattn.tasks.language_modeling.task import formal_language_task, language_modeling_task
 from structattn.tasks.masked.task import masked_language_modeling_task
-from structattn.tasks.next_token.task import formal_language_task, language_modeling_task
 from structattn.tasks.task import AnyTask
 from structattn.tasks.transductions.task import transduction_task
 from structattn.tasks.translation.task import translation_task

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.word_features import WordFeatures
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import open_prepared
 

@@ -6,7 +6,7 @@ import pytest
 from structattn.settings.run import RunSettings
 from structattn.settings.training import CurriculumStage, SequenceBatches, StreamBatches, TokenBatches
 from structattn.support.errors import DataError, SettingsError
-from structattn.tasks.next_token.batches import split_examples
+from structattn.tasks.language_modeling.batches import split_examples
 from structattn.tasks.registry import TASKS
 
 VALID = [[3, 5, 3], [4, 4, 5, 4, 4], [5], [3, 5, 3]]

@@ -11,11 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.inference.trained_run import TrainedRun
 from structattn.reporting import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.tasks.minimal_pairs.data import Continuations, MinimalPair, read_minimal_pairs
 from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.tasks.minimal_pairs.evaluate import blimp_scores

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
 from structattn.text.tokenization.tokenizers import TextError

@@ -61,9 +61,10 @@ def text(
     workers: Workers = None,
 ) -> None:
     """Validate text, build a vocabulary or learn subwords, and encode the text."""
-    from structattn.data.language_modeling import TextSettings, prepare_language_modeling
     from structattn.support.errors import UsageError
     from structattn.support.processes import available_cores
+    from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+    from structattn.tasks.language_modeling.settings import TextSettings
 
     given = context.get_parameter_source("vocabulary_size")
     if level in (Level.word, Level.character, Level.byte) and given is not None and given.name != "DEFAULT":

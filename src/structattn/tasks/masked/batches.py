@@ -9,8 +9,8 @@ from structattn.settings.model import reads_bos
 from structattn.settings.run import RunSettings
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS, PAD
+from structattn.tasks.language_modeling.batches import Examples, split_examples, text_batches
 from structattn.tasks.masked.corruption import Corruption, Tokens
-from structattn.tasks.next_token.batches import Examples, split_examples, text_batches
 from structattn.text.batching.sequences import Batch, Indices, pad
 from structattn.text.folders.prepared import PreparedFolder
 

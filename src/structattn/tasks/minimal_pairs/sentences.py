@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from structattn.evaluation.cross_entropy import line_token_losses
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, UNK
+from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.text.tokenization.tokenizers import locate_errors
 

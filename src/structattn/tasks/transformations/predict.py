@@ -18,7 +18,6 @@ from structattn.decoding import (
     start_continuation,
     start_translation,
 )
-from structattn.evaluation.cross_entropy import line_token_losses
 from structattn.inference.loaded import translation_model
 from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
@@ -28,6 +27,7 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
+from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.losses import token_losses
 from structattn.tasks.transformations.rules import Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder

@@ -9,11 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference import load
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.training.run_training import train
 
 PAIRS = [("eins zwei", "one two"), ("", "one"), ("drei vier fünf eins", "three four"), ("zwei", "")]

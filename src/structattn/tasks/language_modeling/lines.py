@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from structattn.data.language_modeling.settings import TextSettings
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.reading import TextChunk
 from structattn.text.tokenization.encoding import EncodedLines
 from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer

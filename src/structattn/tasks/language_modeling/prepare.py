@@ -13,15 +13,15 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from structattn.data.language_modeling.blocks import cut_into_blocks
-from structattn.data.language_modeling.lines import count_chunk, encode_chunk, refuse_line, split_chunk, too_long
-from structattn.data.language_modeling.settings import TextSettings
-from structattn.data.language_modeling.tokenizer_training import train_tokenizer
 from structattn.support.errors import DataError
 from structattn.support.files import sha256_of_file
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
 from structattn.support.special_tokens import UNK
+from structattn.tasks.language_modeling.blocks import cut_into_blocks
+from structattn.tasks.language_modeling.lines import count_chunk, encode_chunk, refuse_line, split_chunk, too_long
+from structattn.tasks.language_modeling.settings import TextSettings
+from structattn.tasks.language_modeling.tokenizer_training import train_tokenizer
 from structattn.text.folders.header import Kind
 from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, STATISTICS, TextStatistics
 from structattn.text.folders.text_tokenizer import SPECIAL_TOKENS, TextTokenizer

@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
 from structattn.support.errors import DataError, UsageError
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared, verify_sources
 
 GOOD = b"a b\nb a\n"
@@ -260,7 +261,7 @@ def test_a_folder_that_is_not_empty_is_rejected_before_reading(tmp_path):
 
 
 def test_a_file_that_changes_between_the_passes_is_rejected(tmp_path, monkeypatch):
-    import structattn.data.language_modeling.prepare as module
+    import structattn.tasks.language_modeling.prepare as module
 
     survey = module._survey
 
@@ -290,7 +291,7 @@ def test_worker_processes_write_the_same_files(tmp_path, monkeypatch, level):
     if level in SUBWORDS:
         pytest.importorskip("tokenizers", reason="the extra mt is not installed")
         pytest.importorskip("sentencepiece", reason="the extra mt is not installed")
-    monkeypatch.setattr("structattn.data.language_modeling.prepare._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("structattn.tasks.language_modeling.prepare._CHUNK_BYTES", 1000)
     monkeypatch.setattr("structattn.text.reading._CHUNK", 500)
     options = {"train": TEXT, "valid": TEXT[:3000], "level": level, "vocabulary_size": 45, "min_count": 1}
     one, notices = prepare(tmp_path, name="one", **options)
@@ -314,7 +315,7 @@ def test_worker_processes_write_the_same_files(tmp_path, monkeypatch, level):
 def test_errors_are_those_of_the_first_line_in_whatever_chunk(
     tmp_path, monkeypatch, workers, bad, line, column, reason
 ):
-    monkeypatch.setattr("structattn.data.language_modeling.prepare._CHUNK_BYTES", 100)
+    monkeypatch.setattr("structattn.tasks.language_modeling.prepare._CHUNK_BYTES", 100)
     monkeypatch.setattr("structattn.text.reading._CHUNK", 64)
     content = b"a b c\n" * 200 + bad + b"a b\n\xff\n" * 200
     error = refusal(tmp_path, train=content, workers=workers)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
-from structattn.evaluation.ngrams import fit_ngrams, fitted_weights, ngram_baselines
 from structattn.support.errors import DataError
+from structattn.tasks.language_modeling.ngrams import fit_ngrams, fitted_weights, ngram_baselines
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.sequences import Sequences
 from structattn.text.folders.writing import write_prepared

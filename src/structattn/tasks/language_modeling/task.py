@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.settings.run import RunSettings
-from structattn.tasks.losses import CROSS_ENTROPY, Criterion
-from structattn.tasks.next_token.batches import (
+from structattn.tasks.language_modeling.batches import (
     BatchSettings,
     Examples,
     formal_language_batches,
     split_examples,
     text_batches,
 )
-from structattn.tasks.next_token.scores import score_batches, split_lower_bound
+from structattn.tasks.language_modeling.scores import score_batches, split_lower_bound
+from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores
 from structattn.text.batching.sequences import Batch, Indices
 from structattn.text.folders.prepared import PreparedFolder

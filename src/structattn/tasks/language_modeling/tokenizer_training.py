@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from structattn.data.language_modeling.settings import TextSettings
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.tokenization.pretrained_tokenizer import read_pretrained_tokenizer
 from structattn.text.tokenization.subword_tokenizer import build_subword_tokenizers

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from structattn.data.language_modeling import TextSettings, prepare_language_modeling
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
 
 WIKITEXT = Path(__file__).resolve().parents[3] / "shared/data/wikitext-2"

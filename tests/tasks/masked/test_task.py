@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.evaluation.masked import evenly_spaced
 from structattn.evaluation.run_evaluation import evaluate
 from structattn.inference import load
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import Masking
 from structattn.support.errors import DataError, SettingsError
 from structattn.tasks.masked.corruption import Corruption
+from structattn.tasks.masked.evaluate import evenly_spaced
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
 from structattn.tasks.registry import TASKS
 from structattn.text.folders.prepared import open_prepared

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structattn.data.language_modeling import TextSettings, blocks, prepare_language_modeling
-from structattn.data.language_modeling.blocks import cut_into_blocks
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
+from structattn.tasks.language_modeling import blocks
+from structattn.tasks.language_modeling.blocks import cut_into_blocks
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.settings import TextSettings
 from structattn.text.batching.sequences import make_stream_batch, stream_batches
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.sequences import Sequences

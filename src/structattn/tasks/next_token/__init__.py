@@ -1,1 +1,0 @@
-"""Next-token prediction on text and on formal languages."""
