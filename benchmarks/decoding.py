@@ -29,8 +29,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
 from structattn.decoding import (
     BeamSearch,
     DecodingStart,
@@ -41,6 +39,8 @@ from structattn.decoding import (
     start_translation,
 )
 from structattn.models import EncoderDecoder
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"

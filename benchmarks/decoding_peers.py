@@ -37,11 +37,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, start_translation
-from structattn.export.ctranslate2 import write_ctranslate2
+from structattn.interop.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.operators.linear import LinearPrecision, linear_precision, precision_refusal
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.files import temporary_folder

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from structattn.cli.demo import MODELS, demo_settings, prepared_data
-from structattn.evaluation.run_evaluation import evaluate
+from structattn.loading.evaluate import evaluate
 from structattn.training.run_training import train
 
 STRINGS, EPOCHS = 10_000, 1  # the defaults of the demo

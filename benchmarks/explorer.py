@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
-from structattn.analysis.recording import RecordedExample, Recording
-from structattn.analysis.recording_files import recording_to_json
-from structattn.inference.records import BOTTOM, Contents, Record
-from structattn.reporting.explorer import write_explorer
+from structattn.explorer.page import write_explorer
+from structattn.explorer.recording import RecordedExample, Recording
+from structattn.explorer.recording_files import recording_to_json
+from structattn.explorer.records import BOTTOM, Contents, Record
 
 TOKENS, LAYERS, HEADS, DEPTHS = 1024, 4, 4, 10
 OPENINGS, HOVERS = 10, 200

@@ -18,10 +18,12 @@ import torch
 from rich.console import Console
 
 from structattn.decoding import greedy_search, pad_sequences, start_translation
-from structattn.export import export_run
-from structattn.inference import PairScorer, TrainedRun, open_run
+from structattn.interop.export.formats import export_run
+from structattn.loading.runs import open_run
+from structattn.loading.trained_run import TrainedRun
 from structattn.support.files import temporary_folder
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.tasks.translation.pair_scorer import PairScorer
 
 TIE, CLOSE, MAX_LENGTH, BATCH = 1e-5, 1e-4, 200, 50
 

@@ -49,10 +49,8 @@ from file_mutations import damage, forge_digests
 
 import structattn
 from structattn import __version__
-from structattn.analysis import head_locality, run_analysis  # noqa: F401
 from structattn.cli import scores_table  # noqa: F401
 from structattn.cli.app import app
-from structattn.reporting import page  # noqa: F401
 from structattn.runs.metadata import environment, hardware
 from structattn.runs.store import CheckpointStore, checkpoint_updates
 from structattn.settings.run import resolve_settings

@@ -21,9 +21,9 @@ from operator_cases import CASES
 from torch.nn import functional as F
 
 import structattn
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model
 from structattn.cli.self_check import all_outcomes
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
 from structattn.operators.common.gpu import interpreted
 from structattn.settings.model import LanguageModelSettings
 

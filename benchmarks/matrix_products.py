@@ -20,8 +20,8 @@ import torch
 import yaml
 from torch.nn import functional as F
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.operators.linear import product
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.processor import processor_name

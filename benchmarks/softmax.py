@@ -29,8 +29,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from decoding import built, incremental, sentences, translate
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
 from structattn.settings.models import LanguageModelSettings
 
 OPERATOR = importlib.import_module("structattn.operators.softmax_attention")

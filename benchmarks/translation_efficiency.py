@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.inference.runs import open_run
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.runs import open_run
+from structattn.loading.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
 from structattn.tasks.translation.predict import Translator
 from structattn.tasks.translation.translators import make_translator

@@ -25,8 +25,8 @@ from rich.progress import track
 from rich.table import Table
 
 from structattn.decoding.beam import search
-from structattn.inference.runs import open_run
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.runs import open_run
+from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.translation import compare_systems
 from structattn.operators.linear import precision_refusal
 from structattn.support.processor import processor_name

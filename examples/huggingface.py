@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from structattn.huggingface import (
+from structattn.interop.huggingface import (
     NondeterministicStack,
     PointerStack,
     SuperpositionStack,

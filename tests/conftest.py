@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.prepare import prepare_parallel

@@ -19,8 +19,8 @@ from types import CodeType, FrameType
 import torch
 
 import structattn
-from structattn.building.models import build_model
 from structattn.decoding import beam_search, start_translation
+from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 

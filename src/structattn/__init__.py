@@ -14,8 +14,8 @@ from structattn.support.version import __version__
 
 if TYPE_CHECKING:
     from structattn import attention, models, operators
-    from structattn.evaluation.run_evaluation import evaluate
-    from structattn.inference.load import load
+    from structattn.loading.evaluate import evaluate
+    from structattn.loading.load import load
     from structattn.settings.run import load_settings
     from structattn.training.run_training import train
 
@@ -25,8 +25,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "attention": "structattn.attention",
-        "evaluate": "structattn.evaluation.run_evaluation",
-        "load": "structattn.inference.load",
+        "evaluate": "structattn.loading.evaluate",
+        "load": "structattn.loading.load.load",
         "load_settings": "structattn.settings.run",
         "models": "structattn.models",
         "operators": "structattn.operators",

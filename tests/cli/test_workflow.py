@@ -12,10 +12,12 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from structattn.analysis import analyze, default_examples, read_recording
 from structattn.cli.app import app
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.inference.runs import open_run
+from structattn.explorer.examples import default_examples
+from structattn.explorer.recording_files import read_recording
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate
+from structattn.loading.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.text.folders.prepared import open_prepared
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
 from structattn.decoding import DecodingStart
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from structattn.attention import CrossSoftmaxAttention, SoftmaxAttention
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
 from structattn.decoding import BeamSearch, beam_search, pad_sequences, start_translation
 from structattn.decoding.fused import FusedDecoder, fuse
 from structattn.decoding.fused_sublayers import Step
 from structattn.models import Block, Layers
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.operators.decoder_layers import can_run_decoder_layers, decoder_layers
 from structattn.operators.linear import linear_precision
 from structattn.settings.encoder_decoder import EncoderDecoderSettings

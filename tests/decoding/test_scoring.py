@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model
 from structattn.decoding import (
     BeamSearch,
     Ensemble,
@@ -19,6 +17,8 @@ from structattn.decoding import (
     start_continuation,
     start_translation,
 )
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
 from structattn.settings.model import LanguageModelSettings
 
 TEXTS = [(3, 4, 2), (2,), (), (5, 5, 5, 5), (4, 3, 2)]

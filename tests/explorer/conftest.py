@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import structattn
-from structattn.analysis import record
-from structattn.analysis.recording_files import recording_to_json
-from structattn.reporting.explorer import write_explorer
+from structattn.explorer.page import write_explorer
+from structattn.explorer.recording import record
+from structattn.explorer.recording_files import recording_to_json
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling

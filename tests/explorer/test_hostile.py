@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from structattn.analysis.recording_files import recording_to_json
+from structattn.explorer.recording_files import recording_to_json
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install playwright").expect
 

@@ -6,10 +6,9 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from structattn.analysis import write_recording
-from structattn.analysis.recording_files import recording_to_json
 from structattn.cli.app import app
-from structattn.reporting.explorer import explorer_page
+from structattn.explorer.page import explorer_page
+from structattn.explorer.recording_files import recording_to_json, write_recording
 from structattn.support.errors import StructattnError, UsageError
 
 LIMIT = 150_000  # bytes of the page beside its data

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 import structattn
-from structattn.analysis import ForcedAction, HeadOff, record
-from structattn.analysis.recording_files import recording_to_json
+from structattn.explorer.interventions import ForcedAction, HeadOff
+from structattn.explorer.recording import record
+from structattn.explorer.recording_files import recording_to_json
 
 testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
 
-from structattn.reporting.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
-from structattn.reporting.explorer.requests import RecordRequest  # noqa: E402  # after the skip, as below
-from structattn.reporting.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402  # imports starlette
+from structattn.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
+from structattn.explorer.requests import RecordRequest  # noqa: E402  # after the skip, as below
+from structattn.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402  # imports starlette
 
 TOKEN, PORT = "secret", 8765
 HOST = f"127.0.0.1:{PORT}"
@@ -221,7 +222,7 @@ def test_a_fault_of_the_server_is_told_without_details(client, monkeypatch):
         raise ZeroDivisionError("a secret")
 
     app = client()
-    monkeypatch.setattr("structattn.reporting.explorer.server.record", fails)
+    monkeypatch.setattr("structattn.explorer.server.record", fails)
     answer = asked(app, text="()")
     assert answer.status_code == 500
     assert "secret" not in answer.text

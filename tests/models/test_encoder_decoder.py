@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.errors import SettingsError
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
 from structattn.settings.model import LanguageModelSettings
 
 SCALE = 0.1

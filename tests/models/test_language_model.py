@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import NondeterministicStackAttention, SoftmaxAttention, SuperpositionStackAttention
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model
 from structattn.models import Block, Embedding, FeedForward
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
 from structattn.settings.model import LanguageModelSettings
 
 VOCABULARY = 7  # <pad>, <bos>, <eos> and four symbols

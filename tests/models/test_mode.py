@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.building.models import build_model
+from structattn.models.builders.models import build_model
 from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.settings.model import LanguageModelSettings
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_language_model, build_model
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model, build_model
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.run import resolve_settings

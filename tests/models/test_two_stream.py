@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 from structattn.attention import CrossTwoStreamAttention, Streams, TwoStreamAttention
-from structattn.building.models import build_model
 from structattn.models import (
     Block,
     EachStream,
@@ -18,6 +17,7 @@ from structattn.models import (
     SemanticStream,
     TwoStreamEmbedding,
 )
+from structattn.models.builders.models import build_model
 from structattn.operators.receptive_field import receptive_field, receptive_field_size
 from structattn.settings.run import resolve_settings
 from structattn.settings.two_stream import TwoStreamSettings

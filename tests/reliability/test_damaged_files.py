@@ -11,8 +11,8 @@ import pytest
 import safetensors.torch
 
 from structattn import load
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.reporting.runs import read_run
+from structattn.loading.evaluate import evaluate
+from structattn.report.runs import read_run
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, SettingsError, StructattnError

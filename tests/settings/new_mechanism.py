@@ -66,17 +66,17 @@ class Mean(Settings):
 ENTRY = mechanisms.Mechanism(Mean, added_stack=True, label="mean attention")
 mechanisms.MECHANISMS = MappingProxyType({**mechanisms.MECHANISMS, ENTRY.name: ENTRY})
 
-# --- building/builders.py
+# --- models/builders/builders.py
 
-from structattn.building import builders
+from structattn.models.builders import builders
 
 builders.STACK_BUILDERS = MappingProxyType({**builders.STACK_BUILDERS, Mean: lambda d_model, _: MeanAttention(d_model)})
 
 # --- training
 
 from structattn.cli.main import main
-from structattn.evaluation.description import describe_model
-from structattn.inference.load import load
+from structattn.loading.description import describe_model
+from structattn.loading.load import load
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 

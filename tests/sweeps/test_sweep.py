@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.evaluation.run_evaluation import evaluate
+from structattn.loading.evaluate import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import DataError, StructattnError

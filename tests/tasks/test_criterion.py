@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.building.models import build_model
+from structattn.models.builders.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import LabelSmoothing, TrainingSettings

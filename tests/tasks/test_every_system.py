@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from structattn.building.models import build_model
 from structattn.models import EncoderDecoder, LanguageModel, RecurrentLanguageModel
+from structattn.models.builders.models import build_model
 from structattn.models.recurrent import DeepRecurrence
 from structattn.settings.run import RunSettings, resolve_settings
 

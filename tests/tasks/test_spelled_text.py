@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from structattn.evaluation.run_evaluation import evaluate
+from structattn.loading.evaluate import evaluate
 from structattn.models import SpelledEmbedding
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError

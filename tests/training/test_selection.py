@@ -5,8 +5,8 @@ import shutil
 import pytest
 import torch
 
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.inference.runs import open_run
+from structattn.loading.evaluate import evaluate
+from structattn.loading.runs import open_run
 from structattn.runs.logs import events_of
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import load_settings, resolve_settings

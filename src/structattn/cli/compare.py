@@ -29,8 +29,8 @@ def compare(
     base's attention. Language models: cross-entropy, of the same tokens. The results are stored in the run folders and
     appear in reports.
     """
-    from structattn.evaluation.cautions import different_ends, few_examples
-    from structattn.evaluation.likelihood_comparison import compare_likelihoods
+    from structattn.loading.compare import compare_likelihoods
+    from structattn.report.cautions import different_ends, few_examples
     from structattn.runs.folder import existing_run
     from structattn.tasks.translation.compare import compare_runs, compare_runs_by_bin, write_comparison
 

@@ -10,7 +10,7 @@ from structattn.cli.options import Checkpoint, Json, PreparedData
 from structattn.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
-    from structattn.evaluation.scores import SplitScores
+    from structattn.tasks.split_scores import SplitScores
 
 
 def evaluate(
@@ -24,14 +24,14 @@ def evaluate(
     data: PreparedData = None,
 ) -> None:
     """Score runs on held-out data; write scores/, analyses/ and records/ to each run folder."""
-    from structattn.analysis.examples import default_examples
-    from structattn.analysis.head_locality import write_locality
-    from structattn.analysis.run_analysis import analyze_run
     from structattn.cli.scores_table import print_scores
-    from structattn.evaluation.run_evaluation import evaluate_run
-    from structattn.evaluation.scores import scores_to_json
-    from structattn.inference.runs import open_run
+    from structattn.explorer.examples import default_examples
+    from structattn.explorer.head_locality import write_locality
+    from structattn.explorer.run_analysis import analyze_run
+    from structattn.loading.evaluate import evaluate_run
+    from structattn.loading.runs import open_run
     from structattn.runs.folder import existing_run
+    from structattn.tasks.split_scores import scores_to_json
 
     for folder in runs:
         existing_run(folder)
@@ -53,7 +53,7 @@ def evaluate(
 
 def _warn(results: "list[tuple[Path, SplitScores]]") -> None:
     """Say what makes scores hard to compare."""
-    from structattn.evaluation.cautions import different_ends, worse_than_baselines
+    from structattn.report.cautions import different_ends, worse_than_baselines
     from structattn.runs.folder import RunFolder
 
     scores: dict[str, dict[str, dict[str, Any]]] = {}

@@ -12,8 +12,8 @@ from structattn.cli.output import print_line
 from structattn.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from structattn.analysis.recording import Recording
-    from structattn.inference.trained_run import TrainedRun
+    from structattn.explorer.recording import Recording
+    from structattn.loading.trained_run import TrainedRun
 
 
 def explore(
@@ -47,9 +47,9 @@ def explore(
     Of one run, or of two side by side, which are recorded on the same examples and texts. A file of `structattn record`
     is shown as it is. The page needs no server and no network. docs/explorer.md shows what is on it.
     """
-    from structattn.analysis.recording_files import read_recording_json, recording_to_json
-    from structattn.inference.runs import open_run
-    from structattn.reporting.explorer import write_explorer
+    from structattn.explorer.page import write_explorer
+    from structattn.explorer.recording_files import read_recording_json, recording_to_json
+    from structattn.loading.runs import open_run
     from structattn.support.files import create_folder
 
     if len(sources) > 2:
@@ -79,8 +79,8 @@ def _texts(texts: Sequence[str] | None, examples: Sequence[int] | None) -> list[
 
 
 def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None) -> "Recording":
-    from structattn.analysis.recording import record
-    from structattn.inference.runs import open_run
+    from structattn.explorer.recording import record
+    from structattn.loading.runs import open_run
 
     return record(open_run(run, checkpoint, data=data), **arguments)
 
@@ -103,8 +103,8 @@ def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) 
     import json
     import secrets
 
-    from structattn.reporting.explorer.requests import parse_request
-    from structattn.reporting.explorer.server import serve_explorer
+    from structattn.explorer.requests import parse_request
+    from structattn.explorer.server import serve_explorer
 
     def print_link(link: str) -> None:
         print_line(link)

@@ -33,8 +33,8 @@ def export(
     """Write a trained model with its tokenizer and a model card in the format of another library."""
     import torch
 
-    from structattn.export import export_run
-    from structattn.inference.runs import open_run
+    from structattn.interop.export.formats import export_run
+    from structattn.loading.runs import open_run
 
     export_run(open_run(run, checkpoint, data=data, device=torch.device("cpu")), to.value, folder, license_name)
     print_line(str(folder))

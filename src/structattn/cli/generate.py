@@ -54,11 +54,11 @@ def generate(
     Prompts are those of --prompt, else the lines of standard input; on a terminal, texts have no prompt. A string of a
     formal language is followed by a tab and by whether it belongs to the language, unless it was cut: yes or no.
     """
-    from structattn.inference.runs import open_run
-    from structattn.inference.streams import in_chunks
+    from structattn.loading.runs import open_run
     from structattn.support.progress import progress
     from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
     from structattn.tasks.language_modeling.prompts import TextEncoder
+    from structattn.tasks.streams import in_chunks
 
     opened = open_run(run, checkpoint, data=data)
     how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)

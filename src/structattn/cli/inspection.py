@@ -10,7 +10,7 @@ from structattn.cli.options import Json
 from structattn.cli.output import literal, print_json, print_table
 
 if TYPE_CHECKING:
-    from structattn.inference.inspection import Inspection
+    from structattn.loading.inspection import Inspection
 
 
 def inspect(
@@ -21,7 +21,7 @@ def inspect(
 
     A run may still be in progress, and its data need not be there.
     """
-    from structattn.inference.inspection import inspect_run
+    from structattn.loading.inspection import inspect_run
 
     found = [inspect_run(run) for run in runs]
     if json:

@@ -30,8 +30,8 @@ def log(
 
     Weights & Biases are used offline, MLflow in a folder, unless WANDB_MODE or MLFLOW_TRACKING_URI say otherwise.
     """
+    from structattn.interop.trackers import log_run
     from structattn.support.progress import progress
-    from structattn.trackers import log_run
 
     with progress(f"Logging to {to.value}", None, "events") as advance:
         count = log_run(run, to.value, output, follow=follow, advance=advance)

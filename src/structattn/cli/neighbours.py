@@ -11,8 +11,8 @@ from structattn.cli.options import Checkpoint, Json, PreparedData
 from structattn.cli.output import literal, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from structattn.analysis.word_embeddings import Neighbour
-    from structattn.inference.word_vectors import WordVectors
+    from structattn.explorer.word_embeddings import Neighbour
+    from structattn.loading.word_vectors import WordVectors
     from structattn.metrics.neighbours import Agreement
 
 
@@ -56,7 +56,7 @@ def neighbours(
 
     The most frequent words of the training text that are one token are compared.
     """
-    from structattn.analysis.word_embeddings import (
+    from structattn.explorer.word_embeddings import (
         neighbours_of,
         read_word_tags,
         t_sne,
@@ -64,9 +64,9 @@ def neighbours(
         write_agreement,
         write_word2vec,
     )
-    from structattn.inference.runs import open_run
-    from structattn.inference.word_vectors import word_vectors
-    from structattn.reporting.figures.embeddings import require_format, write_embedding_plot
+    from structattn.loading.runs import open_run
+    from structattn.loading.word_vectors import word_vectors
+    from structattn.report.figures.embeddings import require_format, write_embedding_plot
     from structattn.support.errors import UsageError
 
     if not (words or tags or plot or export):

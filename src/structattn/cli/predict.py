@@ -24,10 +24,10 @@ def predict(
     The input of a transduction, symbols separated by spaces, is answered by its output; a sentence with a task word by
     the question or the sentence in the present tense; the words of a sentence by their bracketed tree.
     """
-    from structattn.inference.predictor import make_predictor
-    from structattn.inference.runs import open_run
-    from structattn.inference.streams import in_chunks
+    from structattn.loading.predictor import make_predictor
+    from structattn.loading.runs import open_run
     from structattn.support.progress import progress
+    from structattn.tasks.streams import in_chunks
 
     predictor = make_predictor(open_run(run, checkpoint, data=data), batch_size)
     with progress("Predicting", None, "lines") as advance:

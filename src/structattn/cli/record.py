@@ -31,11 +31,11 @@ def record(
     what lies at each depth after each token. Receptive fields where they are defined. Texts of a translation model
     without --target are translated as its evaluation settings say, with the tree of the beam search. A file in the
     folder records/ of the run is part of its report. docs/records.md describes the format; in Python,
-    structattn.analysis.read_recording reads it.
+    structattn.explorer.recording_files.read_recording reads it.
     """
-    from structattn.analysis.recording import record as recording_of
-    from structattn.analysis.recording_files import write_recording
-    from structattn.inference.runs import open_run
+    from structattn.explorer.recording import record as recording_of
+    from structattn.explorer.recording_files import write_recording
+    from structattn.loading.runs import open_run
     from structattn.support.files import create_folder
 
     opened = open_run(run, checkpoint, data=data)

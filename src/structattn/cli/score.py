@@ -16,8 +16,8 @@ from structattn.cli.output import print_json
 from structattn.support.text import escape_control_characters
 
 if TYPE_CHECKING:
-    from structattn.inference.scores import Score
-    from structattn.inference.trained_run import TrainedRun
+    from structattn.loading.trained_run import TrainedRun
+    from structattn.tasks.scores import Score
 
 
 def score(
@@ -38,7 +38,7 @@ def score(
     as a token; unknown words are scored by their spelling if all models spell them. Masked language models: the sum of
     log p(token | all other tokens), without <eos>.
     """
-    from structattn.inference.runs import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.errors import UsageError
     from structattn.support.progress import progress
 
@@ -72,8 +72,8 @@ def _plain(number: int, score: "Score") -> str:
 def _text_scores(
     run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
 ) -> "Iterator[Score]":
-    from structattn.inference.streams import in_chunks
     from structattn.tasks.language_modeling.text_scorer import make_text_scorer
+    from structattn.tasks.streams import in_chunks
 
     scorer = make_text_scorer(run, tokens, batch_size)
     return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
@@ -86,7 +86,7 @@ def _pair_scores(
     batch_size: int,
     advance: Callable[[int], object],
 ) -> "Iterator[Score]":
-    from structattn.inference.streams import in_chunks
+    from structattn.tasks.streams import in_chunks
     from structattn.tasks.translation.translators import make_pair_scorer
 
     scorer = replace(make_pair_scorer(runs), per_token=tokens, batch_size=batch_size)

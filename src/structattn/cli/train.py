@@ -51,8 +51,8 @@ def train(
 
     A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
     """
-    from structattn.analysis.training_recorder import TrainingRecorder
-    from structattn.evaluation.cautions import ended_in_warmup
+    from structattn.explorer.training_recorder import TrainingRecorder
+    from structattn.report.cautions import ended_in_warmup
     from structattn.runs.folder import RunFolder
     from structattn.training.distributed import SINGLE, world_of
     from structattn.training.run_training import train as run_training

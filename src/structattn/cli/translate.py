@@ -124,8 +124,8 @@ def translate(
     """
     from dataclasses import replace
 
-    from structattn.inference.runs import open_run
-    from structattn.inference.sampling import seeded_sampling
+    from structattn.decoding.seeded_sampling import seeded_sampling
+    from structattn.loading.runs import open_run
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
     from structattn.tasks.translation.predict import Translation

@@ -5,20 +5,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from structattn.analysis.examples import default_examples
-from structattn.analysis.head_locality import write_locality
-from structattn.analysis.run_analysis import analyze_run
-from structattn.evaluation.run_files import analysis_path, hypotheses_path
-from structattn.inference.records import Record
-from structattn.inference.runs import open_run
-from structattn.reporting.figures.comparison import differences_plot
-from structattn.reporting.figures.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.reporting.figures.figure import Plot, file_name
-from structattn.reporting.figures.heatmaps import stack_plot
-from structattn.reporting.figures.locality import heads_of, locality_plot
-from structattn.reporting.figures.palette import line_style
-from structattn.reporting.figures.receptive_fields import dependency_plot
-from structattn.reporting.runs import Run, read_run
+from structattn.explorer.examples import default_examples
+from structattn.explorer.head_locality import write_locality
+from structattn.explorer.records import Record
+from structattn.explorer.run_analysis import analyze_run
+from structattn.loading.runs import open_run
+from structattn.report.figures.comparison import differences_plot
+from structattn.report.figures.curves import Curve, Panel, Place, Value, curves_plot
+from structattn.report.figures.figure import Plot, file_name
+from structattn.report.figures.heatmaps import stack_plot
+from structattn.report.figures.locality import heads_of, locality_plot
+from structattn.report.figures.palette import line_style
+from structattn.report.figures.receptive_fields import dependency_plot
+from structattn.report.runs import Run, read_run
+from structattn.runs.analyses import analysis_path, hypotheses_path
 from structattn.runs.folder import RunFolder
 from structattn.settings.published import (
     EPOCH,

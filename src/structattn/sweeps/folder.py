@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from structattn.evaluation.run_evaluation import is_scored
+from structattn.loading.evaluate import is_scored
 from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.budget import Budget
 from structattn.support.files import flush_to_disk

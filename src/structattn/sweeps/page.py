@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from structattn.reporting.figures.figure import figure_element
-from structattn.reporting.labels import MISSING
-from structattn.reporting.markup import Markup, joined, stacked_table, tag
-from structattn.reporting.page import SIGNATURE, create_report_folder, page_text
+from structattn.report.figures.figure import figure_element
+from structattn.report.labels import MISSING
+from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.page import SIGNATURE, create_report_folder, page_text
 from structattn.settings.sweep import load_sweep
 from structattn.support.files import write_atomically
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison

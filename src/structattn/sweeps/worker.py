@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from structattn.evaluation.run_evaluation import evaluate, is_scored
+from structattn.loading.evaluate import evaluate, is_scored
 from structattn.runs.folder import RunFolder
 from structattn.settings.budget import Budget
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torch import nn
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder, build_language_model, build_model
-from structattn.building.recurrent import build_recurrent
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder, build_language_model, build_model
+from structattn.models.builders.recurrent import build_recurrent
 from structattn.settings.base import Settings
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
@@ -27,12 +27,12 @@ from structattn.text.tokenization.vocabulary import Vocabulary
 from structattn.text.tokenization.word_characters import WordCharacterTokenizer
 
 if TYPE_CHECKING:
-    from structattn.huggingface.language_models import build_huggingface
-    from structattn.huggingface.pretrained import digests_of, load_pretrained
+    from structattn.interop.huggingface.language_models import build_huggingface
+    from structattn.interop.huggingface.pretrained import digests_of, load_pretrained
 else:
-    build_huggingface = lazy_function("structattn.huggingface.language_models", "build_huggingface")
-    load_pretrained = lazy_function("structattn.huggingface.pretrained", "load_pretrained")
-    digests_of = lazy_function("structattn.huggingface.pretrained", "digests_of")
+    build_huggingface = lazy_function("structattn.interop.huggingface.language_models", "build_huggingface")
+    load_pretrained = lazy_function("structattn.interop.huggingface.pretrained", "load_pretrained")
+    digests_of = lazy_function("structattn.interop.huggingface.pretrained", "digests_of")
 
 
 AnyModelSettings = TypeVar("AnyModelSettings", bound=Settings)

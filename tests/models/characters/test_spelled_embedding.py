@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.building.embeddings import VocabularySpec
-from structattn.building.models import build_encoder_decoder, build_language_model
 from structattn.models import BidirectionalComposition, SpelledEmbedding
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder, build_language_model
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings
 from structattn.support.errors import SettingsError

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from structattn.building.models import build_model
+from structattn.models.builders.models import build_model
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 

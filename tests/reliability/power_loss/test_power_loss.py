@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from structattn.analysis.run_analysis import analyze
-from structattn.evaluation.run_evaluation import evaluate, is_scored
-from structattn.evaluation.run_files import write_analysis
-from structattn.reporting import write_report
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate, is_scored
+from structattn.report.page import write_report
+from structattn.runs.analyses import write_analysis
 from structattn.runs.checkpoint import read_checkpoint
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of, mean_weights

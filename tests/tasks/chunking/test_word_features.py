@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.chunking.word_features import WordFeatures

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.analysis import analyze, read_recording
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.inference.runs import open_run
+from structattn.explorer.recording_files import read_recording
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate
+from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.dependencies import dependency_scores, true_dependencies
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.inference import load
+from structattn.loading.evaluate import evaluate
+from structattn.loading.load import load
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import Masking
 from structattn.support.errors import DataError, SettingsError

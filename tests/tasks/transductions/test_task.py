@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from structattn.analysis import analyze, read_recording
-from structattn.building.models import build_model
-from structattn.evaluation.run_evaluation import evaluate
-from structattn.inference import load
+from structattn.explorer.recording_files import read_recording
+from structattn.explorer.run_analysis import analyze
+from structattn.loading.evaluate import evaluate
+from structattn.loading.load import load
+from structattn.models.builders.models import build_model
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.special_tokens import BOS

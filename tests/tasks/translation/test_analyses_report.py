@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from structattn.reporting import write_report
-from structattn.reporting.figures.comparison import differences_plot
-from structattn.reporting.figures.locality import locality_plot
-from structattn.reporting.figures.palette import line_style
-from structattn.reporting.runs import read_run
+from structattn.report.figures.comparison import differences_plot
+from structattn.report.figures.locality import locality_plot
+from structattn.report.figures.palette import line_style
+from structattn.report.page import write_report
+from structattn.report.runs import read_run
 from structattn.support.errors import DataError
 from structattn.support.json_files import write_json
 from structattn.tasks.translation.contrastive_report import _distances_plot, _types_plot

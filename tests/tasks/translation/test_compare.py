@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.evaluation.run_files import read_translations
 from structattn.metrics.translation import corpus_scores
+from structattn.runs.analyses import read_translations
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError

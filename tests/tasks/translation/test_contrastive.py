@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.inference.runs import open_run
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.runs import open_run
+from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.decoding import Ensemble, Sampling, score_pairs
-from structattn.evaluation.run_evaluation import evaluate_run
-from structattn.inference.sampling import SeededSampling
-from structattn.inference.trained_run import TrainedRun
+from structattn.decoding.seeded_sampling import SeededSampling
+from structattn.loading.evaluate import evaluate_run
+from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
@@ -85,7 +85,7 @@ def test_the_scores_of_a_split_are_those_of_its_pairs(runs):
 
 
 def saved(run, monkeypatch):
-    monkeypatch.setattr("structattn.inference.runs.open_run", lambda *_, **__: run)
+    monkeypatch.setattr("structattn.loading.runs.open_run", lambda *_, **__: run)
 
 
 def test_the_command_scores_lines_of_two_files(runs, tmp_path, monkeypatch):

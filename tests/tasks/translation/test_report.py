@@ -6,8 +6,8 @@ from html import unescape
 
 import pytest
 
-from structattn.reporting.figures.palette import line_style
-from structattn.reporting.runs import read_run
+from structattn.report.figures.palette import line_style
+from structattn.report.runs import read_run
 from structattn.tasks.translation.report import translation_section
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from structattn.analysis import record
-from structattn.analysis.pairs import explain_all_pairs
 from structattn.cli.app import app
 from structattn.decoding import Hypothesis, Sampling, max_target_lengths
-from structattn.inference.runs import open_run
-from structattn.inference.sampling import SeededSampling
+from structattn.decoding.seeded_sampling import SeededSampling
+from structattn.explorer.pairs import explain_all_pairs
+from structattn.explorer.recording import record
+from structattn.loading.runs import open_run
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings

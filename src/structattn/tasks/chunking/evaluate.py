@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from structattn.evaluation.run_files import write_analysis
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
+from structattn.runs.analyses import write_analysis
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.labels import points
-from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
+from structattn.report.figures.palette import LineStyle
+from structattn.report.labels import points
+from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.runs import Run
+from structattn.report.tables import swatch
 
 _HEADINGS = ("accuracy", "precision", "recall", "F1")
 _PUBLISHED = {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structattn.attention import Streams
 from structattn.decoding import map_in_batches, pad_sequences
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field

@@ -20,14 +20,14 @@ from structattn.decoding import (
     sample,
     start_continuation,
 )
-from structattn.inference.loaded import LoadedRun
-from structattn.inference.streams import TEXTS
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.language import Language
 from structattn.tasks.formal_languages.registry import formal_language
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
+from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.streams import TEXTS
 from structattn.text.lines import warn_of_unknown_tokens
 
 

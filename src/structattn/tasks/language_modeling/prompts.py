@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from structattn.inference.loaded import LoadedRun, cannot
 from structattn.models.protocols import CausalModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.text.lines import ids_of_lines, is_stream
 
 _TASKS = ("language_modeling", "formal_language")

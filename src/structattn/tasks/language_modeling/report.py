@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.labels import perplexity
-from structattn.reporting.markup import Markup, joined, stacked_table, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
+from structattn.report.figures.palette import LineStyle
+from structattn.report.labels import perplexity
+from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.runs import Run
+from structattn.report.tables import swatch
 
 Found = Mapping[str, Any]  # written by `structattn compare`
 

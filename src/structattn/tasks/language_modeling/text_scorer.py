@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from structattn.decoding import map_in_batches
-from structattn.inference.loaded import LoadedRun
-from structattn.inference.scores import Score, score_of
-from structattn.inference.streams import TEXTS
 from structattn.settings.model import reads_bos
 from structattn.settings.positions import max_positions
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.losses import model_inputs, token_losses
 from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.tasks.scores import Score, score_of
+from structattn.tasks.streams import TEXTS
 from structattn.text.batching.sequences import make_batch
 from structattn.text.lines import ids_of_lines, warn_of_unknown_tokens
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from structattn.evaluation.scores import PseudoPerplexity, SplitScores
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
 from structattn.tasks.masked.scores import pseudo_log_likelihoods, score_masked
+from structattn.tasks.split_scores import PseudoPerplexity, SplitScores
 from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import Indices
 

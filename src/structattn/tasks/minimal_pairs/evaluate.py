@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from structattn.evaluation.run_files import write_analysis
 from structattn.metrics.proportions import Proportion, wilson_interval
+from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress, track
 from structattn.tasks.minimal_pairs.data import MinimalPair
 from structattn.tasks.minimal_pairs.sentences import SentenceScorer, Span

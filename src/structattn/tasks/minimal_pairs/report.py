@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.labels import MISSING
-from structattn.reporting.markup import Markup, joined, stacked_table, tag
-from structattn.reporting.runs import Run
+from structattn.report.figures.palette import LineStyle
+from structattn.report.labels import MISSING
+from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.runs import Run
 from structattn.tasks.minimal_pairs.published import PUBLISHED
 from structattn.tasks.minimal_pairs.table import Row, known_share, paradigm_rows, summary_rows
 

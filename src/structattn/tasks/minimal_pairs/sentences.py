@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError

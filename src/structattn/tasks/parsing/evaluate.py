@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.evaluation.run_files import write_analysis
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
+from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress
 from structattn.tasks.parsing.brackets import Span, brackets_of, branching_brackets
 from structattn.tasks.parsing.predict import Parser

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from structattn.inference.loaded import LoadedRun
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.linearization import Repaired, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.prepare import TREE_TAGS

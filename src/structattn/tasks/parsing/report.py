@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.labels import percent, points
-from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
+from structattn.report.figures.palette import LineStyle
+from structattn.report.labels import percent, points
+from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.runs import Run
+from structattn.report.tables import swatch
 
 _HEADINGS = ("precision", "recall", "F1", "exact", "F1, no labels")
 _BASELINES = {"right_branching": "right-branching trees", "left_branching": "left-branching trees"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.errors import DataError
 from structattn.tasks.transformations.lexicon import part_of_speech

@@ -18,8 +18,7 @@ from structattn.decoding import (
     start_continuation,
     start_translation,
 )
-from structattn.inference.loaded import translation_model
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.positions import max_positions
@@ -28,6 +27,7 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
+from structattn.tasks.loaded import translation_model
 from structattn.tasks.losses import token_losses
 from structattn.tasks.transformations.rules import Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder

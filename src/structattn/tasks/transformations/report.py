@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import all_splits, swatch
+from structattn.report.figures.palette import LineStyle
+from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.runs import Run
+from structattn.report.tables import all_splits, swatch
 from structattn.tasks.transformations.table import CAPTION, cells, headings
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structattn.evaluation.run_files import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.metrics.translation import PairedDifference, compare_systems
+from structattn.runs.analyses import analysis_path, hypotheses_path, read_translations, write_analysis
 from structattn.runs.folder import RunFolder, existing_run
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import sha256_of_file

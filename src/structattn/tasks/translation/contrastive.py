@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from structattn.evaluation.run_files import write_analysis
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
+from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress
 from structattn.tasks.translation.contrast import Contrast
 from structattn.tasks.translation.translators import make_pair_scorer

@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.reporting.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.reporting.figures.palette import LINE, LineStyle
-from structattn.reporting.labels import MISSING, count
-from structattn.reporting.markup import Markup, joined, table, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
+from structattn.report.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
+from structattn.report.figures.palette import LINE, LineStyle
+from structattn.report.labels import MISSING, count
+from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.runs import Run
+from structattn.report.tables import swatch
 
 Proportions = Mapping[str, Mapping[str, Any]]  # name -> trials, successes, value, lower, upper
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]

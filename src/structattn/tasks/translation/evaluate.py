@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from structattn.evaluation.run_files import hypotheses_path
-from structattn.evaluation.scores import SplitScores
-from structattn.inference.loaded import translation_model
-from structattn.inference.trained_run import TrainedRun
+from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.translation import bleu_metric, corpus_scores
+from structattn.runs.analyses import hypotheses_path
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
 from structattn.support.progress import progress
+from structattn.tasks.loaded import translation_model
+from structattn.tasks.split_scores import SplitScores
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import Translator
 from structattn.tasks.translation.scores import pair_scores

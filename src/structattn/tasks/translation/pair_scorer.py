@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from structattn.decoding import Ensemble, map_in_batches
-from structattn.inference.scores import Score, score_of
 from structattn.models import EncoderDecoder
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import EOS
+from structattn.tasks.scores import Score, score_of
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
 from structattn.tasks.translation.predictions import Predictions, predictions
 from structattn.text.batching.pairs import PairBatch

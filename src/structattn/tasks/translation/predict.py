@@ -31,7 +31,7 @@ from structattn.decoding import (
     vaswani_2017,
     you_2020,
 )
-from structattn.inference.sampling import SeededSampling
+from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision, linear_precision
 from structattn.support.errors import DataError

@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from structattn.evaluation.run_files import hypotheses_path, read_translations
 from structattn.metrics.translation import import_sacrebleu
-from structattn.reporting.figures.palette import LineStyle
-from structattn.reporting.markup import Markup, joined, tag
-from structattn.reporting.runs import Run
-from structattn.reporting.tables import swatch
+from structattn.report.figures.palette import LineStyle
+from structattn.report.markup import Markup, joined, tag
+from structattn.report.runs import Run
+from structattn.report.tables import swatch
+from structattn.runs.analyses import hypotheses_path, read_translations
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.text.folders.prepared import open_prepared

@@ -11,11 +11,11 @@ from jaxtyping import Int, Int32
 from torch import Tensor
 
 from structattn.decoding import pad_sequences
-from structattn.inference.loaded import LoadedRun
 from structattn.support.errors import DataError
 from structattn.support.json_files import read_json, write_json
 from structattn.support.progress import progress
 from structattn.support.special_tokens import EOS, UNK
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.word_translations import likeliest_translations
 
 FORMAT_VERSION = 1

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from structattn.decoding import max_target_lengths
-from structattn.inference.loaded import LoadedRun, translation_model
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.tasks.loaded import LoadedRun, translation_model
 from structattn.tasks.translation.pair_scorer import PairScorer
 from structattn.tasks.translation.predict import SEARCHES, Translator
 from structattn.tasks.translation.shortlist import run_shortlist

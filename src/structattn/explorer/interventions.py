@@ -1,0 +1,130 @@
+"""Interventions: compute with a head switched off, or with an action of a stack forced."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from structattn.attention.projections import ConcatenatedHeads, OutputProjection
+from structattn.explorer.records import ACTION_NAMES, Side
+from structattn.models import EncoderDecoder
+from structattn.models.layers import Layers
+from structattn.support.errors import UsageError
+
+_NEVER = -1e4  # a log-weight that no sum of others makes visible
+
+
+@dataclass(frozen=True)
+class HeadOff:
+    """A head whose output is replaced by zeros at all positions.
+
+    Args:
+        layer: index of the layer, from 0.
+        head: index of the head, from 0.
+        sublayer: ``attention`` or ``cross``.
+        side: ``encoder`` or ``decoder``; None for models with one sequence.
+    """
+
+    layer: int
+    head: int
+    sublayer: str = "attention"
+    side: Side | None = None
+
+
+@dataclass(frozen=True)
+class ForcedAction:
+    """An action that a stack takes at a position, whatever its weights; all other weights stay as they are.
+
+    Args:
+        layer: index of the layer, from 0.
+        position: index of the input token, from 0.
+        action: its name: ``push``, ``pop``, and ``no-op`` or, of a nondeterministic stack, ``replace``.
+        sublayer: ``attention``, or ``stack`` for one that is added after the feed-forward sublayer.
+        side: ``encoder`` or ``decoder``; None for models with one sequence.
+    """
+
+    layer: int
+    position: int
+    action: str
+    sublayer: str = "attention"
+    side: Side | None = None
+
+
+Intervention = HeadOff | ForcedAction
+
+
+@contextmanager
+def intervened(model: nn.Module, interventions: Sequence[Intervention]) -> Iterator[None]:
+    """Apply interventions to the computation on whole sequences within the context.
+
+    They have no effect on ``step``, hence none on generation and search.
+
+    Raises:
+        UsageError: the model has no such layer, head, stack or action.
+    """
+    with ExitStack() as stack:
+        for each in interventions:
+            layer = _layer(model, each)
+            hooks = _head_hooks(layer, each) if isinstance(each, HeadOff) else _action_hooks(layer, each)
+            for handle in hooks:
+                stack.callback(handle.remove)
+        yield
+
+
+def _layer(model: nn.Module, where: Intervention) -> nn.Module:
+    """Return the attention layer of an intervention."""
+    if isinstance(model, EncoderDecoder):
+        if where.side is None:
+            raise UsageError(f"{where}: expected a side, encoder or decoder")
+        layers = getattr(model, where.side)
+    elif where.side is not None:
+        raise UsageError(f"{where}: the model has no {where.side}")
+    else:
+        layers = getattr(model, "layers", None)
+    if not isinstance(layers, Layers):
+        raise UsageError(f"interventions are for transformers of structattn; the model is a {type(model).__name__}")
+    if not 0 <= where.layer < len(layers.blocks):
+        raise UsageError(f"{where}: there is no layer {where.layer}; expected 0 to {len(layers.blocks) - 1}")
+    residual = getattr(layers.blocks[where.layer], where.sublayer, None)
+    if where.sublayer not in ("attention", "cross", "stack") or residual is None:
+        raise UsageError(f"{where}: layer {where.layer} has no sublayer {where.sublayer!r}")
+    layer: nn.Module = residual.layer
+    return layer
+
+
+def _head_hooks(layer: nn.Module, off: HeadOff) -> list[Any]:
+    found = [module for module in layer.modules() if isinstance(module, OutputProjection | ConcatenatedHeads)]
+    if not found:
+        raise UsageError(f"{off}: {type(layer).__name__} has no heads")
+
+    def without_head(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        (heads,) = inputs
+        if not 0 <= off.head < heads.shape[1]:
+            raise UsageError(f"{off}: there is no head {off.head}; expected 0 to {heads.shape[1] - 1}")
+        return (heads.index_fill(1, torch.tensor([off.head], device=heads.device), 0),)
+
+    return [module.register_forward_pre_hook(without_head) for module in found]
+
+
+def _action_hooks(layer: nn.Module, forced: ForcedAction) -> list[Any]:
+    action_logits: Callable[[int], Tensor] | None = getattr(layer, "action_logits", None)
+    if action_logits is None:
+        raise UsageError(f"{forced}: {type(layer).__name__} is not a stack")
+    names = ACTION_NAMES["nondeterministic" if hasattr(layer, "num_states") else "superposition"]
+    if forced.action not in names:
+        raise UsageError(f"{forced}: unknown action {forced.action!r}; expected one of {', '.join(names)}")
+    others = [action_logits(index) for index, name in enumerate(names) if name != forced.action]
+    never = torch.stack(others).any(0)
+
+    def with_action(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        time = output.shape[1]
+        if not 0 <= forced.position < time:
+            raise UsageError(f"{forced}: there is no position {forced.position}; expected 0 to {time - 1}")
+        here = torch.arange(time, device=output.device)[:, None] == forced.position
+        return output.masked_fill(here & never.to(output.device), _NEVER)
+
+    projection: nn.Module = layer.get_submodule("projection")
+    return [projection.register_forward_hook(with_action)]

@@ -1,0 +1,1 @@
+"""Export of trained runs to the formats of other libraries."""

@@ -1,0 +1,75 @@
+"""Export as a folder of Hugging Face, which loads without code of its own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from structattn.interop.export.card import CARD_NAME, model_card
+from structattn.interop.export.input_form import input_form
+from structattn.interop.export.refusals import require_own_tables
+from structattn.interop.export.tokenizer_files import TARGET_TOKENIZER, write_tokenizers
+from structattn.loading.trained_run import TrainedRun
+from structattn.settings.positions import max_positions
+from structattn.support.errors import UsageError
+from structattn.support.files import write_unflushed
+from structattn.support.lazy import lazy_function
+from structattn.support.special_tokens import BOS
+from structattn.tasks.model import resolved_model_settings
+
+if TYPE_CHECKING:
+    from structattn.interop.huggingface.conversion import save_transformers_model, transformers_model
+else:
+    transformers_model = lazy_function("structattn.interop.huggingface.conversion", "transformers_model")
+    save_transformers_model = lazy_function("structattn.interop.huggingface.conversion", "save_transformers_model")
+
+MAX_LENGTH: Final = 1024  # of inputs, in tokens, where the model has no maximum
+
+
+def export_huggingface(run: TrainedRun, folder: Path, license_name: str) -> None:
+    """Write configuration, weights, tokenizer and card.
+
+    Args:
+        run: the run.
+        folder: an empty folder, which the caller flushes.
+        license_name: see ``model_card``.
+
+    Raises:
+        UsageError: the model or its tokenizer cannot be expressed, or a library is not installed.
+    """
+    require_own_tables(run, "huggingface")
+    form, prepared, settings = input_form(run), run.prepared, run.settings
+    write_tokenizers(run, folder, max_positions(settings.model) or MAX_LENGTH)
+    source = prepared.vocabulary if prepared.parallel_sides is None else prepared.sides.source.vocabulary
+    sizes = source.size, prepared.vocabulary.size
+    try:
+        model = transformers_model(run.model, resolved_model_settings(settings.model, prepared), *sizes)
+        start = form.before[0] if form.before else BOS
+        class_name = save_transformers_model(model, folder, start)
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+    write_unflushed(folder / CARD_NAME, model_card(run, license_name, _usage(run, class_name)))
+
+
+def _usage(run: TrainedRun, class_name: str) -> str:
+    prepared, task = run.prepared, run.settings.task
+    auto = {"translation": "AutoModelForSeq2SeqLM", "masked_language_modeling": "AutoModelForMaskedLM"}
+    loader = auto.get(task, "AutoModelForMaskedLM" if "Masked" in class_name else "AutoModelForCausalLM")
+    separate = prepared.parallel_sides is not None and not prepared.sides.joint
+    decoder = f'AutoTokenizer.from_pretrained(FOLDER, subfolder="{TARGET_TOKENIZER}")' if separate else "tokenizer"
+    lines = [
+        *(["import structattn.interop.huggingface"] if class_name.startswith(("Structattn", "Stack")) else []),
+        f"from transformers import {loader}, AutoTokenizer",
+        "",
+        "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
+        f"model = {loader}.from_pretrained(FOLDER)",
+        'inputs = tokenizer([TEXT], return_tensors="pt")',
+        *(["outputs = model(**inputs).logits"] if "Masked" in loader else []),
+        *([] if "Masked" in loader else _generation(decoder)),
+    ]
+    return "\n".join(["```python", *lines, "```", "", "Special tokens in a text count as these tokens."])
+
+
+def _generation(decoder: str) -> list[str]:
+    return [
+        "outputs = model.generate(**inputs, do_sample=False)",
+        f"print({decoder}.batch_decode(outputs, skip_special_tokens=True))",
+    ]

@@ -1,0 +1,65 @@
+"""Structured attention in models of Hugging Face transformers (5 or newer).
+
+- ``add_stack_attention``: insert stacks into an existing GPT-2 or RoBERTa
+- ``PointerStack``, ``SuperpositionStack``, ``NondeterministicStack``: settings of these stacks
+- ``StackGPT2...``, ``StackRoberta...``: configurations and models with stacks; importing this package registers them
+  with AutoConfig and the AutoModels
+- ``StructattnConfig``, ``StructattnForCausalLM``, ``StructattnSeq2SeqConfig``, ...: the models of this package, as
+  ``structattn export --to huggingface`` writes them; registered, too
+- ``register_attention``, ``register_gaussian``, ``register_hard``: Gaussian and hard attention as values of
+  ``attn_implementation`` for any model
+"""
+
+from structattn.interop.huggingface.requirement import require_transformers
+
+require_transformers()
+
+from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.interop.huggingface.gpt2 import (
+    StackGPT2ForSequenceClassification,
+    StackGPT2ForTokenClassification,
+    StackGPT2LMHeadModel,
+    StackGPT2Model,
+)
+from structattn.interop.huggingface.insertion import add_stack_attention, register_models
+from structattn.interop.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
+from structattn.interop.huggingface.own_models import StructattnForCausalLM, StructattnForMaskedLM, StructattnModel
+from structattn.interop.huggingface.own_translation import StructattnForSeq2SeqLM
+from structattn.interop.huggingface.registry import register_attention, register_gaussian, register_hard
+from structattn.interop.huggingface.roberta import (
+    StackRobertaForCausalLM,
+    StackRobertaForMaskedLM,
+    StackRobertaForSequenceClassification,
+    StackRobertaForTokenClassification,
+    StackRobertaModel,
+)
+from structattn.settings.inserted_stacks import NondeterministicStack, PointerStack, SuperpositionStack
+
+register_models()
+
+__all__ = [
+    "NondeterministicStack",
+    "PointerStack",
+    "StackGPT2Config",
+    "StackGPT2ForSequenceClassification",
+    "StackGPT2ForTokenClassification",
+    "StackGPT2LMHeadModel",
+    "StackGPT2Model",
+    "StackRobertaConfig",
+    "StackRobertaForCausalLM",
+    "StackRobertaForMaskedLM",
+    "StackRobertaForSequenceClassification",
+    "StackRobertaForTokenClassification",
+    "StackRobertaModel",
+    "StructattnConfig",
+    "StructattnForCausalLM",
+    "StructattnForMaskedLM",
+    "StructattnForSeq2SeqLM",
+    "StructattnModel",
+    "StructattnSeq2SeqConfig",
+    "SuperpositionStack",
+    "add_stack_attention",
+    "register_attention",
+    "register_gaussian",
+    "register_hard",
+]

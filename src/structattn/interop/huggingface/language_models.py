@@ -1,0 +1,236 @@
+"""GPT-2 and RoBERTa as language models of runs: token ids and output classes are those of the prepared data."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import (
+    DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from structattn.attention import Explanation
+from structattn.interop.huggingface.cache import stack_cache_layer
+from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.interop.huggingface.gpt2 import StackGPT2LMHeadModel
+from structattn.interop.huggingface.roberta import StackRobertaForMaskedLM
+from structattn.interop.huggingface.sublayer import StackSublayer
+from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
+from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
+
+ROBERTA_NORM_EPSILON = 1e-5  # of all published RoBERTa models; the default of its configuration is another
+
+
+class HuggingfaceLanguageModel(nn.Module):
+    """A language model of transformers behind the protocol of ``structattn.models``.
+
+    Args:
+        model: a GPT-2 or RoBERTa with a head, with or without stacks, in whose vocabulary ids are those of the data.
+        vocabulary_size: the number of ids of the data.
+    """
+
+    def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
+        super().__init__()
+        self.model, self.vocabulary_size = model, vocabulary_size
+
+    @property
+    def embedding(self) -> nn.Module:
+        """The embeddings of tokens, without positions."""
+        found: nn.Module = self.model.get_input_embeddings()
+        return found
+
+    def hidden_states(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time d_model"]:
+        """Return the hidden states before the output layer."""
+        found: Tensor = self._run(tokens, lengths).last_hidden_state
+        return found
+
+    @torch.no_grad()
+    def explain(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> list[Explanation]:
+        """Return the attention weights of each layer and the weights of its stack, first layer first."""
+        with _recorded_inputs(self.model) as inputs, _eager(self.model):
+            attentions = self._run(tokens, lengths, output_attentions=True).attentions
+        found = []
+        for layer, weights in enumerate(attentions):
+            found.append(Explanation("softmax", _without_padding(weights, lengths), layer=layer))
+            if layer in inputs:
+                stack, x = inputs[layer]
+                found.append(replace(stack.attention.explain(x, lengths), sublayer="stack", layer=layer))
+        return found
+
+    def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
+        raise NotImplementedError
+
+    def _logits(self, hidden_states: Tensor) -> Tensor:
+        logits: Tensor = self.model.lm_head(hidden_states)[..., CLASS_OFFSET : self.vocabulary_size]
+        return logits
+
+
+@dataclass(frozen=True)
+class Gpt2State:
+    """The keys and values of each layer, and the history of its stack if it has one: an immutable value."""
+
+    position: int
+    cache: tuple[Any, ...]
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "Gpt2State":
+        """Return the states of some members of the batch, in the given order."""
+        chosen = [
+            (keys[indices], values[indices], None if stack is None else stack.select(indices))
+            for keys, values, stack in self.cache
+        ]
+        return Gpt2State(self.position, tuple(chosen))
+
+
+class Gpt2LanguageModel(HuggingfaceLanguageModel):
+    """A causal language model like ``structattn.models.LanguageModel``; padding at the end cannot matter."""
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch time classes"]:
+        """Return the logits of the token after each position; class c stands for id c + 2."""
+        return self._logits(self.hidden_states(tokens, lengths))
+
+    def initial_state(self, batch_size: int) -> Gpt2State:
+        """Return the state before the first token, which is <bos>."""
+        return Gpt2State(0, ())
+
+    def step(self, tokens: Int[Tensor, " batch"], state: Gpt2State) -> tuple[Float[Tensor, "batch classes"], Gpt2State]:
+        """Process one token of each sequence; return the logits of the next and the new state."""
+        cache = DynamicCache(config=self.model.config)
+        hidden_states = self.model.base_model(
+            tokens[:, None], past_key_values=_restore(cache, state), use_cache=True
+        ).last_hidden_state
+        layers = [(layer.keys, layer.values, getattr(layer, "stack", None)) for layer in cache.layers]
+        return self._logits(hidden_states[:, 0]), Gpt2State(state.position + 1, tuple(layers))
+
+    def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
+        return self.model.base_model(tokens, use_cache=False, **more)
+
+
+class RobertaLanguageModel(HuggingfaceLanguageModel):
+    """A masked language model like ``structattn.models.MaskedLanguageModel``; the mask's id is the vocabulary size."""
+
+    def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
+        super().__init__(model, vocabulary_size)
+        self.mask = vocabulary_size
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch time"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        predicted: Bool[Tensor, "batch time"] | None = None,
+    ) -> Float[Tensor, "... classes"]:
+        """Return the logits of the token at each position, or at those where ``predicted`` is true, (N, classes)."""
+        x = self.hidden_states(tokens, lengths)
+        return self._logits(x if predicted is None else x[predicted])
+
+    def _run(self, tokens: Tensor, lengths: Tensor | None, **more: Any) -> Any:
+        real = None if lengths is None else torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        return self.model.base_model(tokens, attention_mask=real, **more)
+
+
+def build_huggingface(settings: Gpt2Settings | RobertaSettings, vocabulary_size: int) -> HuggingfaceLanguageModel:
+    """Build a model with initial weights drawn by its own rule from torch's global generator.
+
+    Args:
+        settings: the settings of the model.
+        vocabulary_size: the number of ids, including special tokens; a RoBERTa has one more, the mask.
+    """
+    if isinstance(settings, Gpt2Settings):
+        return Gpt2LanguageModel(_gpt2(settings, vocabulary_size), vocabulary_size)
+    return RobertaLanguageModel(_roberta(settings, vocabulary_size), vocabulary_size)
+
+
+def _gpt2(settings: Gpt2Settings, vocabulary_size: int) -> PreTrainedModel:
+    sizes = {
+        "vocab_size": vocabulary_size,
+        "n_positions": settings.max_positions,
+        "n_embd": settings.d_model,
+        "n_inner": settings.d_ff,
+        "n_layer": settings.num_layers,
+        "n_head": settings.num_heads,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), settings.dropout),
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+    }
+    if settings.stack is None:
+        return GPT2LMHeadModel(GPT2Config(**sizes))
+    return StackGPT2LMHeadModel(StackGPT2Config(**sizes, stack=settings.stack))
+
+
+def _roberta(settings: RobertaSettings, vocabulary_size: int) -> PreTrainedModel:
+    sizes = {
+        "vocab_size": vocabulary_size + 1,
+        "max_position_embeddings": settings.max_positions + 1 + PAD,  # positions count from the id of the padding + 1
+        "hidden_size": settings.d_model,
+        "intermediate_size": settings.d_ff,
+        "num_hidden_layers": settings.num_layers,
+        "num_attention_heads": settings.num_heads,
+        **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout),
+        "layer_norm_eps": ROBERTA_NORM_EPSILON,
+        "type_vocab_size": 1,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+    }
+    if settings.stack is None:
+        return RobertaForMaskedLM(RobertaConfig(**sizes))
+    return StackRobertaForMaskedLM(StackRobertaConfig(**sizes, stack=settings.stack))
+
+
+def _restore(cache: DynamicCache, state: Gpt2State) -> DynamicCache:
+    """Fill an empty cache; its layers make new tensors when they grow, so that the state does not change."""
+    for index, (keys, values, stack) in enumerate(state.cache):
+        layer: Any = cache.layers[index] if stack is None else stack_cache_layer(cache, index)
+        layer.update(keys, values)
+        if stack is not None:
+            layer.stack = stack
+    return cache
+
+
+@contextmanager
+def _recorded_inputs(model: nn.Module) -> Iterator[dict[int, tuple[StackSublayer, Tensor]]]:
+    """Record the stack and its input in each layer that has one, during the next forward pass."""
+    found: dict[int, tuple[StackSublayer, Tensor]] = {}
+    blocks: list[Any] = [each for each in model.modules() if isinstance(getattr(each, "stack", None), StackSublayer)]
+    hooks = [block.stack.register_forward_pre_hook(partial(_record, found, block.layer_idx)) for block in blocks]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _record(found: dict[int, Any], layer: int, stack: StackSublayer, inputs: tuple[Any, ...]) -> None:
+    found[layer] = stack, inputs[0]
+
+
+@contextmanager
+def _eager(model: PreTrainedModel) -> Iterator[None]:
+    """Compute attention by the only implementation that returns its weights."""
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(usual)
+
+
+def _without_padding(weights: Tensor, lengths: Tensor | None) -> Tensor:
+    if lengths is None:
+        return weights
+    real = torch.arange(weights.shape[2], device=weights.device) < lengths[:, None]
+    return weights * real[:, None, :, None]

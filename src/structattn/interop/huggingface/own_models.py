@@ -1,0 +1,134 @@
+"""The models of this package as models of transformers.
+
+Logits have a column for each id; those of ``<pad>`` and ``<bos>``, which are never predicted, are -inf. There is no
+cache: each generated token processes the whole text again.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput
+
+from structattn.attention import Streams
+from structattn.interop.huggingface.own_configuration import StructattnConfig
+from structattn.interop.huggingface.padding import Padding, padding_of
+from structattn.models.builders.models import build_model
+from structattn.support.special_tokens import CLASS_OFFSET
+
+IGNORED_LABEL = -100  # of transformers
+
+
+class OwnModel(PreTrainedModel):
+    """A model of this package, in ``model``."""
+
+    config_class: Any = StructattnConfig
+    main_input_name = "input_ids"
+    model: Any
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = self._build()
+        self.post_init()
+
+    def _build(self) -> nn.Module:
+        return build_model(self.config.model_settings(), self.config.vocab_size)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Restore the buffers that are not stored; ``from_pretrained`` builds the model on the meta device."""
+        names = module._non_persistent_buffers_set
+        if not names:
+            return
+        path = next(path for path, each in self.model.named_modules() if each is module)
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            computed = self._build().get_submodule(path)
+        for name in names:
+            module.get_buffer(name).copy_(computed.get_buffer(name))
+
+
+def process_real(function: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Apply a function of ids and lengths, whose padding is at the end, to a batch with padding anywhere."""
+    padding = None if mask is None else padding_of(mask, ids.shape[1])
+    if padding is None:
+        found: Tensor = function(ids, None)
+        return found
+    return padding.restore(function(real_first(ids, padding), padding.lengths.to(ids.device)))
+
+
+def real_first(ids: Tensor, padding: Padding) -> Tensor:
+    """Move the ids that are not padding to the front; the others become ``<pad>``."""
+    return (ids * padding.real.to(ids.device)).take_along_dim(padding.order.to(ids.device), dim=1)
+
+
+class StructattnModel(OwnModel):
+    """A causal or masked language model without its output layer."""
+
+    def forward(
+        self, input_ids: Int[Tensor, "batch time"], attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> BaseModelOutput:
+        """Return the hidden states before the output layer (B, T, d), of two streams the semantic one."""
+        return BaseModelOutput(last_hidden_state=process_real(self._hidden_states, input_ids, attention_mask))
+
+    def _hidden_states(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
+        found = self.model.hidden_states(ids, lengths)
+        return found.semantic if isinstance(found, Streams) else found
+
+
+class StructattnForCausalLM(OwnModel, GenerationMixin):
+    """A causal language model of any mechanism: transformer, two streams, LSTM or RNN, with or without stacks."""
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch time"],
+        attention_mask: Tensor | None = None,
+        labels: Int[Tensor, "batch time"] | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutput:
+        """Return the logits (B, T, vocabulary) of the token after each position.
+
+        Args:
+            input_ids: ids that begin with ``<bos>``.
+            attention_mask: (B, T), 0 for padding, left or right.
+            labels: ids; the loss is the mean cross-entropy of labels 1 to T - 1, each given the inputs before it. -100
+                is ignored.
+            **kwargs: other arguments of transformers, not used.
+        """
+        logits = logits_of_ids(process_real(self.model, input_ids, attention_mask))
+        loss = None if labels is None else mean_cross_entropy(logits[:, :-1], labels[:, 1:])
+        return CausalLMOutput(loss=loss, logits=logits)
+
+
+class StructattnForMaskedLM(OwnModel):
+    """A masked language model of any mechanism; the mask's id is ``config.vocab_size``."""
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch time"],
+        attention_mask: Tensor | None = None,
+        labels: Int[Tensor, "batch time"] | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Return the logits (B, T, vocabulary) of the token at each position.
+
+        Args:
+            input_ids: ids.
+            attention_mask: (B, T), 0 for padding, left or right.
+            labels: ids; the loss is their mean cross-entropy. -100 is ignored.
+            **kwargs: other arguments of transformers, not used.
+        """
+        logits = logits_of_ids(process_real(self.model, input_ids, attention_mask))
+        loss = None if labels is None else mean_cross_entropy(logits, labels)
+        return MaskedLMOutput(loss=loss, logits=logits)
+
+
+def logits_of_ids(classes: Tensor) -> Tensor:
+    """Return logits of ids, given those of classes."""
+    return functional.pad(classes, (CLASS_OFFSET, 0), value=-torch.inf)
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of labels in nats; -100 is ignored, as in transformers."""
+    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)

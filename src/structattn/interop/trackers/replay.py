@@ -1,0 +1,106 @@
+"""Replay the event log of a run into a tracker, and follow it while the run goes on."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from structattn.interop.trackers.mlflow import MLflow
+from structattn.interop.trackers.tensorboard import TensorBoard
+from structattn.interop.trackers.tracker import RunDescription, Tracker
+from structattn.interop.trackers.wandb import WeightsAndBiases
+from structattn.runs.event_reader import EventReader
+from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
+from structattn.support.errors import UsageError
+
+TRACKERS: Final[Mapping[str, Callable[[RunDescription], Tracker]]] = MappingProxyType(
+    {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
+)
+"""Name -> the class that opens a run in a tracker."""
+
+KINDS: Final = ("train", "validation")
+END: Final = "end"
+SECONDS_BETWEEN_READS: Final = 1.0
+
+
+def log_run(
+    run_dir: Path,
+    tracker: str,
+    place: Path | None = None,
+    *,
+    follow: bool = False,
+    advance: Callable[[int], object] = lambda count: None,
+) -> int:
+    """Replay the training and validation events of a run, each update once, and return how many were new.
+
+    Args:
+        run_dir: the run folder.
+        tracker: one of ``TRACKERS``.
+        place: the folder of the tracker's files; None: a folder in the run folder with the tracker's name. That of
+            TensorBoard is written anew.
+        follow: go on until the run has ended. Events that a resumed run writes again are skipped.
+        advance: called with the number of events that were sent since.
+
+    Raises:
+        StructattnError: the folder is not a run folder.
+        UsageError: there is no such tracker, or its library is not installed.
+        DataError: the event log or the settings are damaged.
+    """
+    if tracker not in TRACKERS:
+        raise UsageError(f"tracker {tracker!r} is not one of {', '.join(TRACKERS)}")
+    folder = existing_run(run_dir)
+    opened = TRACKERS[tracker](_description(folder, place or run_dir / tracker))
+    finished, count = False, 0
+    try:
+        seen = dict(opened.last_steps())
+        for events in _batches(EventReader(folder.events), follow):
+            finished = any(event["event"] == END for event in events)
+            new = list(new_events(events, seen))
+            for kind, update, values in new:
+                opened.log(kind, update, values)
+            opened.flush()
+            advance(len(new))
+            count += len(new)
+    finally:
+        opened.close(finished)
+    return count
+
+
+def _batches(reader: EventReader, follow: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield the events so far; to follow, also later ones, until the run has ended."""
+    while True:
+        events = reader.read()
+        yield events
+        if not follow or any(event["event"] == END for event in events):
+            return
+        time.sleep(SECONDS_BETWEEN_READS)
+
+
+def new_events(
+    events: Iterable[Mapping[str, Any]], seen: dict[str, int]
+) -> Iterator[tuple[str, int, dict[str, float]]]:
+    """Yield kind, update and numbers of the events after those in ``seen``, which maps kinds to their last updates."""
+    for event in events:
+        kind, update = event["event"], event.get("update")
+        if kind in KINDS and isinstance(update, int) and update > seen.get(kind, -1):
+            seen[kind] = update
+            yield kind, update, _numbers(event)
+
+
+def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in event.items()
+        if name not in ("event", "update") and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _description(folder: RunFolder, place: Path) -> RunDescription:
+    settings = folder.read_settings()
+    path = folder.path.resolve()
+    data = folder.read_card()["data"]["digest"]
+    identity = hashlib.sha256(f"{path}\n{settings_digest(settings)}\n{data}".encode()).hexdigest()
+    values = flatten(settings.model_dump(mode="json"))
+    return RunDescription(path.name, identity, values, folder.read_settings_text().decode(), place)

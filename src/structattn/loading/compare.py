@@ -1,0 +1,93 @@
+"""Compare the cross-entropies of two language models on the same text, by paired bootstrap resampling."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from jaxtyping import Int64
+
+from structattn.loading.evaluate import split_negative_log_likelihoods
+from structattn.loading.runs import open_run
+from structattn.loading.trained_run import TrainedRun
+from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
+from structattn.runs.analyses import write_analysis
+from structattn.runs.folder import RunFolder
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import UsageError
+
+KIND: Final = "likelihood_comparison"
+
+
+def compare_likelihoods(
+    base: Path, others: Sequence[Path], split: str, samples: int = 1000, data: Path | None = None
+) -> list[CrossEntropyDifference]:
+    """Score a base and other language models on a split, and write ``analyses/SPLIT-against-BASE.json`` to the others.
+
+    Args:
+        base: a run folder.
+        others: further run folders.
+        split: the split to score, by the checkpoints of the runs' evaluation settings.
+        samples: the number of bootstrap samples; at least 40 for 95 % intervals.
+        data: the prepared folder, if it was moved.
+
+    Returns:
+        The difference of each run from the base.
+
+    Raises:
+        UsageError: a run is not of a causal language model, or the runs do not predict the same tokens from the same
+            windows.
+        StructattnError: a run, checkpoint or data are missing or damaged.
+    """
+    first = _opened(base, data)
+    num_tokens = _tokens_per_example(first, split)
+    losses = split_negative_log_likelihoods(first, split)
+    found = []
+    for folder in others:
+        second = _opened(folder, data)
+        _check_same_targets(first, second)
+        difference = compare_cross_entropies(losses, split_negative_log_likelihoods(second, split), num_tokens, samples)
+        updates = {"base": first.averaged_updates, "run": second.averaged_updates}
+        content = {"split": split, "base": base.resolve().name, "updates": updates, **asdict(difference)}
+        write_analysis(folder, f"{split}-against-{base.resolve().name}", KIND, content)
+        found.append(difference)
+    return found
+
+
+def _opened(folder: Path, data: Path | None) -> TrainedRun:
+    task = RunFolder(folder).read_settings().task
+    if task != "language_modeling":
+        raise UsageError(
+            f"{folder}: has task {task!r}; expected all runs to have language_modeling, or all translation"
+        )
+    return open_run(folder, data=data)
+
+
+def _check_same_targets(first: TrainedRun, second: TrainedRun) -> None:
+    if first.prepared.digest != second.prepared.digest:
+        raise UsageError(
+            f"{first.run_dir} and {second.run_dir} have different data, {first.prepared.path} and "
+            f"{second.prepared.path}; expected the same tokens"
+        )
+    lengths = [_window(run) for run in (first, second)]
+    if lengths[0] != lengths[1]:
+        raise UsageError(
+            f"training.batches.sequence_length: {lengths[0]} in {first.run_dir}, {lengths[1]} in {second.run_dir}; "
+            "expected the same windows"
+        )
+
+
+def _window(run: TrainedRun) -> int | None:
+    """Return the length of the windows of a stream; None for sequences."""
+    batches = run.settings.training.batches
+    return batches.sequence_length if isinstance(batches, StreamBatches) else None
+
+
+def _tokens_per_example(run: TrainedRun, split: str) -> Int64[np.ndarray, " examples"]:
+    """Return the number of predicted tokens of each sequence, ``<eos>`` included, or of each window."""
+    sequences, window = run.prepared.split(split), _window(run)
+    if window is None:
+        return np.asarray(sequences.lengths, dtype=np.int64) + 1
+    starts = np.arange(0, sequences.num_targets, window)
+    return np.minimum(window, sequences.num_targets - starts)

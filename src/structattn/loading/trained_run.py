@@ -1,0 +1,244 @@
+"""A trained run: the model with its settings and data, and what can be done with it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, overload
+
+import numpy as np
+from jaxtyping import Float
+
+from structattn.decoding.seeded_sampling import seeded_sampling
+from structattn.explorer.records import Record
+from structattn.loading.explanations import TrainedModel, explain_texts
+from structattn.loading.predictor import Prediction, make_predictor
+from structattn.loading.word_vectors import embed_words
+from structattn.models import EncoderDecoder
+from structattn.operators.linear import LinearPrecision
+from structattn.runs.folder import RunFolder
+from structattn.settings.run import RunSettings
+from structattn.support.errors import UsageError
+from structattn.tasks.language_modeling.generator import Generation, GenerationSettings, TextGenerator
+from structattn.tasks.language_modeling.prompts import TextEncoder
+from structattn.tasks.language_modeling.text_scorer import make_text_scorer
+from structattn.tasks.scores import Score
+from structattn.tasks.streams import in_chunks, require_no_string
+from structattn.tasks.translation.predict import Translation
+from structattn.tasks.translation.translators import make_pair_scorer, make_translator
+from structattn.text.folders.prepared import PreparedFolder
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A trained model with the settings and data of its run.
+
+    Args:
+        run_dir: the run folder.
+        settings: the resolved settings.
+        prepared: the data that the model was trained on, with its vocabulary and tokenizer.
+        model: in evaluation mode, on its device.
+        update: the update after which the weights were saved; for averaged weights, the last one.
+        averaged_updates: the updates of all checkpoints whose weights were averaged, the last first.
+    """
+
+    run_dir: Path
+    settings: RunSettings
+    prepared: PreparedFolder
+    model: TrainedModel
+    update: int
+    averaged_updates: tuple[int, ...] = ()
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The run card, ``run.json``: version, seed, digests, environment, hardware and result of training.
+
+        Raises:
+            StructattnError: it is missing or damaged.
+        """
+        return RunFolder(self.run_dir).read_card()
+
+    @overload
+    def generate(self, prompts: Sequence[str] | None = None, n: int = 1, **how: Any) -> list[list[Generation]]: ...
+
+    @overload
+    def generate(self, prompts: Iterator[str], n: int = 1, **how: Any) -> Iterator[list[Generation]]: ...
+
+    def generate(
+        self,
+        prompts: Iterable[str] | None = None,
+        n: int = 1,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        beam: int | None = None,
+        seed: int = 0,
+        *,
+        stop: Sequence[str] = (),
+        max_length: int = 500,
+        batch_size: int = 64,
+    ) -> list[list[Generation]] | Iterator[list[Generation]]:
+        """Continue prompts with a language model of text or of a formal language; the command ``structattn generate``.
+
+        Args:
+            prompts: the beginnings of the texts; None for one empty prompt. The results for a list are a list; those
+                for an iterator are an iterator, and at most 4,096 prompts are read ahead.
+            n: the number of texts for each prompt.
+            temperature: logits are divided by it; 0 takes the most probable token at each step.
+            top_k: sample from the k most probable tokens; None: from all.
+            top_p: sample from the fewest most probable tokens of this total probability, in (0, 1]; None: from all.
+            beam: search for the n most probable texts with a beam of this size, instead of sampling.
+            seed: sample j of prompt i is a function of (seed, i, j) and the prompt, whatever the batch.
+            stop: strings at whose first occurrence a continuation ends; they are left out.
+            max_length: the maximal number of tokens of a continuation.
+            batch_size: the number of texts that are generated at once; affects speed and memory only.
+
+        Raises:
+            DataError: a prompt cannot be encoded, or is too long for the model.
+            UsageError: the run is of another kind, or an argument is out of its range.
+        """
+        require_no_string(stop)
+        how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
+        generator = TextGenerator(TextEncoder(self), how)
+        return _listed(prompts, in_chunks([""] if prompts is None else prompts, generator))
+
+    @overload
+    def score(self, texts: Sequence[str] | Sequence[tuple[str, str]], **how: Any) -> list[Score]: ...
+
+    @overload
+    def score(self, texts: Iterator[str] | Iterator[tuple[str, str]], **how: Any) -> Iterator[Score]: ...
+
+    def score(
+        self,
+        texts: Iterable[str] | Iterable[tuple[str, str]],
+        *,
+        per_token: bool = False,
+        batch_size: int = 64,
+    ) -> list[Score] | Iterator[Score]:
+        """Return the log-probability of each text in nats, as ``structattn score`` writes it.
+
+        Args:
+            texts: for a language model, lines; for a masked one, which gives their pseudo-log-probabilities, too; for a
+                translation model, pairs of a source line and its translation. The results for a list are a list; those
+                for an iterator are an iterator, and at most 4,096 texts are read ahead.
+            per_token: whether to return the scores of the tokens.
+            batch_size: the number of texts that are scored at once; affects speed and memory only.
+
+        Raises:
+            DataError: a text cannot be encoded, or is too long for the model.
+            UsageError: the run is of another kind.
+        """
+        if isinstance(self.model, EncoderDecoder):
+            scorer = replace(make_pair_scorer([self]), per_token=per_token, batch_size=batch_size)
+            pairs = cast(Iterable[tuple[str, str]], texts)
+            return _listed(texts, in_chunks(pairs, scorer.score_texts))
+        return _listed(texts, in_chunks(cast(Iterable[str], texts), make_text_scorer(self, per_token, batch_size)))
+
+    @overload
+    def translate(self, lines: Sequence[str], n: int = 1, **how: Any) -> list[list[Translation]]: ...
+
+    @overload
+    def translate(self, lines: Iterator[str], n: int = 1, **how: Any) -> Iterator[list[Translation]]: ...
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        n: int = 1,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 1,
+        batch_size: int = 64,
+        precision: LinearPrecision = "float32",
+        shortlist: bool = False,
+        **evaluation: Any,
+    ) -> list[list[Translation]] | Iterator[list[Translation]]:
+        """Translate lines, as ``structattn translate`` does: the best translation of each line first.
+
+        Args:
+            lines: source lines. The results for a list are a list; those for an iterator are an iterator, and at most
+                4,096 lines are read ahead.
+            n: the number of translations of each line; the beam is at least as large.
+            temperature: sample instead of searching, with logits divided by it.
+            top_k: sample from the k most probable tokens.
+            top_p: sample from the fewest most probable tokens of this total probability.
+            seed: of samples, which depend on it, the line and the number of the sample alone.
+            batch_size: the number of lines that are translated at once; affects speed and memory only.
+            precision: of the products of linear layers, "float32", "int8" or "bf16". Int8 is fastest, and needs a CPU
+                with VNNI or AMX; bf16 needs AVX512-BF16, and changes fewer translations.
+            shortlist: let translations contain only likely translations of the tokens of their source, and frequent
+                tokens, which is faster; see ``structattn translate --shortlist``.
+            **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
+                ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
+
+        Raises:
+            DataError: a line cannot be encoded, or is too long for the model.
+            UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
+        """
+        sampling = seeded_sampling(temperature, top_k, top_p, seed)
+        least = {"beam_size": max(n, self.settings.evaluation.beam_size)}
+        how = self.settings.evaluation.changed(least | evaluation)
+        if n < 1 or (sampling is None and n > how.beam_size):
+            raise UsageError(f"n is {n}; expected 1 to {how.beam_size}, the size of the beam")
+        translator = make_translator([self], how, precision, shortlist)
+        translator = replace(translator, sampling=sampling, batch_size=batch_size)
+        return _listed(lines, in_chunks(lines, lambda chunk, first: translator(chunk, n, first=first)))
+
+    @overload
+    def predict(self, inputs: Sequence[str], batch_size: int = 64) -> list[Prediction]: ...
+
+    @overload
+    def predict(self, inputs: Iterator[str], batch_size: int = 64) -> Iterator[Prediction]: ...
+
+    def predict(self, inputs: Iterable[str], batch_size: int = 64) -> list[Prediction] | Iterator[Prediction]:
+        """Return the answer to each input, as ``structattn predict`` writes it.
+
+        Args:
+            inputs: inputs of a transduction, symbols separated by spaces; sentences of question formation or tense
+                reinflection; sentences to parse. The results for a list are a list; those for an iterator are an
+                iterator, and at most 4,096 inputs are read ahead.
+            batch_size: the number of inputs that are answered at once; affects speed and memory only.
+
+        Raises:
+            DataError: an input cannot be encoded, or is too long for the model.
+            UsageError: the run is of another kind.
+        """
+        return _listed(inputs, in_chunks(inputs, make_predictor(self, batch_size)))
+
+    def embed(
+        self, words: Sequence[str], side: Literal["source", "target"] | None = None, stream: str | None = None
+    ) -> Float[np.ndarray, "words d_model"]:
+        """Return the input embedding of each word, without positions.
+
+        Args:
+            words: each one token of the vocabulary.
+            side: of a translation run; None: ``source``.
+            stream: ``syntactic`` or ``semantic``, of a two-stream model.
+
+        Raises:
+            UsageError: a word is not one token; the model has no embeddings, or not this side or stream.
+        """
+        require_no_string(words)
+        return embed_words(self, words, side, stream)
+
+    def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
+        """Return the attention weights of all layers and heads for each text.
+
+        Args:
+            texts: lines of text; strings of a formal language; inputs of a transduction, symbols separated by spaces;
+                source lines, for translation.
+            targets: answers of a transduction or translations, one for each text; None: greedy search finds them.
+
+        Raises:
+            DataError: a text or target cannot be encoded, or is too long for the model.
+            UsageError: there is not one target for each text, or the task has no targets.
+        """
+        return explain_texts(self.model, self.prepared, self.settings, texts, targets)
+
+
+def _listed(texts: Iterable[object] | None, results: Iterator[Result]) -> list[Result] | Iterator[Result]:
+    """Return a list for a list of texts, and an iterator for an iterator."""
+    return results if isinstance(texts, Iterator) else list(results)

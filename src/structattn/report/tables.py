@@ -1,0 +1,178 @@
+"""The table of runs, and a table of scores for each split, with lower bounds and n-gram baselines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structattn.report.figures.palette import LineStyle
+from structattn.report.labels import MISSING, count, duration, nats, percent, perplexity, points, unbroken
+from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.runs import Run
+
+Score = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a split.
+
+    Args:
+        heading: the column heading.
+        path: the nested fields of the value in the scores.
+        written: formats the value.
+        best: selects the best value (min or max); None if there is no best one.
+    """
+
+    heading: str
+    path: tuple[str, ...]
+    written: Callable[[float | None], str]
+    best: Callable[[list[float]], float] | None = None
+
+    def of(self, score: Score) -> float | None:
+        """Return the value in a split's scores; None if missing."""
+        found: Any = score
+        for name in self.path:
+            found = (found or {}).get(name)
+        return None if found is None else float(found)
+
+
+_PLAIN = (
+    Column("cross-entropy", ("cross_entropy",), nats, min),
+    Column("perplexity", ("perplexity",), perplexity, min),
+)
+_BOUNDED = (
+    Column("cross-entropy", ("cross_entropy",), nats),
+    Column("bound", ("lower_bound",), nats),
+    Column("difference", ("cross_entropy_difference",), nats, min),
+    Column("perplexity", ("perplexity",), perplexity),
+)
+_OPTIONAL = (
+    Column("pseudo-perplexity", ("pseudo", "perplexity"), perplexity, min),
+    Column("perplexity per word", ("text", "perplexity_per_word"), perplexity, min),
+    Column("bits per character", ("text", "bits_per_character"), nats, min),
+    Column("<unk>", ("text", "unknown_share"), percent),
+    Column("accuracy", ("accuracy",), percent, max),
+    Column("accuracy, greedy", ("accuracy_greedy",), percent, max),
+    Column("BLEU", ("translation", "BLEU", "value"), points, max),
+    Column("chrF2", ("translation", "chrF2", "value"), points, max),
+    Column("TER", ("translation", "TER", "value"), points, min),
+)
+
+
+def swatch(style: LineStyle) -> Markup:
+    """Return a small square in the colour of a run."""
+    return tag("span", class_="swatch", style=f"background:{style.color}", aria_hidden="true")
+
+
+def all_splits(runs: Sequence[Run]) -> list[str]:
+    """Return the splits that any run was evaluated on, in order of first occurrence."""
+    return list(dict.fromkeys(split for run in runs for split in run.scores))
+
+
+def main_split(runs: Sequence[Run]) -> str:
+    """Return the split that figures show: ``test`` if a run was evaluated on it, else the first."""
+    splits = all_splits(runs)
+    return "test" if "test" in splits else next(iter(splits), "")
+
+
+def _columns(runs: Sequence[Run], split: str) -> tuple[Column, ...]:
+    scores = [run.scores[split] for run in runs if split in run.scores]
+    always = _BOUNDED if any(score.get("lower_bound") is not None for score in scores) else _PLAIN
+    return *always, *(column for column in _OPTIONAL if any(column.of(score) is not None for score in scores))
+
+
+def _number(text: str, best: bool = False) -> Markup:
+    return tag("td", tag("strong", text) if best else text, class_="number")
+
+
+def _best(runs: Sequence[Run], split: str, column: Column) -> float | None:
+    """The best value of a column if two or more runs have one."""
+    values = [column.of(run.scores[split]) for run in runs if split in run.scores]
+    known = [value for value in values if value is not None]
+    return column.best(known) if column.best is not None and len(known) > 1 else None
+
+
+def _cells(runs: Sequence[Run], score: Score, split: str) -> list[Markup]:
+    cells = []
+    for column in _columns(runs, split):
+        value = column.of(score)
+        cells.append(_number(column.written(value), best=value is not None and value == _best(runs, split, column)))
+    return cells
+
+
+def _parameters(run: Run) -> int | None:
+    return next((score["parameters"] for score in run.scores.values() if score.get("parameters")), None)
+
+
+def _scored_update(run: Run) -> int | None:
+    return next((score["update"] for score in run.scores.values() if score.get("update") is not None), None)
+
+
+def _title(run: Run, style: LineStyle, detail: str = "") -> Markup:
+    inner = [tag("div", unbroken(detail), class_="model")] if detail else []
+    return tag("th", swatch(style), run.name, *inner, scope="row")
+
+
+def _run_row(run: Run, style: LineStyle) -> list[Markup]:
+    rate = run.tokens_per_second
+    result = run.card.get("result") or {}
+    cells = (
+        count(_parameters(run)),
+        count(result.get("update")),
+        count(_scored_update(run)),
+        MISSING if rate is None else f"{rate:,.0f}",
+        duration(result.get("seconds")),
+        str(result.get("reason", MISSING)).replace("_", " "),
+    )
+    return [_title(run, style, run.model or MISSING), *map(_number, cells)]
+
+
+def collect_baselines(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, dict[str, Score]]:
+    """Return baseline -> split -> scores, from the first run that has them."""
+    found: dict[str, dict[str, Score]] = {}
+    for split in splits:
+        for run in runs:
+            for name, score in (run.scores.get(split, {}).get("baselines") or {}).items():
+                found.setdefault(name, {}).setdefault(split, score)
+    return found
+
+
+def _baseline_row(name: str, scores: Mapping[str, Score], split: str, columns: Sequence[Column]) -> list[Markup]:
+    weights = next((score["weights"] for score in scores.values() if score.get("weights")), None)
+    detail = "weights " + " ".join(f"{weight:.2f}" for weight in weights) if weights else "counts"
+    title = tag("th", f"{name} baseline", tag("div", detail, class_="model"), scope="row")
+    return [title, *[_number(column.written(column.of(scores.get(split, {})))) for column in columns]]
+
+
+def _split_table(split: str, runs: Sequence[tuple[Run, LineStyle]], baselines: Mapping[str, Any]) -> Markup:
+    only = [run for run, _ in runs]
+    columns = _columns(only, split)
+    rows = [[_title(run, style), *_cells(only, run.scores.get(split, {}), split)] for run, style in runs]
+    rows += [_baseline_row(name, scores, split, columns) for name, scores in baselines.items() if split in scores]
+    return joined(tag("h3", split), stacked_table(["run", *[column.heading for column in columns]], rows))
+
+
+def summary_tables(runs: Sequence[tuple[Run, LineStyle]]) -> Markup:
+    """Return the table of runs, and a table of the scores on each split, with explanatory notes."""
+    only = [run for run, _ in runs]
+    splits = all_splits(only)
+    headings = ["run", "parameters", "updates", "scored update", "tokens per second", "training time", "ended by"]
+    baselines = collect_baselines(only, splits)
+    tables = [stacked_table(headings, [_run_row(run, style) for run, style in runs])]
+    tables += [_split_table(split, runs, baselines) for split in splits]
+    return joined(*tables, tag("p", _note(only, splits), class_="note"))
+
+
+def _note(runs: Sequence[Run], splits: Sequence[str]) -> str:
+    note = "Cross-entropy in nats per token, <eos> included. "
+    if any(column in _BOUNDED[1:3] for split in splits for column in _columns(runs, split)):
+        note += (
+            "The bound is the entropy of the distribution that the strings were sampled from; "
+            "a difference of 0 is optimal. "
+        )
+    if any(score.get("mask_seed") is not None for run in runs for score in run.scores.values()):
+        note += (
+            "That of masked models is per masked token and cannot be compared with that of causal models; "
+            "pseudo-perplexity masks each token in turn, without <eos>. "
+        )
+    return note + ("The best value of each column is bold." if len(runs) > 1 else "")

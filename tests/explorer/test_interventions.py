@@ -1,0 +1,95 @@
+"""Interventions: a head is switched off, an action is forced, and nothing else changes."""
+
+import pytest
+import torch
+
+from structattn.attention.projections import OutputProjection
+from structattn.explorer.interventions import ForcedAction, HeadOff, intervened
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_language_model
+from structattn.settings.model import LanguageModelSettings
+from structattn.support.errors import UsageError
+
+TIME, POSITION = 6, 3
+STACKS = {
+    "superposition": ("1.superposition-3.1", ("push", "no-op", "pop")),
+    "stack_pointer": ("1.stack_pointer.1", ("push", "no-op", "pop")),
+    "nondeterministic": ("1.nondeterministic-2-3-4.1", ("push", "replace", "pop")),
+}
+
+
+def make(layers):
+    torch.manual_seed(3)
+    settings = LanguageModelSettings(layers=layers, d_model=8, d_ff=12, num_heads=2)
+    return build_language_model(settings, VocabularySpec(9)).double().eval()
+
+
+def tokens():
+    return torch.randint(3, 9, (2, TIME), generator=torch.Generator().manual_seed(0))
+
+
+def explained(model, ids, mechanism):
+    return [each for each in model.explain(ids) if each.mechanism == mechanism]
+
+
+@pytest.mark.parametrize("layers", ["2", "1.hard", "1.gaussian"])
+@pytest.mark.parametrize("head", [0, 1])
+def test_a_head_is_off_as_if_its_part_of_the_output_projection_were_zero(layers, head):
+    model, ids = make(layers), tokens()
+    before = model(ids)
+    with intervened(model, [HeadOff(1, head)]):
+        off = model(ids)
+    torch.testing.assert_close(model(ids), before, rtol=0, atol=0)
+    (output,) = [each for each in model.layers.blocks[1].modules() if isinstance(each, OutputProjection)]
+    output.weight.data[:, 4 * head : 4 * head + 4] = 0
+    torch.testing.assert_close(off, model(ids), rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(off, before)
+
+
+@pytest.mark.parametrize("mechanism", STACKS)
+@pytest.mark.parametrize("action", [0, 1, 2])
+def test_a_forced_action_is_certain_and_changes_nothing_before_it(mechanism, action):
+    layers, names = STACKS[mechanism]
+    model, ids = make(layers), tokens()
+    before, (stack,) = model(ids), explained(model, ids, mechanism)
+    with intervened(model, [ForcedAction(stack.layer, POSITION, names[action], stack.sublayer)]):
+        after, (forced,) = model(ids), explained(model, ids, mechanism)
+    actions = forced.details["actions"]
+    torch.testing.assert_close(after[:, :POSITION], before[:, :POSITION], rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(after[:, POSITION], before[:, POSITION])
+    expected = torch.eye(3, dtype=actions.dtype)[action].expand(2, 3)
+    torch.testing.assert_close(actions[:, POSITION], expected, rtol=0, atol=1e-12)
+    if mechanism != "nondeterministic":  # whose posteriors depend on later actions
+        rest = [t for t in range(TIME) if t != POSITION]
+        torch.testing.assert_close(actions[:, rest], stack.details["actions"][:, rest], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(model(ids), before, rtol=0, atol=0)
+
+
+def test_interventions_combine():
+    model, ids = make("1.superposition-3.1"), tokens()
+    both = [ForcedAction(1, 2, "pop"), ForcedAction(1, 4, "push"), HeadOff(0, 1)]
+    with intervened(model, both):
+        actions = model.explain(ids)[1].details["actions"]
+    assert actions[:, [2, 4]].argmax(-1).tolist() == [[2, 0], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("intervention", "message"),
+    [
+        (HeadOff(3, 0), "there is no layer 3; expected 0 to 2"),
+        (HeadOff(0, 2), "there is no head 2; expected 0 to 1"),
+        (HeadOff(0, -1), "there is no head -1"),
+        (HeadOff(1, 0), "SuperpositionStackAttention has no heads"),
+        (HeadOff(0, 0, "cross"), "layer 0 has no sublayer 'cross'"),
+        (HeadOff(0, 0, "forward"), "layer 0 has no sublayer 'forward'"),
+        (HeadOff(0, 0, side="encoder"), "the model has no encoder"),
+        (ForcedAction(0, 0, "pop"), "SoftmaxAttention is not a stack"),
+        (ForcedAction(1, 0, "replace"), "unknown action 'replace'; expected one of push, no-op, pop"),
+        (ForcedAction(1, TIME, "pop"), f"there is no position {TIME}; expected 0 to {TIME - 1}"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused(intervention, message):
+    model = make("1.superposition-3.1")
+    with pytest.raises(UsageError, match=message), intervened(model, [intervention]):
+        model(tokens())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,0 +1,263 @@
+"""Hugging Face folders: logits and texts of transformers are those of the run; what cannot be expressed is refused."""
+
+import json
+
+import pytest
+import torch
+
+from structattn.decoding import greedy_search, start_continuation, start_translation
+from structattn.interop.export.formats import export_run
+from structattn.interop.export.input_form import input_form
+from structattn.interop.export.tokenizer import make_tokenizer
+from structattn.support.errors import UsageError
+from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.text.folders.prepared import open_prepared
+
+SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 12}
+GPT2 = {"kind": "gpt2", **SIZES, "num_layers": 1, "max_positions": 20}
+ROBERTA = {**GPT2, "kind": "roberta"}
+TIED = {**SIZES, "tied_embeddings": True, "layers": 2}
+LEARNED = {"positions": {"kind": "learned", "max_positions": 20}}
+TRANSLATOR = {"kind": "encoder_decoder", **SIZES, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+STACKS = {**TRANSLATOR, "encoder": {"layers": "superposition-4"}, "decoder": {"layers": "nondeterministic-1-2-3"}}
+GAUSSIAN = {**TRANSLATOR, "encoder": {"layers": "gaussian"}, "tied_embeddings": "three-way",
+            "decoder": {"layers": "hard", "cross_attention": "gaussian"}}  # fmt: skip
+
+CAUSAL = {
+    "gpt2": ("sentences", GPT2, "GPT2LMHeadModel"),
+    "gpt2, stream": ("stream", GPT2, "GPT2LMHeadModel"),
+    "gpt2, stack": ("sentences", {**GPT2, "stack": "stack_pointer"}, "StackGPT2LMHeadModel"),
+    "tied": ("sentences", TIED, "GPT2LMHeadModel"),
+    "tied, learned": ("sentences", {**TIED, **LEARNED, "bias": False}, "GPT2LMHeadModel"),
+    "tied, no positions": ("stream", {**TIED, "positions": "none"}, "GPT2LMHeadModel"),
+    "untied": ("sentences", {**SIZES, "layers": 1}, "StructattnForCausalLM"),
+    "tied, post": ("sentences", {**TIED, "norm": "post"}, "StructattnForCausalLM"),
+    "rotary": ("sentences", {**TIED, "positions": "rotary"}, "StructattnForCausalLM"),
+    "alibi": ("sentences", {**TIED, "positions": "alibi"}, "StructattnForCausalLM"),
+    "superposition": ("dyck", {**TIED, "layers": "1.superposition-4"}, "StructattnForCausalLM"),
+    "nondeterministic": ("dyck", {**SIZES, "layers": "nondeterministic-1-2-3"}, "StructattnForCausalLM"),
+    "stack pointer": ("dyck", {**SIZES, "layers": "1+stack_pointer"}, "StructattnForCausalLM"),
+    "hard": ("sentences", {**SIZES, "layers": "hard"}, "StructattnForCausalLM"),
+    "gaussian": ("stream", {**SIZES, "layers": "gaussian"}, "StructattnForCausalLM"),
+    "two streams": ("dyck", {"kind": "two_stream", "num_layers": 1, **SIZES}, "StructattnForCausalLM"),
+    "lstm": ("dyck", {"kind": "lstm", "hidden_size": 6, "stack": "superposition-4"}, "StructattnForCausalLM"),
+    "transduction": ("reversal", {**SIZES, "layers": 1}, "StructattnForCausalLM"),
+}
+MASKED = {
+    "roberta": (ROBERTA, "RobertaForMaskedLM"),
+    "roberta, stack": ({**ROBERTA, "stack": "stack_pointer"}, "StackRobertaForMaskedLM"),
+    "masked": ({"kind": "masked", **SIZES, "layers": "1.superposition-4"}, "StructattnForMaskedLM"),
+}
+
+
+@pytest.fixture(autouse=True)
+def library():
+    found = pytest.importorskip("transformers", reason="transformers is not installed; pip install 'structattn[hf]'")
+    found.utils.logging.disable_progress_bar()
+    return found
+
+
+@pytest.fixture
+def exported(library, tmp_path):
+    """exported(run, auto class) is the model and the tokenizer that transformers loads from the folder."""
+    import structattn.interop.huggingface  # noqa: F401  # registers its classes
+
+    def load(run, auto):
+        export_run(run, "huggingface", tmp_path / "exported", "mit")
+        options = {"trust_remote_code": False, "local_files_only": True}
+        tokenizer = library.AutoTokenizer.from_pretrained(tmp_path / "exported", **options)
+        return auto.from_pretrained(tmp_path / "exported", **options).eval(), tokenizer
+
+    return load
+
+
+def lines_of(run):
+    """Texts of the validation data, as the run decodes them."""
+    sequences = run.prepared.split("valid")
+    return [run.prepared.tokenizer.decode(sequences[index]) for index in range(min(4, len(sequences)))]
+
+
+def equal_logits(found, expected):
+    torch.testing.assert_close(found[..., CLASS_OFFSET:], expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_a_causal_model_has_the_logits_and_the_greedy_texts_of_the_run(exported, trained, library, kind):
+    name, settings, class_name = CAUSAL[kind]
+    run = trained(name, settings)
+    model, tokenizer = exported(run, library.AutoModelForCausalLM)
+    assert type(model).__name__ == class_name
+    form = input_form(run)
+    for line in lines_of(run):
+        inputs = tokenizer([line], return_tensors="pt")
+        assert inputs["input_ids"][0].tolist() == [*form.before, *run.prepared.tokenizer.encode(line), *form.after]
+        equal_logits(model(**inputs).logits, run.model(inputs["input_ids"]))
+        prompt = inputs["input_ids"][:, :3]
+        (expected,) = greedy_search(run.model, start_continuation(run.model, prompt), 8)
+        found = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=8)
+        text = tokenizer.decode(found[0], skip_special_tokens=True)
+        assert text == run.prepared.tokenizer.decode([*prompt[0].tolist(), *expected.text])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["tied", "superposition", "lstm"])
+def test_padding_at_the_left_changes_nothing(exported, trained, library, kind):
+    name, settings, _ = CAUSAL[kind]
+    run = trained(name, settings)
+    model, tokenizer = exported(run, library.AutoModelForCausalLM)
+    sequence = run.prepared.split("valid")[0]
+    lines = [run.prepared.tokenizer.decode(ids) for ids in (sequence[:2], sequence)]
+    batch = tokenizer(lines, padding=True, return_tensors="pt")
+    assert batch["attention_mask"][0, 0] == 0
+    together = model.generate(**batch, do_sample=False, max_new_tokens=6)
+    for line, ids in zip(lines, together, strict=True):
+        alone = model.generate(**tokenizer([line], return_tensors="pt"), do_sample=False, max_new_tokens=6)[0]
+        texts = (tokenizer.decode(each, skip_special_tokens=True) for each in (alone, ids))
+        assert len(set(texts)) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_masked_model_has_the_logits_of_the_run(exported, trained, library, kind):
+    settings, class_name = MASKED[kind]
+    run = trained("masked", settings)
+    model, tokenizer = exported(run, library.AutoModelForMaskedLM)
+    assert type(model).__name__ == class_name
+    assert tokenizer.mask_token_id == run.prepared.vocabulary.size
+    lines = lines_of(run)
+    batch = tokenizer([lines[0].replace("dog", "<mask>"), lines[1]], padding=True, return_tensors="pt")
+    ids, lengths = batch["input_ids"], batch["attention_mask"].sum(1)
+    assert (ids == tokenizer.mask_token_id).any()
+    found, expected = model(**batch).logits, run.model(ids, lengths)
+    for row, length in enumerate(lengths):
+        equal_logits(found[row, :length, : run.prepared.vocabulary.size], expected[row, :length])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
+@pytest.mark.parametrize("settings", [TRANSLATOR, STACKS, GAUSSIAN], ids=["softmax", "stacks", "gaussian and hard"])
+def test_a_translator_has_the_logits_and_the_greedy_translations_of_the_run(
+    exported, trained, library, tmp_path, settings, vocabulary
+):
+    if vocabulary == "separate" and settings is GAUSSIAN:
+        settings = {**settings, "tied_embeddings": "two-way"}
+    run = trained(vocabulary, settings)
+    model, tokenizer = exported(run, library.AutoModelForSeq2SeqLM)
+    sides, target_tokenizer = run.prepared.sides, tokenizer
+    if vocabulary == "separate":
+        target_tokenizer = library.AutoTokenizer.from_pretrained(tmp_path / "exported", subfolder="target_tokenizer")
+    lines, targets = run.prepared.texts("valid", "source")[:4], run.prepared.texts("valid", "target")[:4]
+    batch = tokenizer(list(lines), padding=True, return_tensors="pt")
+    ids, lengths = batch["input_ids"], batch["attention_mask"].sum(1)
+    assert ids[0, : lengths[0]].tolist() == [*sides.source.encode(lines[0]), EOS]
+    inputs = torch.tensor([[BOS, *sides.target.encode(targets[0])]]).repeat(len(lines), 1)
+    equal_logits(model(**batch, decoder_input_ids=inputs).logits, run.model(ids, inputs, lengths))
+    found = model.generate(**batch, do_sample=False, max_new_tokens=7)
+    expected = greedy_search(run.model, start_translation(run.model, ids, lengths), 7)
+    for row, hypothesis in zip(found, expected, strict=True):
+        assert target_tokenizer.decode(row, skip_special_tokens=True) == sides.target.decode(hypothesis.text)
+
+
+LEVELS = {
+    "word": {},
+    "character": {},
+    "byte": {},
+    "bpe": {"vocabulary_size": 30},
+    "bpe, start": {"level": "bpe", "vocabulary_size": 30, "marker": "start"},
+    "bpe, none": {"level": "bpe", "vocabulary_size": 30, "marker": "none"},
+    "bpe, normalized": {"level": "bpe", "vocabulary_size": 30, "nfkc": True, "lowercase": True},
+}
+LINES = ["the cat", "  Hi \t there\u00e9  dog", "unseen x\u4e2d words", "", "a\u00a0b \ufb01", "a" * 600]
+
+
+@pytest.mark.parametrize("case", LEVELS)
+def test_tokenizers_encode_and_decode_like_the_run(prepared_data, case):
+    options = {"level": case, **LEVELS[case]}
+    text = open_prepared(prepared_data("sentences", **options)).tokenizer
+    found = make_tokenizer(text, (BOS,), (EOS,))
+    for line in LINES:
+        try:
+            expected = text.encode(line)
+        except Exception:  # a symbol that the vocabulary does not have
+            continue
+        assert found.encode(line).ids == [BOS, *expected, EOS]
+        assert found.decode(expected) == text.decode(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": "bpe", "vocabulary_size": 30, "marker": "continuation"}, "marker continuation"),
+        ({"level": "word", "unknown_classes": True}, "classes of unknown words"),
+    ],
+)
+def test_tokenizers_that_differ_are_refused(prepared_data, options, message):
+    text = open_prepared(prepared_data("sentences", **options)).tokenizer
+    with pytest.raises(UsageError, match=message):
+        make_tokenizer(text, (BOS,), ())
+
+
+def test_words_made_of_characters_are_refused_by_name_and_nothing_is_left(trained, tmp_path):
+    run = trained("sentences", {**SIZES, "layers": 1, "embedding": {"kind": "c2w", "character_embedding_size": 4}})
+    with pytest.raises(UsageError, match=r"model.embedding: c2w cannot be exported to huggingface: it needs the char"):
+        export_run(run, "huggingface", tmp_path / "exported")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_names_licence_data_and_settings(trained, tmp_path):
+    run = trained("sentences", TIED)
+    export_run(run, "huggingface", tmp_path / "exported", "mit")
+    card = (tmp_path / "exported/README.md").read_text()
+    assert card.startswith("---\nlicense: mit\n")
+    for expected in (run.prepared.digest, run.metadata["settings_digest"], "tied_embeddings: true"):
+        assert expected in card
+    assert "\ndata: " not in card
+    config = json.loads((tmp_path / "exported/config.json").read_text())
+    assert config["model_type"] == "gpt2"
+    assert "auto_map" not in config
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("gpt2", {"max_length": 20}), ("tied, no positions", {"max_length": 1024}), ("rotary", {"max_new_tokens": 512})],
+)
+def test_generation_stops_at_the_maximum_of_the_model(trained, tmp_path, kind, expected):
+    export_run(trained(*CAUSAL[kind][:2]), "huggingface", tmp_path / "exported")
+    settings = json.loads((tmp_path / "exported/generation_config.json").read_text())
+    assert {name: settings[name] for name in ("max_length", "max_new_tokens") if name in settings} == expected
+
+
+def test_an_existing_folder_is_kept(trained, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="expected a new or empty folder"):
+        export_run(trained("sentences", TIED), "huggingface", tmp_path)
+
+
+@pytest.fixture
+def gpt2_tokenizer(tmp_path):
+    """A folder with a byte-level BPE in which one token has all roles, as in that of GPT-2."""
+    tokenizers = pytest.importorskip("tokenizers")
+    library = tokenizers.Tokenizer(tokenizers.models.BPE())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=280, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    library.train_from_iterator(LINES, trainer)
+    (tmp_path / "theirs").mkdir()
+    library.save(str(tmp_path / "theirs/tokenizer.json"))
+    roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+    (tmp_path / "theirs/tokenizer_config.json").write_text(json.dumps(roles))
+    return tmp_path / "theirs"
+
+
+def test_a_pretrained_tokenizer_gets_the_ids_of_the_run(prepared_data, gpt2_tokenizer):
+    options = {"level": "pretrained", "tokenizer": str(gpt2_tokenizer)}
+    text = open_prepared(prepared_data("sentences", **options)).tokenizer
+    found = make_tokenizer(text, (BOS,), (EOS,))
+    assert [found.id_to_token(index) for index in range(3)] == ["<pad>", "<bos>", "<|endoftext|>"]
+    for line in LINES:
+        assert found.encode(line).ids == [BOS, *text.encode(line), EOS]
+        assert found.decode(found.encode(line).ids) == text.decode(text.encode(line))

@@ -1,0 +1,76 @@
+"""Comparison of language models: the cross-entropies are those of evaluation, and unlike runs are refused."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import structattn
+from structattn.cli.app import app
+from structattn.report.figures.palette import line_style
+from structattn.report.runs import read_runs
+from structattn.settings.run import resolve_settings
+from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
+from structattn.tasks.language_modeling.prepare import prepare_language_modeling
+from structattn.tasks.language_modeling.report import likelihood_sections
+from structattn.tasks.language_modeling.settings import TextSettings
+
+TEXT = "".join(f"the {noun} sees the {other}\n" for noun in "abcdefg" for other in "abcdefg")
+STREAM = {"kind": "stream", "sequence_length": 16, "batch_size": 4}
+
+
+@pytest.fixture(scope="module", params=["sentences", "stream"])
+def runs(request, tmp_path_factory):
+    """Return the folder of two trained runs, ``one`` and ``two``, of one layer and of two."""
+    folder, mode = tmp_path_factory.mktemp(request.param), request.param
+    (folder / "text").write_text(TEXT)
+    paths = [folder / "text"] * 3
+    prepare_language_modeling(folder / "data", *paths, TextSettings("word", mode, False))
+    batches = STREAM if mode == "stream" else {"kind": "tokens", "max_tokens": 64}
+    for name, layers in (("one", "1"), ("two", "2")):
+        tree = {
+            "task": "language_modeling",
+            "data": str(folder / "data"),
+            "model": {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": layers},
+            "training": {"batches": batches, "max_updates": 4},
+        }
+        structattn.train(resolve_settings(tree), folder / name)
+    return folder
+
+
+def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
+    scores = {name: structattn.evaluate(runs / name, baselines=False).cross_entropy for name in ("one", "two")}
+    shown = CliRunner().invoke(app, ["compare", str(runs / "one"), str(runs / "two"), "--samples", "100"])
+    assert shown.exit_code == 0, shown.output
+    kept = json.loads((runs / "two/analyses/test-against-one.json").read_text())
+    assert (kept["kind"], kept["base"], kept["split"]) == ("likelihood_comparison", "one", "test")
+    assert kept["first"] == pytest.approx(scores["one"], rel=1e-12)
+    assert kept["second"] == pytest.approx(scores["two"], rel=1e-12)
+    assert kept["lower"] <= kept["difference"] <= kept["upper"]
+    assert f"{kept['difference']:+.4f}" in shown.output
+    page = likelihood_sections([(run, line_style(0)) for run in read_runs([runs / "one", runs / "two"])])
+    assert f"{kept['difference']:+.4f}" in page
+
+
+def test_a_run_of_another_task_is_refused_by_its_task(runs, tmp_path):
+    sizes = FormalLanguageSizes(4, 2, 1, (2, 4), (2, 4))
+    prepare_formal_language(tmp_path / "data", "dyck", "faithful", seed=1, sizes=sizes)
+    tree = {"task": "formal_language", "data": str(tmp_path / "data"), "training": {"max_updates": 1},
+            "model": {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": "1"}}  # fmt: skip
+    structattn.train(resolve_settings(tree), tmp_path / "run")
+    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    assert refused.exit_code == 2
+    assert (
+        "has task 'formal_language'; expected all runs to have language_modeling, or all translation" in refused.output
+    )
+
+
+def test_runs_that_predict_other_tokens_are_refused(runs, tmp_path):
+    (tmp_path / "text").write_text(TEXT + "the a sees the z\n")
+    prepare_language_modeling(tmp_path / "data", *[tmp_path / "text"] * 3, TextSettings("word", "sentences", False))
+    tree = {"task": "language_modeling", "data": str(tmp_path / "data"), "training": {"max_updates": 1},
+            "model": {"d_model": 8, "d_ff": 8, "num_heads": 1, "layers": "1"}}  # fmt: skip
+    structattn.train(resolve_settings(tree), tmp_path / "run")
+    refused = CliRunner().invoke(app, ["compare", str(runs / "one"), str(tmp_path / "run")])
+    assert refused.exit_code == 2
+    assert "expected the same tokens" in refused.output
