@@ -23,7 +23,7 @@ from playwright.sync_api import Page, sync_playwright
 from structattn.explorer.page import write_explorer
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.recording_files import recording_to_json
-from structattn.explorer.records import BOTTOM, Contents, Record
+from structattn.loading.records import BOTTOM, Contents, Record
 
 TOKENS, LAYERS, HEADS, DEPTHS = 1024, 4, 4, 10
 OPENINGS, HOVERS = 10, 200

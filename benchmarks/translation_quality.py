@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from structattn.decoding.beam import search
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.translation import compare_systems
 from structattn.operators.linear import precision_refusal

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
-const target = join(here, "../src/structattn/reporting/explorer");
+const target = join(here, "../src/structattn/explorer");
 
 function sourceFiles() {
   const found = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true });

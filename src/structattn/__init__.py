@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "attention": "structattn.attention",
         "evaluate": "structattn.loading.evaluate",
-        "load": "structattn.loading.load.load",
+        "load": "structattn.loading.load",
         "load_settings": "structattn.settings.run",
         "models": "structattn.models",
         "operators": "structattn.operators",

@@ -129,7 +129,8 @@ def test_definitions_have_the_standard_names():
 
 
 def test_tasks_have_the_standard_names():
-    assert offences(python_files(SOURCE / "tasks"), definitions, TASK_DEFINITIONS) == []
+    files = [path for path in python_files(SOURCE / "tasks") if path.stem in {"task", "batches", "scores"}]
+    assert offences(files, definitions, TASK_DEFINITIONS) == []
 
 
 def test_modules_have_the_standard_names():

@@ -9,15 +9,25 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-LAYERS = ("support", "operators", "attention", "models", "decoding", "building", "huggingface", "tasks", "training",
-         "inference", "evaluation", "analysis", "reporting", "export", "trackers",
-         "sweeps", "cli", "__main__")  # fmt: skip
-SIDE_PACKAGES = {  # package -> packages that it may import, and the lowest layer that may import it
-    "settings": ({"support"}, "building"),
-    "data": ({"support"}, "tasks"),
-    "metrics": ({"support"}, "tasks"),
-    "runs": ({"support", "settings"}, "training"),
+# From the lowest to the highest: a part imports the parts before it, but for those in WITHOUT.
+LAYERS = ("support", "operators", "settings", "attention", "models", "decoding", "builders", "fast", "huggingface",
+          "text", "metrics", "runs", "report", "tasks", "loading", "training", "explorer", "interop", "sweeps", "cli",
+          "__main__")  # fmt: skip
+NESTED = {"models.builders": "builders", "interop.huggingface": "huggingface"}  # parts inside of other packages
+WITHOUT = {
+    "settings": {"operators"},
+    "attention": {"settings"},
+    "models": {"settings"},
+    "decoding": {"settings"},
+    "text": {"operators", "attention", "models", "decoding", "builders", "fast", "huggingface"},
+    "metrics": {"operators", "attention", "models", "decoding", "builders", "fast", "huggingface", "text"},
+    "runs": {"operators", "attention", "models", "decoding", "builders", "fast", "huggingface", "text", "metrics"},
+    "report": {"operators", "attention", "models", "decoding", "builders", "fast", "huggingface"},
+    "tasks": {"fast"},
+    "training": {"loading"},
 }
+BASES = {"language_modeling", "translation"}  # topics that others may import
+ALSO = {("transductions", "formal_languages")}  # strings of the languages are transduced
 PICKLE_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 
 
@@ -72,23 +82,41 @@ def imports_of(source: Path) -> tuple[set[str], list[Import]]:
 
 
 def part(module: str) -> str:
-    """Return the subpackage (or top-level module) of a module; "" for the root package."""
-    return module.split(".")[1] if "." in module else ""
+    """Return the part of a module: its subpackage, top-level module, or entry in NESTED; "" for the root package."""
+    inner = module.partition(".")[2]
+    nested = [name for prefix, name in NESTED.items() if f"{inner}.".startswith(f"{prefix}.")]
+    return nested[0] if nested else inner.split(".")[0]
+
+
+def topic(module: str) -> str:
+    """Return the topic of a module of tasks; "" elsewhere."""
+    names = module.split(".")
+    folder = SOURCE / "structattn" / "tasks" / names[2] if names[1:2] == ["tasks"] and len(names) > 2 else None
+    return names[2] if folder is not None and folder.is_dir() else ""
 
 
 def allowed(importer: str, imported: str) -> bool:
-    """Return whether subpackage ``importer`` may import from subpackage ``imported``."""
-    if importer == "":  # the root exports the public API lazily
+    """Return whether part ``importer`` may import part ``imported``."""
+    if importer == "" or imported == importer:  # the root exports the public API lazily
         return True
-    if imported == importer:
-        return True
-    if importer in SIDE_PACKAGES:
-        return imported in SIDE_PACKAGES[importer][0]
-    if importer not in LAYERS or imported == "":
+    if importer not in LAYERS or imported not in LAYERS:
         return False
-    if imported in SIDE_PACKAGES:
-        return LAYERS.index(importer) >= LAYERS.index(SIDE_PACKAGES[imported][1])
-    return imported in LAYERS[: LAYERS.index(importer)]
+    return LAYERS.index(imported) < LAYERS.index(importer) and imported not in WITHOUT.get(importer, set())
+
+
+def between_topics(imports: list[Import]) -> list[str]:
+    """Return the imports of a topic by another, or by the modules that all topics share, that are not allowed."""
+    pairs = [(topic(each.module), topic(each.target), each) for each in imports if part(each.module) == "tasks"]
+    shared = "structattn.tasks.registry"
+    return [
+        each.description
+        for importer, imported, each in pairs
+        if imported
+        and importer != imported
+        and each.module != shared
+        and not (importer and imported in BASES)
+        and (importer, imported) not in ALSO
+    ]
 
 
 def project_imports(imports: list[Import]) -> list[Import]:
@@ -147,11 +175,15 @@ def test_the_package_has_modules():
 
 def test_every_package_is_assigned_to_a_layer():
     folders = {path.name for path in (SOURCE / "structattn").iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders <= {*LAYERS, *SIDE_PACKAGES}
+    assert folders <= {*LAYERS, "interop"}
 
 
 def test_imports_follow_the_layers():
     assert forbidden_imports(IMPORTS) == []
+
+
+def test_topics_import_only_the_topics_that_they_build_on():
+    assert between_topics(project_imports(IMPORTS)) == []
 
 
 def test_there_are_no_import_cycles():
@@ -198,28 +230,30 @@ def offending(tmp_path: Path):
         ("support/a", "from structattn.operators import b"),
         ("operators/a", "import structattn.attention.b"),
         ("models/a", "from structattn.settings.run import RunSettings"),
-        ("data/a", "from structattn.tasks import build"),
-        ("settings/a", "from structattn import data"),
-        ("evaluation/a", "from ..reporting import page"),
+        ("text/a", "from structattn.tasks import build"),
+        ("text/a", "from structattn.models import b"),
+        ("training/a", "from structattn.loading import load"),
+        ("settings/a", "from structattn import text"),
+        ("runs/a", "from ..report import page"),
         ("other/a", "from structattn.support import errors"),
     ],
 )
 def test_a_forbidden_import_is_detected(offending, importer, statement):
-    texts = {"data/b": "", "reporting/page": "", "data/__init__": "", importer: statement}
+    texts = {"text/b": "", "report/page": "", "text/__init__": "", importer: statement}
     assert len(forbidden_imports(offending(texts))) == 1
 
 
 def test_an_allowed_import_is_accepted(offending):
     found = offending(
-        {"data/__init__": "", "data/b": "", "tasks/a": "from structattn.data import b\nfrom .. import data\n"}
+        {"text/__init__": "", "text/b": "", "tasks/a": "from structattn.text import b\nfrom .. import text\n"}
     )
     assert len(project_imports(found)) == 2
     assert forbidden_imports(found) == []
 
 
 def test_an_import_cycle_is_detected(offending):
-    texts = {"data/a": "from structattn.data import b", "data/b": "def f():\n    from .a import c"}
-    assert set(cycle(offending(texts))) == {"structattn.data.a", "structattn.data.b"}
+    texts = {"text/a": "from structattn.text import b", "text/b": "def f():\n    from .a import c"}
+    assert set(cycle(offending(texts))) == {"structattn.text.a", "structattn.text.b"}
 
 
 def test_an_import_inside_a_function_is_detected_except_in_entry_points(offending):
@@ -231,5 +265,5 @@ def test_an_import_inside_a_function_is_detected_except_in_entry_points(offendin
 
 def test_a_pickle_import_is_detected(offending, tmp_path):
     text = "import torch\ndef f(p):\n    import pickle\n    torch.load(p)\n    np.load(p, allow_pickle=True)"
-    assert len(pickle_imports(offending({"data/a": text}))) == 1
+    assert len(pickle_imports(offending({"text/a": text}))) == 1
     assert len(code_loading_calls(tmp_path)) == 2

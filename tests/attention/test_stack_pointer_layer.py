@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from structattn.attention import StackPointerAttention
-from structattn.models.builders.builders import build_stack
+from structattn.models.builders.mechanisms import build_stack
 from structattn.operators import stack_pointer
 from structattn.settings.mechanisms import StackPointer
 

@@ -88,7 +88,7 @@ def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, cod
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("structattn.report.page.write_report", fail)
+    monkeypatch.setattr("structattn.cli.report_page.write_report", fail)
     result = run("report", tmp_path, "-o", tmp_path)
     assert result.exit_code == code
     assert message in result.stderr
@@ -96,7 +96,7 @@ def test_errors_become_messages_and_exit_codes(monkeypatch, tmp_path, error, cod
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch, tmp_path):
-    monkeypatch.setattr("structattn.report.page.write_report", lambda *_: 1 / 0)
+    monkeypatch.setattr("structattn.cli.report_page.write_report", lambda *_: 1 / 0)
     assert isinstance(run("report", tmp_path, "-o", tmp_path).exception, ZeroDivisionError)
     assert report.report
 

@@ -20,7 +20,7 @@ from structattn.attention import (
 )
 from structattn.attention.cache import KeyValueCache
 from structattn.attention.positions import AlibiPositions, RelativePositions, RotaryPositions
-from structattn.models.builders.builders import build_attention
+from structattn.models.builders.mechanisms import build_attention
 from structattn.settings.mechanisms import MECHANISMS, NoAttention
 from structattn.settings.transformer import TransformerSettings
 

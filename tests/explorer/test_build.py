@@ -24,18 +24,18 @@ def source_digest():
 
 @pytest.mark.parametrize("name", ["explorer.js", "explorer.css"])
 def test_the_build_is_that_of_the_sources(name):
-    text = files("structattn.report.explorer").joinpath(name).read_text(encoding="utf-8")
+    text = files("structattn.explorer").joinpath(name).read_text(encoding="utf-8")
     (stated,) = re.findall(r"sources sha256:([0-9a-f]{64})", text)
     assert stated == source_digest(), "the sources have changed: run `make explorer`"
 
 
 def test_the_licences_of_the_libraries_are_kept():
-    text = files("structattn.report.explorer").joinpath("explorer.js").read_text(encoding="utf-8")
+    text = files("structattn.explorer").joinpath("explorer.js").read_text(encoding="utf-8")
     assert "preact" in text
     assert "Permission is hereby granted" in text
 
 
 def test_the_script_can_stand_in_an_element():
-    text = files("structattn.report.explorer").joinpath("explorer.js").read_text(encoding="utf-8").lower()
+    text = files("structattn.explorer").joinpath("explorer.js").read_text(encoding="utf-8").lower()
     assert "</script" not in text
     assert "<!--" not in text

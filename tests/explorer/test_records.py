@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from structattn.attention.explanation import Explanation
-from structattn.explorer.records import BOTTOM, records_of
+from structattn.loading.records import BOTTOM, records_of
 
 TOKENS = ("<bos>", "0", "#")
 

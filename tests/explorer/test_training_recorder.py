@@ -8,7 +8,7 @@ from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze_run
 from structattn.explorer.training_recorder import TrainingRecorder
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.settings.budget import Budget
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError

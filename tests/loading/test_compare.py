@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 import structattn
 from structattn.cli.app import app
+from structattn.explorer.recorded_runs import read_recorded_runs
 from structattn.report.figures.palette import line_style
-from structattn.report.runs import read_runs
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
@@ -48,7 +48,7 @@ def test_the_difference_is_that_of_the_evaluated_cross_entropies(runs):
     assert kept["second"] == pytest.approx(scores["two"], rel=1e-12)
     assert kept["lower"] <= kept["difference"] <= kept["upper"]
     assert f"{kept['difference']:+.4f}" in shown.output
-    page = likelihood_sections([(run, line_style(0)) for run in read_runs([runs / "one", runs / "two"])])
+    page = likelihood_sections([(run, line_style(0)) for run in read_recorded_runs([runs / "one", runs / "two"])])
     assert f"{kept['difference']:+.4f}" in page
 
 

@@ -11,9 +11,9 @@ from structattn.loading.explanations import explain_texts
 from structattn.loading.load import load
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of, mean_weights
+from structattn.runs.weights import weights_of
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, DataError, StructattnError, UsageError
-from structattn.training.learner import weights_of
 from structattn.training.run_training import train
 
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}

@@ -11,7 +11,7 @@ import pytest
 
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.recording_files import write_recording
-from structattn.explorer.records import BOTTOM, Record
+from structattn.loading.records import BOTTOM, Record
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import write_json

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from structattn.explorer.records import BOTTOM, Record
-from structattn.report.page import write_report
+from structattn.cli.report_page import write_report
+from structattn.loading.records import BOTTOM, Record
 
 SOURCE, TARGET = ("ein", "Hut", "<eos>"), ("<bos>", "a", "hat")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from structattn.cli.report_page import write_report
 from structattn.report.figures.palette import INKS
-from structattn.report.page import write_report
 from structattn.runs.folder import RunFolder
 from structattn.support.errors import DataError, StructattnError
 

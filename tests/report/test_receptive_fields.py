@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from structattn.explorer.records import Record
-from structattn.report.figures.receptive_fields import dependency_plot
-from structattn.report.page import write_report
-from structattn.report.runs import read_runs
+from structattn.cli.report_page import write_report
+from structattn.explorer.receptive_field_figures import dependency_plot
+from structattn.explorer.recorded_runs import read_recorded_runs
+from structattn.loading.records import Record
 
 TOKENS = ("<bos>", "0", "(", "1")
 TRUTH = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
@@ -27,7 +27,7 @@ def add_field(write_examples):
 def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_field):
     runs = [add_field(make_run(name), truth=TRUTH) for name in ("hard", "soft")]
     other = add_field(make_run("other"), tokens=("<bos>", "(", "(", "2"), truth=TRUTH)
-    plot = dependency_plot(read_runs([*runs, other]), "dependencies")
+    plot = dependency_plot(read_recorded_runs([*runs, other]), "dependencies")
     assert [axes.get_title("left") for axes in plot.figure.axes] == ["true dependencies", "hard", "soft"]
     truth, hard, _ = (axes.images[0].get_array() for axes in plot.figure.axes)
     assert truth.tolist() == TRUTH
@@ -36,7 +36,7 @@ def test_fields_of_all_runs_are_shown_with_the_true_dependencies(make_run, add_f
 
 def test_without_known_dependencies_each_run_shows_its_own(make_run, add_field, tmp_path):
     runs = [add_field(make_run("hard", tokens=TOKENS, softmax_layers=())), make_run("soft", softmax_layers=())]
-    assert dependency_plot(read_runs(runs), "dependencies") is None
+    assert dependency_plot(read_recorded_runs(runs), "dependencies") is None
     write_report(runs, tmp_path / "out")
     names = {path.stem for path in (tmp_path / "out/figures").glob("*.png")}
     assert "run-1-hard-example-1-receptive-field" in names

@@ -4,25 +4,26 @@ import json
 
 import pytest
 
-from structattn.report.runs import read_run, read_runs
+from structattn.explorer.recorded_runs import read_recorded_runs
+from structattn.report.runs import read_run
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.json_files import read_json, write_json
 
 
 def test_names_are_the_shortest_distinct_suffixes(make_run):
     folders = [make_run("a/run"), make_run("b/run"), make_run("c")]
-    assert [run.name for run in read_runs(folders)] == ["a/run", "b/run", "runs/c"]
-    assert [run.name for run in read_runs(folders[:1])] == ["run"]
+    assert [run.name for run in read_recorded_runs(folders)] == ["a/run", "b/run", "runs/c"]
+    assert [run.name for run in read_recorded_runs(folders[:1])] == ["run"]
 
 
 def test_a_folder_given_twice_is_read_once(make_run):
     folder = make_run()
-    assert len(read_runs([folder, folder / ".." / folder.name])) == 1
+    assert len(read_recorded_runs([folder, folder / ".." / folder.name])) == 1
 
 
 def test_no_folder_is_rejected():
     with pytest.raises(StructattnError, match="at least one"):
-        read_runs([])
+        read_recorded_runs([])
 
 
 def test_an_incomplete_last_event_is_skipped(make_run):

@@ -66,9 +66,9 @@ class Mean(Settings):
 ENTRY = mechanisms.Mechanism(Mean, added_stack=True, label="mean attention")
 mechanisms.MECHANISMS = MappingProxyType({**mechanisms.MECHANISMS, ENTRY.name: ENTRY})
 
-# --- models/builders/builders.py
+# --- models/builders/mechanisms.py
 
-from structattn.models.builders import builders
+from structattn.models.builders import mechanisms as builders
 
 builders.STACK_BUILDERS = MappingProxyType({**builders.STACK_BUILDERS, Mean: lambda d_model, _: MeanAttention(d_model)})
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from structattn.models.builders.builders import CROSS_BUILDERS, HEADS_BUILDERS, RECURRENT_BUILDERS, STACK_BUILDERS
+from structattn.models.builders.mechanisms import CROSS_BUILDERS, HEADS_BUILDERS, RECURRENT_BUILDERS, STACK_BUILDERS
 from structattn.settings.layers import AddedStack, CrossAttention, Layer
 from structattn.settings.mechanisms import (
     MECHANISMS,

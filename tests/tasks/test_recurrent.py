@@ -5,10 +5,10 @@ import json
 import pytest
 
 from structattn.explorer.recording_files import read_recording
-from structattn.explorer.records import ACTION_NAMES
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.description import describe_model
 from structattn.loading.evaluate import evaluate
+from structattn.loading.records import ACTION_NAMES
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

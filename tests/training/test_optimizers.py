@@ -5,18 +5,14 @@ import torch
 from torch import nn
 
 from structattn.runs.folder import RunFolder
+from structattn.runs.weights import MismatchError
 from structattn.settings.optimizers import AdamWSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.training.adamw import AdamW
-from structattn.training.learner import (
-    MismatchError,
-    build_learner,
-    load_optimizer_tensors,
-    optimizer_tensors_of,
-)
+from structattn.training.learner import build_learner, load_optimizer_tensors, optimizer_tensors_of
 from structattn.training.optimizers import hidden_matrices
 from structattn.training.run_training import train
 

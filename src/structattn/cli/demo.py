@@ -45,11 +45,11 @@ def demo(
 
     After an interruption, run the same command again to resume.
     """
+    from structattn.cli.report_page import write_report
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.run_analysis import analyze_run
     from structattn.loading.evaluate import evaluate_run
-    from structattn.loading.runs import open_run
-    from structattn.report.page import write_report
+    from structattn.loading.load import open_run
     from structattn.training.run_training import train
 
     data = prepared_data(output / LANGUAGE, seed, strings)

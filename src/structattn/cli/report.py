@@ -35,7 +35,7 @@ def report(
         raise UsageError("--json needs --recipe; a report is an HTML page")
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
-    from structattn.report.page import write_report
+    from structattn.cli.report_page import write_report
     from structattn.sweeps.page import is_sweep, write_sweep_page
 
     if len(runs) == 1 and is_sweep(runs[0]):

@@ -1,1 +1,79 @@
-"""Explorer."""
+"""The explorer: what the layers of a trained run do on examples, as recordings, and as a page that shows them.
+
+- ``analyze``: record every layer of a run on examples of a split; ``analyze_run``: of a run that is already open.
+- ``default_examples``: examples of a split with a suitable length.
+- ``Record``: what a layer, or one head of it, did on an example.
+- ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
+  stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
+  ``read_recording`` keep it in a file.
+- ``TrainingRecorder``: records examples at each validation of a run in training.
+- ``HeadOff``, ``ForcedAction``: interventions, with which ``record`` computes.
+- ``neighbours_of``, ``tag_agreement``: the nearest words of a word, and how often neighbours share a part of speech.
+- ``locality``, ``Locality``: how far from a position the heads of a translation model attend.
+- ``explorer_page``, ``write_explorer``: the page of one or two recordings, which needs no server; its source is in
+  ``explorer/``, from which ``explorer.js`` and ``explorer.css`` are built.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.explorer.examples import default_examples
+    from structattn.explorer.head_locality import Locality, locality
+    from structattn.explorer.interventions import ForcedAction, HeadOff
+    from structattn.explorer.page import explorer_page, write_explorer
+    from structattn.explorer.recording import RecordedExample, Recording, record
+    from structattn.explorer.recording_files import read_recording, write_recording
+    from structattn.explorer.run_analysis import analyze, analyze_run
+    from structattn.explorer.searched_text import RecordedBeamSearch
+    from structattn.explorer.training_recorder import TrainingRecorder
+    from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
+    from structattn.loading.records import Record
+
+__all__ = [
+    "ForcedAction",
+    "HeadOff",
+    "Locality",
+    "Record",
+    "RecordedBeamSearch",
+    "RecordedExample",
+    "Recording",
+    "TrainingRecorder",
+    "analyze",
+    "analyze_run",
+    "default_examples",
+    "explorer_page",
+    "locality",
+    "neighbours_of",
+    "read_recording",
+    "record",
+    "tag_agreement",
+    "write_explorer",
+    "write_recording",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ForcedAction": "structattn.explorer.interventions",
+        "HeadOff": "structattn.explorer.interventions",
+        "Locality": "structattn.explorer.head_locality",
+        "Record": "structattn.loading.records",
+        "RecordedBeamSearch": "structattn.explorer.searched_text",
+        "RecordedExample": "structattn.explorer.recording",
+        "Recording": "structattn.explorer.recording",
+        "TrainingRecorder": "structattn.explorer.training_recorder",
+        "analyze": "structattn.explorer.run_analysis",
+        "analyze_run": "structattn.explorer.run_analysis",
+        "default_examples": "structattn.explorer.examples",
+        "explorer_page": "structattn.explorer.page",
+        "locality": "structattn.explorer.head_locality",
+        "neighbours_of": "structattn.explorer.word_embeddings",
+        "read_recording": "structattn.explorer.recording_files",
+        "record": "structattn.explorer.recording",
+        "tag_agreement": "structattn.explorer.word_embeddings",
+        "write_explorer": "structattn.explorer.page",
+        "write_recording": "structattn.explorer.recording_files",
+    },
+)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.explorer.pairs import BATCH_TOKENS, explain_all_pairs
-from structattn.explorer.records import ACTION_NAMES
+from structattn.loading.records import ACTION_NAMES
 from structattn.loading.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.runs.analyses import write_analysis

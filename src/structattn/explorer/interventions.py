@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
-from structattn.explorer.records import ACTION_NAMES, Side
+from structattn.loading.records import ACTION_NAMES, Side
 from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError

@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 
 def _bundle(name: str) -> str:
-    return files("structattn.report.explorer").joinpath(name).read_text(encoding="utf-8")
+    return files("structattn.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
 def _source_hash(text: str) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structattn.explorer.records import Record
+from structattn.loading.records import Record
 from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.special_tokens import FIRST_SYMBOL

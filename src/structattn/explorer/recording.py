@@ -12,9 +12,9 @@ from jaxtyping import Float
 from structattn.explorer.examples import MAX_TOKENS, example_batch
 from structattn.explorer.interventions import Intervention, intervened
 from structattn.explorer.receptive_fields import receptive_field_records
-from structattn.explorer.records import Record
 from structattn.explorer.searched_text import RecordedBeamSearch, continued_text, searched_pair
 from structattn.loading.explanations import example_records, text_batches
+from structattn.loading.records import Record
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.settings.model import reads_bos

@@ -13,8 +13,8 @@ import numpy as np
 
 from structattn.explorer.recording import RecordedExample, Recording
 from structattn.explorer.recording_shapes import RecordingShape
-from structattn.explorer.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.explorer.searched_text import RecordedBeamSearch
+from structattn.loading.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
 from structattn.support.json_files import json_with_digest, load_json, without_digest

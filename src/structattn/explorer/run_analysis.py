@@ -5,7 +5,7 @@ from pathlib import Path
 
 from structattn.explorer.recording import DEPTHS, record
 from structattn.explorer.recording_files import write_recording
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.files import create_folder
 

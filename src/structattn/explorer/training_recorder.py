@@ -6,10 +6,10 @@ from typing import cast
 from structattn.explorer.examples import require_example
 from structattn.explorer.recording import DEPTHS, record_examples
 from structattn.explorer.recording_files import write_recording
-from structattn.loading.explanations import TrainedModel
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
+from structattn.tasks.loaded import TrainedModel
 from structattn.text.folders.prepared import open_prepared
 from structattn.training.validated import ValidatedModel
 

@@ -1,1 +1,8 @@
-"""Interop."""
+"""Other libraries: models and attention for transformers, exports of trained runs, replay into trackers.
+
+- ``interop.huggingface``: GPT-2 and RoBERTa with stacks, runs as transformers' models, attention for its registry.
+- ``interop.export``: trained runs in the formats of other libraries.
+- ``interop.trackers``: events of a run in TensorBoard, MLflow and Weights & Biases.
+"""
+
+__all__ = ["export", "huggingface", "trackers"]

@@ -1,1 +1,47 @@
-"""Loading."""
+"""Trained runs as objects.
+
+- ``load`` returns a ``TrainedRun``: ``settings``, ``metadata``, ``model``, ``prepared`` data, and methods that take and
+  return text. ``open_run`` does the same with the checkpoint that the settings of the run name.
+- ``evaluate`` scores a run folder on a split and writes ``SplitScores``; ``evaluate_run`` does so for a run that is
+  already open; ``is_scored``: whether a run folder has the scores of a split.
+- ``explain_texts`` returns the attention weights of all layers as a ``Record`` for each layer and head.
+"""
+
+from typing import TYPE_CHECKING
+
+from structattn.support.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.loading.evaluate import evaluate, evaluate_run, is_scored
+    from structattn.loading.explanations import explain_texts
+    from structattn.loading.load import load, open_run
+    from structattn.loading.records import Record
+    from structattn.loading.trained_run import TrainedRun
+    from structattn.tasks.split_scores import SplitScores
+
+__all__ = [
+    "Record",
+    "SplitScores",
+    "TrainedRun",
+    "evaluate",
+    "evaluate_run",
+    "explain_texts",
+    "is_scored",
+    "load",
+    "open_run",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Record": "structattn.loading.records",
+        "SplitScores": "structattn.tasks.split_scores",
+        "TrainedRun": "structattn.loading.trained_run",
+        "evaluate": "structattn.loading.evaluate",
+        "evaluate_run": "structattn.loading.evaluate",
+        "explain_texts": "structattn.loading.explanations",
+        "is_scored": "structattn.loading.evaluate",
+        "load": "structattn.loading.load",
+        "open_run": "structattn.loading.load",
+    },
+)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from structattn.loading.evaluate import split_negative_log_likelihoods
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
 from structattn.runs.analyses import write_analysis

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from structattn.loading.description import describe_data, describe_model
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of
@@ -25,11 +25,11 @@ from structattn.tasks.language_modeling.evaluate import (
 )
 from structattn.tasks.language_modeling.ngrams import ngram_baselines
 from structattn.tasks.masked.evaluate import masked_scores
+from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.split_scores import SplitScores, make_split_scores, make_text_scores, scores_to_json
 from structattn.tasks.transductions.evaluate import transduction_scores
 from structattn.tasks.transformations.evaluate import transformation_of, transformation_scores
 from structattn.tasks.translation.evaluate import translation_scores
-from structattn.training.position_limits import require_positions_fit
 
 BATCH_TOKENS = 8192
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structattn.attention import Explanation
 from structattn.decoding import greedy_search, max_target_lengths, start_continuation, start_translation
-from structattn.explorer.records import Record, records_of
+from structattn.loading.records import Record, records_of
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
 from structattn.settings.model import reads_bos
@@ -20,6 +20,7 @@ from structattn.settings.run import RunSettings
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
+from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.streams import require_no_string
 from structattn.tasks.transductions.batches import FORMS, batch_of, form_of, transduction_data
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
@@ -32,7 +33,6 @@ from structattn.text.lines import encoded, ids_of_lines, is_stream
 from structattn.text.tokenization.tokenizers import Tokenizer
 from structattn.text.tokenization.vocabulary import Vocabulary
 
-TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
 TEXTS, TARGETS = Path("texts"), Path("targets")  # in messages, in place of the path of a file
 
 

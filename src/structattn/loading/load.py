@@ -1,12 +1,93 @@
-"""Load a trained run by the path of its folder."""
+"""Open a trained run: settings, data, and the model with the weights of a checkpoint."""
 
+import logging
 from os import PathLike
 from pathlib import Path
+from typing import cast
 
 import torch
 
-from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
+from structattn.runs.checkpoint import MODEL_NAME, Manifest
+from structattn.runs.extensions import run_digest
+from structattn.runs.folder import RunFolder, existing_run
+from structattn.runs.selection import checkpoints_of, mean_weights
+from structattn.runs.store import update_of
+from structattn.runs.weights import MismatchError, load_weights, require_finite
+from structattn.settings.run import RunSettings
+from structattn.support.errors import CheckpointError, DataError
+from structattn.support.precision import default_device
+from structattn.tasks.loaded import TrainedModel
+from structattn.tasks.model import build_model_for
+from structattn.text.folders.prepared import PreparedFolder, open_prepared
+
+_logger = logging.getLogger("structattn")
+
+
+def open_run(
+    run_dir: Path, checkpoint: str | None = None, *, data: Path | None = None, device: torch.device | None = None
+) -> TrainedRun:
+    """Load a trained run. The digests of settings, weights and data are verified.
+
+    The model computes in float32 also if it was trained in bfloat16, so that its results depend on the processor only
+    by rounding; a message says so.
+
+    Args:
+        run_dir: the run folder.
+        checkpoint: ``best``, ``last``, or ``best-K`` or ``last-K`` for the average of the weights of K checkpoints;
+            None: as in the settings of the run.
+        data: the prepared folder; None: the path in the settings.
+        device: of the model; None: a GPU if there is one.
+
+    Raises:
+        StructattnError: the folder is not a run folder.
+        SettingsError: the settings have changed since the run was started.
+        CheckpointError: the checkpoint is missing or damaged, belongs to other data or another model, or has a weight
+            that is NaN or infinite.
+        DataError: the prepared folder is missing or damaged.
+    """
+    folder = existing_run(run_dir)
+    settings = folder.read_settings()
+    paths = checkpoints_of(run_dir, checkpoint or settings.evaluation.checkpoint)
+    weights, manifest = mean_weights(paths)
+    if data is None and not settings.data.exists():
+        reason = f"the data of {run_dir}: no such folder; give its present path with --data, in Python with data="
+        raise DataError(settings.data, reason)
+    prepared = open_prepared(data or settings.data)
+    _check_identity(paths[0], manifest, folder, settings, prepared)
+    model = build_model_for(settings.model, prepared)
+    try:
+        load_weights(model, weights)
+        require_finite(weights)
+    except MismatchError as error:
+        raise CheckpointError(
+            f"{paths[0] / MODEL_NAME}: does not fit the model of {folder.settings}: {error}"
+        ) from None
+    if settings.training.precision != "float32":
+        _logger.warning("%s: trained in %s, computes in float32", run_dir, settings.training.precision)
+    updates = tuple(map(update_of, paths))
+    trained = cast(TrainedModel, model.to(device or default_device()).eval())
+    return TrainedRun(run_dir, settings, prepared, trained, manifest.update, updates)
+
+
+def _check_identity(
+    checkpoint: Path, manifest: Manifest, run: RunFolder, settings: RunSettings, prepared: PreparedFolder
+) -> None:
+    """Check that a checkpoint belongs to settings and data.
+
+    Raises:
+        CheckpointError: it does not; the message has both digests.
+    """
+    if manifest.data_digest != prepared.digest:
+        raise CheckpointError(
+            f"{checkpoint}: was trained on data with digest {manifest.data_digest}; that of {prepared.path} is "
+            f"{prepared.digest}"
+        )
+    if manifest.settings_digest != (found := run_digest(run, settings)):
+        raise CheckpointError(
+            f"{checkpoint}: was trained with settings of digest {manifest.settings_digest}; that of {run.settings} is "
+            f"{found}"
+        )
 
 
 def load(

@@ -17,12 +17,12 @@ from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import to_float32
 from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
+from structattn.tasks.parsing.prepare import TREE_TAGS
 from structattn.tasks.parsing.tree import bracketed
 from structattn.tasks.streams import TEXTS
 from structattn.tasks.transductions.batches import FORMS, Ids, batch_of, form_of, transduction_data
 from structattn.tasks.transductions.scores import greedy_outputs
 from structattn.tasks.transductions.transduction import Transduction
-from structattn.tasks.translation.prepare import TREE_TAGS
 from structattn.tasks.translation.translators import make_translator
 from structattn.text.lines import encoded
 

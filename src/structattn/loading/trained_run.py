@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from structattn.decoding.seeded_sampling import seeded_sampling
-from structattn.explorer.records import Record
-from structattn.loading.explanations import TrainedModel, explain_texts
+from structattn.loading.explanations import explain_texts
 from structattn.loading.predictor import Prediction, make_predictor
+from structattn.loading.records import Record
 from structattn.loading.word_vectors import embed_words
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision
@@ -22,6 +22,7 @@ from structattn.support.errors import UsageError
 from structattn.tasks.language_modeling.generator import Generation, GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
 from structattn.tasks.language_modeling.text_scorer import make_text_scorer
+from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.scores import Score
 from structattn.tasks.streams import in_chunks, require_no_string
 from structattn.tasks.translation.predict import Translation

@@ -1,109 +1,15 @@
-"""Write a report: one self-contained HTML page, with its figures also as PNG and PDF files."""
+"""The frame of a report: one self-contained HTML page in a folder of its own."""
 
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from structattn.report.cautions import different_ends, worse_than_baselines
-from structattn.report.figures.comparison import comparison_sections
-from structattn.report.figures.explanations import explanations
-from structattn.report.figures.figure import figure_element, file_name
-from structattn.report.figures.learning_curves import learning_curve_plots
-from structattn.report.figures.length_curves import length_curve_plot
-from structattn.report.figures.locality import locality_section
-from structattn.report.figures.palette import LineStyle, line_style
-from structattn.report.figures.receptive_fields import dependency_plot
-from structattn.report.labels import flattened
-from structattn.report.markup import Markup, joined, tag
-from structattn.report.runs import Run, read_runs
-from structattn.report.tables import main_split, summary_tables, swatch
+from structattn.report.markup import Markup, tag
 from structattn.support.errors import StructattnError
-from structattn.support.files import create_folder, create_folder_unflushed, write_atomically
+from structattn.support.files import create_folder, create_folder_unflushed
 from structattn.support.reading import read_bytes
-from structattn.tasks.chunking.report import chunking_section
-from structattn.tasks.language_modeling.report import likelihood_sections
-from structattn.tasks.minimal_pairs.report import blimp_section
-from structattn.tasks.parsing.report import parsing_sections
-from structattn.tasks.transformations.report import transformation_sections
-from structattn.tasks.translation.contrastive_report import contrastive_sections
-from structattn.tasks.translation.report import translation_section
 
 SIGNATURE: Final = "made with structattn"
-
-Shown = Sequence[tuple[Run, LineStyle]]
-
-
-def _group_by_data(runs: Shown) -> dict[str, list[tuple[Run, LineStyle]]]:
-    groups: dict[str, list[tuple[Run, LineStyle]]] = {}
-    for run, style in runs:
-        groups.setdefault(run.data_name, []).append((run, style))
-    return groups
-
-
-def _figures(runs: Shown, prefix: str, figures: Path) -> Markup:
-    split = main_split([run for run, _ in runs])
-    by_length = length_curve_plot(runs, split, file_name(prefix, split, "by-length"))
-    learning = learning_curve_plots(runs, file_name(prefix, "learning"))
-    dependencies = dependency_plot([run for run, _ in runs], file_name(prefix, "dependencies"))
-    panels = tag("div", *[figure_element(plot, figures) for plot in learning], class_="panels")
-    drawn = [None if plot is None else figure_element(plot, figures) for plot in (by_length, dependencies)]
-    return joined(drawn[0] or "", panels if learning else "", drawn[1] or "")
-
-
-def _group(title: str, runs: Shown, prefix: str, figures: Path) -> Markup:
-    parts = [tag("h2", title), summary_tables(runs), *_cautions([run for run, _ in runs])]
-    parts.append(_figures(runs, prefix, figures))
-    parts.append(comparison_sections(runs, prefix, figures))
-    parts.append(likelihood_sections(runs))
-    parts.append(translation_section(runs, main_split([run for run, _ in runs])))
-    parts.append(contrastive_sections(runs, prefix, figures))
-    parts.append(chunking_section(runs))
-    parts.append(blimp_section(runs))
-    parts.append(parsing_sections(runs))
-    parts.append(transformation_sections(runs))
-    parts.append(locality_section(runs, main_split([run for run, _ in runs]), prefix, figures))
-    return tag("section", *parts)
-
-
-def _cautions(runs: Sequence[Run]) -> list[Markup]:
-    ends = different_ends({run.name: run.card["result"] for run in runs})
-    warnings = [*([ends] if ends else []), *worse_than_baselines({run.name: run.scores for run in runs})]
-    return [tag("p", "Caution: ", warning, ".", class_="note") for warning in warnings]
-
-
-def _explanations(runs: Shown, figures: Path) -> Markup:
-    parts = [
-        explanations(run, style, file_name(f"run-{number}", run.name), figures)
-        for number, (run, style) in enumerate(runs, start=1)
-    ]
-    found = [part for part in parts if part]
-    return tag("section", tag("h2", "Layers on examples"), *found) if found else Markup("")
-
-
-def _facts(run: Run) -> list[tuple[str, str]]:
-    facts = [("folder", str(run.folder))]
-    digests = {str(score["prepared_digest"]) for score in run.scores.values() if score.get("prepared_digest")}
-    facts += [("prepared data", digest) for digest in sorted(digests)]
-    facts += flattened({key: value for key, value in run.card.items() if key != "settings"})
-    return facts
-
-
-def _run_card(run: Run, style: LineStyle) -> Markup:
-    """Return the run card: settings, digests, hardware and command, in a collapsed element."""
-    facts = [joined(tag("dt", name), tag("dd", value)) for name, value in _facts(run)]
-    return tag(
-        "details",
-        tag("summary", swatch(style), run.name),
-        tag("dl", *facts),
-        tag("h4", "settings.yaml: ", tag("code", "structattn train settings.yaml --output RUN"), " repeats the run"),
-        tag("pre", run.settings_text),
-        class_="card",
-    )
-
-
-def _cards(runs: Shown) -> Markup:
-    return tag("section", tag("h2", "Run cards"), *[_run_card(run, style) for run, style in runs])
 
 
 def page_text(title: str, body: Markup) -> bytes:
@@ -142,30 +48,3 @@ def _require_report_folder(output: Path) -> None:
         raise StructattnError(
             f"{output}: expected a new folder, or one with an earlier report; found {(found or ['a file'])[0]!r}"
         )
-
-
-def write_report(folders: Sequence[Path], output: Path) -> Path:
-    """Write a report on run folders to ``output/index.html`` and ``output/figures/``, and return the path of the page.
-
-    The page needs no network and no other file. Equal run folders give equal bytes.
-
-    Args:
-        folders: run folders; missing scores, records or events are left out.
-        output: the folder to write, created if missing; an earlier report in it is overwritten.
-
-    Raises:
-        StructattnError: a folder is not a run folder, a file in one is damaged, or ``output`` has other files.
-    """
-    runs = [(run, line_style(index)) for index, run in enumerate(read_runs(folders))]
-    figures = create_report_folder(output)
-    groups = _group_by_data(runs)
-    title = "Report: " + ", ".join(groups)
-    number = f"{len(runs)} run" + ("s" if len(runs) > 1 else "")
-    parts = [tag("header", tag("h1", title), tag("p", f"{number}, {SIGNATURE}", class_="note"))]
-    for index, (name, members) in enumerate(groups.items(), start=1):
-        heading = name if len(groups) > 1 else "Scores"
-        parts.append(_group(heading, members, f"data-{index}", figures))
-    body = joined(*parts, _explanations(runs, figures), _cards(runs))
-    page = output / "index.html"
-    write_atomically(page, page_text(title, body))
-    return page

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structattn.explorer.recording import RecordedExample, Recording
-from structattn.explorer.recording_files import read_recording
 from structattn.report.shapes import ScoreShape, analysis_shape
 from structattn.runs.events import verified_events
 from structattn.runs.folder import existing_run
@@ -25,8 +23,8 @@ _logger = logging.getLogger("structattn")
 class Run:
     """The content of a run folder.
 
-    ``scores`` maps splits to scores; ``recordings`` and ``analyses`` map names of files to contents;
-    ``tokens_per_second`` is the mean rate of training, None if it is not in the timing log.
+    ``scores`` maps splits to scores, ``analyses`` names of files to contents; ``tokens_per_second`` is the mean rate of
+    training, None if it is not in the timing log.
     """
 
     name: str
@@ -36,7 +34,6 @@ class Run:
     card: Mapping[str, Any]
     events: Sequence[Mapping[str, Any]]
     scores: Mapping[str, Mapping[str, Any]]
-    recordings: Mapping[str, Recording]
     analyses: Mapping[str, Mapping[str, Any]]
     tokens_per_second: float | None
 
@@ -59,15 +56,6 @@ class Run:
         """A short description of the model; empty before the first evaluation."""
         return next((str(score["model"]) for score in self.scores.values() if score.get("model")), "")
 
-    @property
-    def examples(self) -> list[RecordedExample]:
-        """The recorded examples and texts; an example of a split that several files hold counts once."""
-        found: dict[object, RecordedExample] = {}
-        for name, recording in self.recordings.items():
-            for number, each in enumerate(recording.examples):
-                found.setdefault((name, number) if each.example is None else (each.split, each.example), each)
-        return list(found.values())
-
     def analyses_of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """Return the analyses of one kind."""
         return [content for content in self.analyses.values() if content.get("kind") == kind]
@@ -81,13 +69,14 @@ def _split_order(name: str) -> tuple[int, str]:
     return (SPLITS.index(name) if name in SPLITS else len(SPLITS), name)
 
 
-def _json_files(folder: Path) -> list[Path]:
+def json_files(folder: Path) -> list[Path]:
+    """Return the JSON files of a folder, the splits first."""
     paths = sorted(folder.glob("*.json"), key=lambda path: _split_order(path.stem))
     return [path for path in paths if not path.name.startswith(".")]
 
 
 def _read_all(folder: Path, kind: str, shape_of: Callable[[dict[str, Any]], type[Shape]]) -> dict[str, dict[str, Any]]:
-    read = ((path, read_json(path, kind)) for path in _json_files(folder))
+    read = ((path, read_json(path, kind)) for path in json_files(folder))
     return {path.stem: check_shape(shape_of(content), content, path) for path, content in read}
 
 
@@ -107,7 +96,6 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         card=files.read_card(),
         events=verified_events(files),
         scores=_read_all(folder / "scores", "scores", lambda _: ScoreShape),
-        recordings={path.stem: read_recording(path) for path in _json_files(folder / "records")},
         analyses=_read_all(folder / "analyses", "analysis", analysis_shape),
         tokens_per_second=mean_rate(files.timing),
     )
@@ -136,9 +124,13 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return ["/".join(part[-depth:]) for part in parts]
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read run folders under distinct names; a folder given twice is read once."""
+def named_folders(folders: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Return run folders with distinct names; a folder given twice appears once.
+
+    Raises:
+        StructattnError: there are none.
+    """
     unique = list({folder.resolve(): folder for folder in folders}.values())
     if not unique:
         raise StructattnError("a report needs at least one run folder")
-    return [read_run(folder, name) for folder, name in zip(unique, _names(unique), strict=True)]
+    return list(zip(unique, _names(unique), strict=True))

@@ -168,7 +168,7 @@ class Mechanism:
     """Entry of an attention mechanism or stack.
 
     The settings classes of layers, cross-attention and stacks, the short form, tables, records and figures are derived
-    from these entries. ``models/builders/builders.py`` has a builder for each settings class.
+    from these entries. ``models/builders/mechanisms.py`` has a builder for each settings class.
 
     Args:
         settings: the settings class.

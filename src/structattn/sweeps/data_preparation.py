@@ -16,6 +16,7 @@ from structattn.support.processes import available_cores
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
+from structattn.tasks.parsing.prepare import prepare_trees
 from structattn.tasks.transductions.prepare import TransductionSizes, prepare_transduction
 from structattn.tasks.transformations.prepare import TransformationSizes, prepare_transformation
 from structattn.tasks.translation.filters import Filters
@@ -68,13 +69,9 @@ def _prepare_text(folder: Path, data: TextData) -> None:
 
 
 def _prepare_trees(folder: Path, data: Treebank) -> None:
-    prepare_parallel(
-        folder,
-        {name: [Path(file) for file in files] for name, files in data.splits.items()},
-        tokenizer=TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold),
-        normalization=Normalization(nfkc=False),
-        trees=data.tags,
-    )
+    files = {name: Path(next(iter(paths))) for name, paths in data.splits.items()}
+    tokenizer = TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold)
+    prepare_trees(folder, files, tags=data.tags, tokenizer=tokenizer)
 
 
 def _sample_pairs(folder: Path, data: TransductionPairs) -> None:

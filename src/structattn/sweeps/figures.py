@@ -7,16 +7,15 @@ from typing import Final
 
 from structattn.explorer.examples import default_examples
 from structattn.explorer.head_locality import write_locality
-from structattn.explorer.records import Record
+from structattn.explorer.heatmaps import stack_plot
+from structattn.explorer.receptive_field_figures import dependency_plot
+from structattn.explorer.recorded_runs import RecordedRun, read_recorded_run
 from structattn.explorer.run_analysis import analyze_run
-from structattn.loading.runs import open_run
-from structattn.report.figures.comparison import differences_plot
+from structattn.loading.load import open_run
+from structattn.loading.records import Record
 from structattn.report.figures.curves import Curve, Panel, Place, Value, curves_plot
 from structattn.report.figures.figure import Plot, file_name
-from structattn.report.figures.heatmaps import stack_plot
-from structattn.report.figures.locality import heads_of, locality_plot
 from structattn.report.figures.palette import line_style
-from structattn.report.figures.receptive_fields import dependency_plot
 from structattn.report.runs import Run, read_run
 from structattn.runs.analyses import analysis_path, hypotheses_path
 from structattn.runs.folder import RunFolder
@@ -35,6 +34,8 @@ from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.table import TableRow
 from structattn.sweeps.trial_result import TrialResult
 from structattn.tasks.translation.compare import compare_runs_by_bin
+from structattn.tasks.translation.comparison_report import differences_plot
+from structattn.tasks.translation.locality_report import heads_of, locality_plot
 
 
 def sweep_figures(
@@ -79,12 +80,12 @@ def _label(row: TableRow) -> str:
     return ", ".join(row.cell.values())
 
 
-def _explained(folder: Path, split: str, label: str) -> Run:
+def _explained(folder: Path, split: str, label: str) -> RecordedRun:
     """Read a run folder; without a recording of the split, the first default example is recorded before."""
     if not (folder / "records" / f"{split}.json").exists():
         run = open_run(folder)
         analyze_run(run, split, default_examples(run, split, 1))
-    return read_run(folder, label)
+    return read_recorded_run(folder, label)
 
 
 def _located(folder: Path, split: str, label: str) -> Run:
@@ -94,12 +95,12 @@ def _located(folder: Path, split: str, label: str) -> Run:
     return read_run(folder, label)
 
 
-def _dependencies(figure: Dependencies, runs: Sequence[Run], name: str) -> list[Plot]:
+def _dependencies(figure: Dependencies, runs: Sequence[RecordedRun], name: str) -> list[Plot]:
     plot = dependency_plot(runs, file_name(name, figure.kind))
     return [] if plot is None else [replace(plot, caption=figure.caption)]
 
 
-def _maps(runs: Sequence[Run], figure: StackMaps, name: str) -> list[Plot]:
+def _maps(runs: Sequence[RecordedRun], figure: StackMaps, name: str) -> list[Plot]:
     """Plot each stack of each run on the first of the run's examples of the split."""
     return [
         stack_plot(record, file_name(name, run.name, place, "stack"), f"{run.name}, {place}. {figure.caption}")
@@ -108,7 +109,7 @@ def _maps(runs: Sequence[Run], figure: StackMaps, name: str) -> list[Plot]:
     ]
 
 
-def _stack_records(run: Run, split: str) -> dict[str, Record]:
+def _stack_records(run: RecordedRun, split: str) -> dict[str, Record]:
     found: dict[str, Record] = {}
     for example in run.examples:
         for record in example.records:

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Protocol
 
-from structattn.loading.explanations import TrainedModel
-from structattn.models import EncoderDecoder
+from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
 from structattn.text.folders.prepared import PreparedFolder
+
+TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
 
 
 class LoadedRun(Protocol):
@@ -28,6 +29,10 @@ class LoadedRun(Protocol):
     @property
     def model(self) -> TrainedModel:
         """In evaluation mode."""
+
+    @property
+    def update(self) -> int:
+        """The update after which the weights were saved; for averaged weights, the last one."""
 
 
 def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:

@@ -24,6 +24,7 @@ from structattn.support.precision import default_device, require_fast
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
+from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS, require_trainable
 from structattn.tasks.task import Task
 from structattn.text.folders.prepared import PreparedFolder, open_prepared, verify_sources
@@ -31,7 +32,6 @@ from structattn.training.distributed import SINGLE, World
 from structattn.training.extension import extend
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
 from structattn.training.learner import Learner, build_learner, distribute
-from structattn.training.position_limits import require_positions_fit
 from structattn.training.progress import DataOrder, first_progress, planned_updates
 from structattn.training.run import Run, restore_state
 from structattn.training.schedules import with_total_steps

@@ -130,11 +130,6 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor on the CPU, which all processes must do together; return others as they are."""
-    return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
-
-
 def like_parameter(tensor: Tensor, parameter: Tensor) -> Tensor:
     """Shard an optimizer tensor as its parameter is; one without dimensions stays as it is."""
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from structattn.runs.weights import MismatchError, check_like, whole
 from structattn.settings.training import TrainingSettings
 from structattn.support.precision import default_device
-from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard, whole
+from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard
 from structattn.training.distributed import SINGLE, World
 from structattn.training.optimizers import Optimizers, build_optimizers, expected_state
 
@@ -60,10 +61,6 @@ def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: st
     return Learner(model, parameters, optimizers, place, bf16=settings.precision == "bf16")
 
 
-class MismatchError(ValueError):
-    """Saved tensors do not match the learner; the message names one."""
-
-
 def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
     """Return a learner that trains together with those of other processes, which have the same state.
 
@@ -82,53 +79,6 @@ def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
         if state := unsharded.state.get(before):
             optimizer.state[parameter] = {name: like_parameter(value, parameter) for name, value in state.items()}
     return replace(learner, parameters=parameters, optimizers=optimizers, parallel=DataParallel(world, module))
-
-
-def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and persistent buffers of a module by name; a tied parameter appears under its first name.
-
-    Of a sharded module, all processes must call this together: they gather each tensor, on the CPU.
-    """
-    aliases = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
-    return {name: whole(tensor) for name, tensor in module.state_dict().items() if name not in aliases}
-
-
-def load_weights(module: torch.nn.Module, saved: Mapping[str, Tensor]) -> None:
-    """Copy saved tensors into a module.
-
-    Raises:
-        MismatchError: a name, shape or dtype differs.
-    """
-    live = weights_of(module)
-    if different := sorted(live.keys() ^ saved.keys()):
-        raise MismatchError(f"{different[0]!r} is {'missing' if different[0] in live else 'unknown to the model'}")
-    for name, tensor in live.items():
-        check_like(name, saved[name], tensor)
-    with torch.no_grad():
-        for name, tensor in live.items():
-            tensor.copy_(saved[name])
-
-
-def require_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Check that no weight is NaN or infinite.
-
-    Raises:
-        MismatchError: one is; the message names its tensor.
-    """
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise MismatchError(f"{name!r} has a weight that is NaN or infinite")
-
-
-def check_like(name: str, saved: Tensor, expected: Tensor) -> None:
-    """Compare shape and dtype.
-
-    Raises:
-        MismatchError: they differ.
-    """
-    found, wanted = (tuple(saved.shape), saved.dtype), (tuple(expected.shape), expected.dtype)
-    if found != wanted:
-        raise MismatchError(f"{name!r} has shape {found[0]} and dtype {found[1]}, expected {wanted[0]} and {wanted[1]}")
 
 
 def optimizer_tensors_of(learner: Learner) -> dict[str, Tensor]:

@@ -8,21 +8,19 @@ from structattn.runs.checkpoint import MODEL_NAME, OPTIMIZER_NAME, STATE_NAME
 from structattn.runs.logs import EventLog, NoLog, Timing
 from structattn.runs.state import Progress, TrainingState
 from structattn.runs.store import CheckpointStore
+from structattn.runs.weights import MismatchError, load_weights, weights_of
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import CheckpointError
 from structattn.tasks.task import Task
 from structattn.training.learner import (
     Learner,
-    MismatchError,
     generators_from_text,
     generators_of_all,
     generators_to_text,
     load_optimizer_tensors,
-    load_weights,
     optimizer_tensors_of,
     own_generators,
     set_generator_states,
-    weights_of,
 )
 from structattn.training.progress import DataOrder
 from structattn.training.signals import StopFlag

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from structattn.cli.report_page import write_report
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate, is_scored
-from structattn.report.page import write_report
 from structattn.runs.analyses import write_analysis
 from structattn.runs.checkpoint import read_checkpoint
 from structattn.runs.folder import RunFolder

@@ -11,8 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.cli.report_page import write_report
 from structattn.loading.trained_run import TrainedRun
-from structattn.report.page import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling

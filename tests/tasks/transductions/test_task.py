@@ -16,6 +16,7 @@ from structattn.models.builders.models import build_model
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError
 from structattn.support.special_tokens import BOS
+from structattn.tasks.position_limits import require_positions_fit
 from structattn.tasks.registry import TASKS
 from structattn.tasks.transductions import scores as scoring
 from structattn.tasks.transductions.batches import batch_of, stored_pairs
@@ -30,7 +31,6 @@ from structattn.tasks.transductions.registry import transduction
 from structattn.tasks.transductions.scores import length_counts, num_correct_greedy
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
-from structattn.training.position_limits import require_positions_fit
 from structattn.training.run_training import train
 
 SIZES = TransductionSizes((2, 5), (6, 7), valid_per_length=3, test_per_length=2)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.cli.report_page import write_report
 from structattn.loading.evaluate import evaluate
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
-from structattn.report.page import write_report
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import read_json
 from structattn.tasks.model import build_model_for

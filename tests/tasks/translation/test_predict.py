@@ -14,7 +14,7 @@ from structattn.attention import CrossGaussianAttention
 from structattn.cli.app import app
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.loading.evaluate import evaluate, evaluate_run
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.metrics.bleu_statistics import bleu_statistics
 from structattn.metrics.translation import compare_systems, corpus_scores
 from structattn.operators.linear import precision_refusal

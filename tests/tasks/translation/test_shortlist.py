@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.loading.runs import open_run
+from structattn.loading.load import open_run
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.tasks.translation.shortlist import Shortlist, run_shortlist, shortlist_path

@@ -38,11 +38,10 @@ def trees(
 
     Traces (-NONE-), functions (NP-SBJ) and the outermost bracket (ROOT, TOP, or none) are dropped.
     """
-    from structattn.tasks.translation.prepare import prepare_parallel
+    from structattn.tasks.parsing.prepare import prepare_trees
     from structattn.tasks.translation.tokenizer_training import TokenizerSettings
-    from structattn.text.normalization import Normalization
 
-    files = {"train": (train,), "valid": (valid,)} | ({} if test is None else {"test": (test,)})
+    files = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
     tokenizer = TokenizerSettings(level.value, False, vocabulary_size, vocabulary_threshold)
-    prepare_parallel(output, files, tokenizer=tokenizer, normalization=Normalization(nfkc=False), trees=tags.value)
+    prepare_trees(output, files, tags=tags.value, tokenizer=tokenizer)
     print_summary(output)

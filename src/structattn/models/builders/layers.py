@@ -6,8 +6,8 @@ from torch import nn
 
 from structattn.attention import CrossAttentionLayer
 from structattn.models import Block, Embedding, FeedForward, Layers
-from structattn.models.builders.builders import build_attention, build_cross_attention, build_stack
 from structattn.models.builders.common import added_positions, dropout_rate
+from structattn.models.builders.mechanisms import build_attention, build_cross_attention, build_stack
 from structattn.settings.layers import CrossAttention, Layer
 from structattn.settings.transformer import TransformerSettings
 from structattn.support.special_tokens import CLASS_OFFSET

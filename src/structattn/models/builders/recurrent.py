@@ -3,8 +3,8 @@
 from torch import nn
 
 from structattn.models import Embedding, SpelledEmbedding
-from structattn.models.builders.builders import build_recurrent_stack
 from structattn.models.builders.embeddings import VocabularySpec, spelled_embedding
+from structattn.models.builders.mechanisms import build_recurrent_stack
 from structattn.models.recurrent import DeepRecurrence, OneHot, Recurrence, RecurrentLanguageModel, initialize_recurrent
 from structattn.operators import RecurrentStack
 from structattn.settings.embeddings import TableEmbedding

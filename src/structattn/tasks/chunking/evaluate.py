@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.runs.analyses import write_analysis
 from structattn.support.errors import DataError
 from structattn.support.progress import progress
@@ -21,6 +20,7 @@ from structattn.tasks.chunking.linear_probe import Classes, Features, LabelledFe
 from structattn.tasks.chunking.majority import MajorityTags
 from structattn.tasks.chunking.metrics import TaggingScores, tagging_scores
 from structattn.tasks.chunking.word_features import WordFeatures
+from structattn.tasks.loaded import LoadedRun
 from structattn.text.reading import Notices
 
 TRAIN_FILE: Final = "train.txt"
@@ -84,7 +84,7 @@ def majority_scores(corpus: ChunkedCorpus) -> TaggingScores:
     return tagging_scores([each.chunks for each in corpus.test], predicted)
 
 
-def probe_chunking(run: TrainedRun, corpus: ChunkedCorpus) -> list[StreamScores]:
+def probe_chunking(run: LoadedRun, corpus: ChunkedCorpus) -> list[StreamScores]:
     """Train and score a linear probe on each stream of a run.
 
     Cost: memory for the hidden states of all words of the corpus, 4 bytes a number.
@@ -97,7 +97,7 @@ def probe_chunking(run: TrainedRun, corpus: ChunkedCorpus) -> list[StreamScores]
     return [_probe(run, corpus, tags, stream, train[stream], test[stream]) for stream in train]
 
 
-def write_chunking(run: TrainedRun, corpus: ChunkedCorpus, scores: Sequence[StreamScores]) -> Path:
+def write_chunking(run: LoadedRun, corpus: ChunkedCorpus, scores: Sequence[StreamScores]) -> Path:
     """Write the scores, and those of the baseline, to ``analyses/chunking.json`` in the run folder."""
     content = {
         "corpus": corpus.path.resolve().name,
@@ -109,7 +109,7 @@ def write_chunking(run: TrainedRun, corpus: ChunkedCorpus, scores: Sequence[Stre
     return write_analysis(run.run_dir, "chunking", "chunking", content)
 
 
-def _features(run: TrainedRun, sentences: list[ChunkedSentence], name: str) -> dict[str | None, Features]:
+def _features(run: LoadedRun, sentences: list[ChunkedSentence], name: str) -> dict[str | None, Features]:
     features = WordFeatures(run)
     encoded = [features.encode(each.words, each.path, each.line) for each in sentences]
     with progress(f"Hidden states of {name} sentences", len(encoded), "sentences") as advance:
@@ -117,7 +117,7 @@ def _features(run: TrainedRun, sentences: list[ChunkedSentence], name: str) -> d
 
 
 def _probe(
-    run: TrainedRun, corpus: ChunkedCorpus, tags: list[str], stream: str | None, train: Features, test: Features
+    run: LoadedRun, corpus: ChunkedCorpus, tags: list[str], stream: str | None, train: Features, test: Features
 ) -> StreamScores:
     classes = _classes(corpus.train, tags)
     end = sum(len(each.words) for each in corpus.train[: corpus.num_fitted])

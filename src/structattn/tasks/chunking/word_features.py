@@ -12,7 +12,6 @@ from torch import Tensor
 
 from structattn.attention import Streams
 from structattn.decoding import map_in_batches, pad_sequences
-from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import TwoStreamEmbedding
@@ -22,6 +21,7 @@ from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import BOS, EOS
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.predictions import spelled_source
 from structattn.text.batching.unknown_words import unknown_words_of_lines
 from structattn.text.folders.text_tokenizer import TextTokenizer
@@ -56,7 +56,7 @@ class WordFeatures:
             before the output layer, which of causal models depend on the words so far only.
     """
 
-    run: TrainedRun
+    run: LoadedRun
 
     @property
     def streams(self) -> tuple[str | None, ...]:

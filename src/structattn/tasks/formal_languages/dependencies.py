@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.models.protocols import AttendingModel
 from structattn.operators import receptive_field
 from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
+from structattn.tasks.loaded import LoadedRun
 from structattn.text.batching.sequences import make_batch
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
@@ -75,7 +75,7 @@ def receptive_fields(model: torch.nn.Module, tokens: Tensor, lengths: Tensor | N
         return receptive_field(known, lengths=lengths) if len(known) == len(weights) else None
 
 
-def dependency_scores(run: TrainedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
+def dependency_scores(run: LoadedRun, split: str, batch_size: int = 100) -> DependencyScores | None:
     """Return the scores of a run on a split of the stack language; None if a layer has no attention weights."""
     sequences = run.prepared.split(split)
     tallies: list[np.ndarray] = []
@@ -90,7 +90,7 @@ def dependency_scores(run: TrainedRun, split: str, batch_size: int = 100) -> Dep
     return _scores(np.concatenate(tallies))
 
 
-def _tallies(run: TrainedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
+def _tallies(run: LoadedRun, sequences: Sequences, chosen: Sequence[int]) -> list[np.ndarray] | None:
     """For each string, the sums that the scores are computed from, one row per prediction."""
     batch = make_batch(sequences, chosen)
     device = next(run.model.parameters()).device

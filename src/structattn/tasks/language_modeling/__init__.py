@@ -1,1 +1,1 @@
-"""Preparation of text for language modeling: ``prepare_language_modeling`` and its ``TextSettings``."""
+"""Language modeling: text, the task of predicting the next token, n-gram baselines, generation and scores."""

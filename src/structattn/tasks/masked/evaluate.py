@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
 from structattn.tasks.masked.scores import pseudo_log_likelihoods, score_masked
 from structattn.tasks.split_scores import PseudoPerplexity, SplitScores
@@ -12,7 +12,7 @@ from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import Indices
 
 
-def masked_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     """Score a run on a split with the masks of the evaluation settings' ``mask_seed``, and by pseudo-perplexity.
 
     Args:
@@ -46,7 +46,7 @@ def evenly_spaced(number: int, count: int | None) -> Indices:
     return np.arange(chosen) * number // max(chosen, 1)
 
 
-def pseudo_scores(run: TrainedRun, examples: MaskedExamples, chosen: Indices, batch_tokens: int) -> PseudoPerplexity:
+def pseudo_scores(run: LoadedRun, examples: MaskedExamples, chosen: Indices, batch_tokens: int) -> PseudoPerplexity:
     """Return the pseudo-perplexity of examples (Salazar et al. 2020, section 2.3), with sums in float64."""
     total, num_tokens, mask = 0.0, 0, examples.corruption.mask
     with evaluating(run.model), progress("Masking each token", len(chosen), "texts") as advance:

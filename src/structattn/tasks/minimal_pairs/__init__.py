@@ -1,1 +1,1 @@
-"""Minimal pairs."""
+"""Minimal pairs of sentences: BLiMP, and any file of pairs."""

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.models import MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, UNK
 from structattn.tasks.language_modeling.evaluate import line_token_losses
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.text.tokenization.tokenizers import locate_errors
 
@@ -45,7 +45,7 @@ class SentenceScorer:
         UsageError: the run is of another task, or its model sees the tokens on both sides.
     """
 
-    run: TrainedRun
+    run: LoadedRun
     form: WrittenForm
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Treebanks: constituency trees, their bracketed and linearized forms, and the brackets that are scored."""
+"""Parsing: constituency trees as sequences that a translation model writes, and the scores of their brackets."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_scores, unlabelled
 from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.parsing.brackets import Span, brackets_of, branching_brackets
 from structattn.tasks.parsing.predict import Parser
 from structattn.tasks.parsing.reading import read_trees
@@ -64,7 +64,7 @@ def parsing_scores(parser: Parser, path: Path) -> ParsingScores:
     )
 
 
-def write_parsing(run: TrainedRun, path: Path, scores: ParsingScores) -> Path:
+def write_parsing(run: LoadedRun, path: Path, scores: ParsingScores) -> Path:
     """Write the scores to ``analyses/parsing-NAME.json`` in the run folder; NAME is that of the file without .trees."""
     name = path.name.split(".trees")[0]
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}

@@ -1,1 +1,1 @@
-"""String transductions, sampled on the fly: the Chomsky-hierarchy suite (Delétang et al. 2023), and formal languages."""
+"""String transductions: the Chomsky-hierarchy suite (Delétang et al. 2023), and formal languages."""

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.split_scores import LengthScore, SplitScores
 from structattn.tasks.task import perplexity
 from structattn.tasks.transductions.batches import Form, form_of, stored_pairs, transduction_data
 from structattn.tasks.transductions.scores import fraction_correct, length_counts, num_correct_greedy
 
 
-def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+def transduction_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     """Score a run of a transduction task on a split, with active dropout if its evaluation settings say so.
 
     Args:
@@ -49,14 +49,14 @@ def transduction_scores(run: TrainedRun, split: str, batch_tokens: int) -> Split
     )
 
 
-def _mode(run: TrainedRun, split: str) -> AbstractContextManager[Any]:
+def _mode(run: LoadedRun, split: str) -> AbstractContextManager[Any]:
     if not run.settings.evaluation.dropout:
         return evaluating(run.model)
     return evaluating_with_dropout(run.model, derived_seed(run.settings.seed, "dropout in evaluation", split))
 
 
 def _length_score(
-    run: TrainedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int
+    run: LoadedRun, x: np.ndarray, y: np.ndarray, form: Form, batch_tokens: int
 ) -> tuple[LengthScore, int]:
     """Return the score of the pairs of one length, and their number of output symbols."""
     data = transduction_data(run.prepared, run.settings.seed)

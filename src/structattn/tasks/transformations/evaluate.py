@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.support.errors import DataError
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.transformations.lexicon import part_of_speech
 from structattn.tasks.transformations.predict import Answerer, LogProbs, language_model_answers, pair_answers
 from structattn.tasks.transformations.rules import MODIFIERS, TRANSFORMATIONS, Pair, Transformation, Words, main_verb
@@ -60,7 +60,7 @@ def transformation_of(prepared: PreparedFolder) -> Transformation | None:
     return TRANSFORMATIONS.get(str(prepared.header.extra.get("transformation")))
 
 
-def transformation_scores(run: TrainedRun, split: str) -> dict[str, TransformationScores]:
+def transformation_scores(run: LoadedRun, split: str) -> dict[str, TransformationScores]:
     """Score a run on the pairs of a split, all and by the modifier of the subject.
 
     Raises:

@@ -18,7 +18,6 @@ from structattn.decoding import (
     start_continuation,
     start_translation,
 )
-from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
 from structattn.models.mode import evaluating
 from structattn.settings.positions import max_positions
@@ -27,7 +26,7 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
-from structattn.tasks.loaded import translation_model
+from structattn.tasks.loaded import LoadedRun, translation_model
 from structattn.tasks.losses import token_losses
 from structattn.tasks.transformations.rules import Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
@@ -116,7 +115,7 @@ class ModelAnswers:
         return [found[index] for index in range(len(sources))]
 
 
-def language_model_answers(run: TrainedRun, split: str) -> ModelAnswers:
+def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
     """Return the answers of a language model, which continues a source with its target."""
     model = run.model
     if isinstance(model, EncoderDecoder | MaskedLanguageModel):
@@ -139,7 +138,7 @@ def language_model_answers(run: TrainedRun, split: str) -> ModelAnswers:
     return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
 
 
-def pair_answers(run: TrainedRun, split: str) -> ModelAnswers:
+def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
     """Return the answers of an encoder-decoder."""
     model, sides, place = translation_model(run), run.prepared.sides, (Path("source"), Path("target"))
     encoder, device = PairEncoder((model,), sides), next(model.parameters()).device

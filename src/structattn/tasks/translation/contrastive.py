@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.proportions import Proportion, wilson_interval
 from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress
+from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.translation.contrast import Contrast
 from structattn.tasks.translation.translators import make_pair_scorer
 
@@ -34,7 +34,7 @@ class ContrastiveScores:
 
 
 def contrastive_negative_log_likelihoods(
-    run: TrainedRun, contrasts: Sequence[Contrast], *, per_token: bool = False, batch_tokens: int = BATCH_TOKENS
+    run: LoadedRun, contrasts: Sequence[Contrast], *, per_token: bool = False, batch_tokens: int = BATCH_TOKENS
 ) -> Float[np.ndarray, "pairs 2"]:
     """Return -log p(translation | source) of the reference and of the contrastive translation, ``<eos>`` included.
 
@@ -86,7 +86,7 @@ def contrastive_scores(
     return ContrastiveScores(types, distances, per_token)
 
 
-def write_contrastive(run: TrainedRun, name: str, scores: ContrastiveScores) -> Path:
+def write_contrastive(run: LoadedRun, name: str, scores: ContrastiveScores) -> Path:
     """Write the scores to ``analyses/contrastive-NAME.json`` in the run folder; NAME is the name of the suite."""
     content = {"name": name, "update": run.update, "prepared_digest": run.prepared.digest, **asdict(scores)}
     return write_analysis(run.run_dir, f"contrastive-{name}", "contrastive", content)

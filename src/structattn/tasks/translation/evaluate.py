@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.translation import bleu_metric, corpus_scores
 from structattn.runs.analyses import hypotheses_path
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
 from structattn.support.progress import progress
-from structattn.tasks.loaded import translation_model
+from structattn.tasks.loaded import LoadedRun, translation_model
 from structattn.tasks.split_scores import SplitScores
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import Translator
@@ -18,7 +17,7 @@ from structattn.tasks.translation.translators import make_translator
 from structattn.tasks.translation.unknown_words import Unknown
 
 
-def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitScores:
+def translation_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     """Score a run on a split, translate the split, and write the translations to the run folder.
 
     If the model spells unknown words, the scores with ``<unk>`` kept and with attended source words copied are added.
@@ -55,7 +54,7 @@ def translation_scores(run: TrainedRun, split: str, batch_tokens: int) -> SplitS
     )
 
 
-def _texts(run: TrainedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
+def _texts(run: LoadedRun, split: str) -> tuple[Sequence[str], Sequence[str]]:
     if split == "train":
         raise UsageError("the training text is not stored in the prepared folder; translate another split")
     return run.prepared.texts(split, "source"), run.prepared.texts(split, "target")

@@ -14,9 +14,8 @@ from typing import Any, Final
 from structattn.support.errors import UsageError
 from structattn.support.processes import WorkerPool, worker_pool
 from structattn.support.progress import progress
-from structattn.tasks.parsing.linearization import Tags
 from structattn.tasks.translation.filters import Filters, SelectionRules, split_portions
-from structattn.tasks.translation.reading import PairFiles, open_pair_files
+from structattn.tasks.translation.reading import PairFiles, PairReader, open_pair_files
 from structattn.tasks.translation.splits import EncodedPairs, Split
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings, train_tokenizers
 from structattn.tasks.translation.writing import rare_word_collectors, write_parallel
@@ -29,8 +28,6 @@ from structattn.text.tokenization.symbol_counts import DEFAULT_CAPACITY, SymbolC
 from structattn.text.tokenization.vocabulary import UNKNOWN_SYMBOL
 
 TRAIN: Final = "train"
-TREE_TAGS: Final = "tree_tags"
-"""The key of the header that tells how trees were linearized."""
 
 _TOKENIZER: Final = TokenizerSettings()
 _FILTERS: Final = Filters()
@@ -46,7 +43,7 @@ def prepare_parallel(
     normalization: Normalization = _NORMALIZATION,
     hold_out: Mapping[str, float] = MappingProxyType({}),
     max_line_tokens: int = 100_000,
-    trees: Tags | None = None,
+    reader: PairReader | None = None,
     description: Mapping[str, Any] = MappingProxyType({}),
     workers: int = 1,
 ) -> tuple[str, ...]:
@@ -62,8 +59,7 @@ def prepare_parallel(
         hold_out: maps names of further splits to the random share of the training pairs that they get (the seed is
             ``filters.sample_seed``); pairs with the same source line stay together.
         max_line_tokens: longer lines are refused; in words at level ``word``, otherwise in characters.
-        trees: each split has one file, of bracketed trees: their words are the source, the linearized trees with these
-            tags the target.
+        reader: reads the pairs of each split from one file, where they are in a form of their own.
         description: JSON that is stored in the header, too.
         workers: the number of worker processes; it does not change the result. A script that uses several guards its
             entry point with ``if __name__ == "__main__"``.
@@ -80,7 +76,7 @@ def prepare_parallel(
     portions = split_portions(hold_out, filters.sample_seed, TRAIN)
     require_empty_folder(folder)
     rules = SelectionRules(filters, normalization, False, max_line_tokens, tokenizer.level == "word")
-    with open_pair_files(splits, folder, trees) as given, worker_pool(workers) as pool:
+    with open_pair_files(splits, folder, reader) as given, worker_pool(workers) as pool:
         files = {**given, **dict.fromkeys(hold_out, given[TRAIN])}
         sources = {name: its.entries(name, folder) for name, its in files.items()}
         parts = [
@@ -106,7 +102,6 @@ def prepare_parallel(
                 extra=lambda: {
                     **description,
                     **_description(parts, filters, hold_out, max_line_tokens),
-                    **({} if trees is None else {TREE_TAGS: trees}),
                 },
             )
     _report_unknown(parts, notices)

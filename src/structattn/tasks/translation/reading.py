@@ -2,15 +2,14 @@
 
 | input                                        | outcome                                                        |
 |----------------------------------------------|----------------------------------------------------------------|
-| what ``data.text.reading`` refuses           | refused with file, line and byte column                        |
+| what ``text.reading`` refuses                | refused with file, line and byte column                        |
 | one file has more lines than the other       | refused at the first line without a counterpart                |
 | a line of a TSV without exactly one tab      | refused with the line and the column of the second tab or end  |
-| what ``data.treebanks.reading`` refuses      | refused with file and line, where the file holds trees         |
 """
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,6 @@ from typing import Final, NamedTuple
 
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import open_unflushed, sha256_of_file, temporary_folder
-from structattn.tasks.parsing.linearization import Tags, linearize
-from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import leaves_of
 from structattn.text.folders.writing import STANDARD_INPUT, source_entry
 from structattn.text.reading import Line, Notices, read_lines
 
@@ -44,22 +40,25 @@ class RawPair(NamedTuple):
     target: Text
 
 
+PairReader = Callable[[Path, Notices], Iterator[RawPair]]
+"""Reads the pairs of one file."""
+
+
 @dataclass(frozen=True)
 class PairFiles:
     """The files of a split.
 
     Args:
-        source: a file of source lines; without ``target`` a TSV, source TAB target, or bracketed trees.
+        source: a file of source lines; without ``target`` a TSV, source TAB target, or what ``reader`` reads.
         target: a file of as many target lines.
         name: the name of ``source`` in messages, by default its path.
-        trees: ``source`` holds bracketed trees: the words of each are the source, the linearized tree with these tags
-            is the target; None: it does not.
+        reader: reads the pairs from ``source``, where that is in a form of its own.
     """
 
     source: Path
     target: Path | None = None
     name: Path | None = None
-    trees: Tags | None = None
+    reader: PairReader | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -103,8 +102,8 @@ def read_pairs(files: PairFiles, notices: Notices) -> Iterator[RawPair]:
     Raises:
         DataError: see the table above.
     """
-    if files.trees is not None:
-        return _read_trees(files.source, files.trees, notices)
+    if files.reader is not None:
+        return files.reader(files.source, notices)
     if files.target is None:
         return _read_tsv(files.source, files.shown, notices)
     return _read_two_files(files.source, files.target, notices)
@@ -146,29 +145,23 @@ def _read_tsv(path: Path, shown: Path, notices: Notices) -> Iterator[RawPair]:
         )
 
 
-def _read_trees(path: Path, tags: Tags, notices: Notices) -> Iterator[RawPair]:
-    for line, tree in read_trees(path, notices):
-        sides = " ".join(leaf.word for leaf in leaves_of(tree)), " ".join(linearize(tree, tags))
-        yield RawPair(line, *(Text(side, path, line, 0) for side in sides))
-
-
 @contextmanager
 def open_pair_files(
-    splits: Mapping[str, Sequence[Path]], beside: Path, trees: Tags | None = None
+    splits: Mapping[str, Sequence[Path]], beside: Path, reader: PairReader | None = None
 ) -> Iterator[dict[str, PairFiles]]:
     """Find the files of each split; standard input is copied to a temporary file, because it is read twice.
 
     Args:
         splits: maps names of splits to two files, source and target, or one TSV; ``-`` is a TSV on standard input.
         beside: the copy is created next to this path, where the prepared folder needs the space in any case.
-        trees: each split has one file of bracketed trees instead, whose tags are linearized so.
+        reader: reads the pairs of one file for each split instead.
 
     Raises:
-        UsageError: another number of files, or standard input for two splits or for trees.
+        UsageError: another number of files, or standard input for two splits or for a reader.
     """
     splits = {name: tuple(map(Path, paths)) for name, paths in splits.items()}
-    if trees is not None:
-        yield {name: _tree_file(name, paths, trees) for name, paths in splits.items()}
+    if reader is not None:
+        yield {name: _file_of(name, paths, reader) for name, paths in splits.items()}
         return
     for name, paths in splits.items():
         if len(paths) not in {1, 2}:
@@ -189,7 +182,7 @@ def open_pair_files(
         yield {**files, given[0]: PairFiles(copy, name=_INPUT_NAME)}
 
 
-def _tree_file(name: str, paths: Sequence[Path], tags: Tags) -> PairFiles:
+def _file_of(name: str, paths: Sequence[Path], reader: PairReader) -> PairFiles:
     if len(paths) != 1 or paths[0] == Path(STANDARD_INPUT):
-        raise UsageError(f"{name}: {', '.join(map(str, paths))}; expected one file of trees")
-    return PairFiles(paths[0], trees=tags)
+        raise UsageError(f"{name}: {', '.join(map(str, paths))}; expected one file")
+    return PairFiles(paths[0], reader=reader)

@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from structattn.explorer.records import Record
+from structattn.explorer.heatmaps import tick_labels
+from structattn.explorer.recorded_runs import RecordedRun
+from structattn.loading.records import Record
 from structattn.report.figures.figure import Plot, figure_style, new_figure
-from structattn.report.figures.heatmaps import tick_labels
 from structattn.report.figures.palette import SOURCE, alpha_colormap
-from structattn.report.runs import Run
 
 FIELD = "receptive_field"
 _PAGE = 11.4  # inches
@@ -55,7 +55,7 @@ def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Seque
     tick_labels(axes.yaxis, tokens, points, upright=False)
 
 
-def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
+def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
     """Plot the true dependencies of an example next to the receptive fields of all runs with a record of it.
 
     None if no run has a record of an example with known dependencies.
@@ -74,6 +74,6 @@ def dependency_plot(runs: Sequence[Run], name: str) -> Plot | None:
     return receptive_field_plot([("true dependencies", truth, tokens), *same], tokens, name, caption)
 
 
-def _known(run: Run) -> list[Record]:
+def _known(run: RecordedRun) -> list[Record]:
     records = (record for example in run.examples for record in example.records)
     return [record for record in records if record.mechanism == FIELD and record.truth is not None]

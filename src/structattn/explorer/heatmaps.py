@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from structattn.explorer.records import ACTION_NAMES, Record
+from structattn.loading.records import ACTION_NAMES, Record
 from structattn.report.figures.figure import Plot, figure_style, new_figure
 from structattn.report.figures.palette import INK, KEEP, MUTED, POP, PUSH, SOURCE, alpha_colormap
 from structattn.report.labels import visible

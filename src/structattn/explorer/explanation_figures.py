@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from structattn.explorer.heatmaps import attention_plot, stack_plot
+from structattn.explorer.receptive_field_figures import FIELD, receptive_field_plot
+from structattn.explorer.recorded_runs import RecordedRun
 from structattn.explorer.recording import RecordedExample
-from structattn.explorer.records import Record
+from structattn.loading.records import Record
 from structattn.report.figures.figure import figure_element, file_name
-from structattn.report.figures.heatmaps import attention_plot, stack_plot
 from structattn.report.figures.palette import LineStyle
-from structattn.report.figures.receptive_fields import FIELD, receptive_field_plot
 from structattn.report.labels import visible
 from structattn.report.markup import Markup, joined, tag
-from structattn.report.runs import Run
 from structattn.report.tables import swatch
 from structattn.settings.mechanisms import MECHANISMS
 
@@ -28,7 +28,7 @@ def _caption(mechanism: str) -> str:
     return entry.caption if entry is not None and entry.caption else mechanism
 
 
-def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
+def _stack_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
     layer, side = record.layer, record.side or ""
     place = f"{side} layer {layer + 1}".lstrip()
     caption = f"{run.name}, {place}. {_caption(record.mechanism)}"
@@ -36,7 +36,7 @@ def _stack_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
     return figure_element(stack_plot(record, name, caption), folder)
 
 
-def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup:
+def _field_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
     caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
     return figure_element(
         receptive_field_plot([("", record.weights, record.sources)], record.tokens, file_name(prefix, FIELD), caption),
@@ -44,7 +44,7 @@ def _field_figure(run: Run, record: Record, prefix: str, folder: Path) -> Markup
     )
 
 
-def _pair_field_figure(run: Run, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
+def _pair_field_figure(run: RecordedRun, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
     titles = {"receptive-field": "target", "source-receptive-field": "source"}
     matrices = [(titles[record.sublayer], record.weights, record.sources) for record in fields]
     caption = (
@@ -55,7 +55,7 @@ def _pair_field_figure(run: Run, fields: Sequence[Record], prefix: str, folder: 
     return figure_element(plot, folder)
 
 
-def _pair_figures(run: Run, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
+def _pair_figures(run: RecordedRun, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
     """Return the maps of one pair: encoder self-attention, decoder self-attention, and cross-attention."""
     parts = []
     for place, meaning in _WITHIN_PAIRS.items():
@@ -77,7 +77,7 @@ def _text(tokens: Sequence[str]) -> Markup:
     return tag("p", " ".join(visible(token, longest=40) for token in tokens), class_="tokens")
 
 
-def _one_pair(run: Run, example: RecordedExample, prefix: str, folder: Path) -> Markup:
+def _one_pair(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
     records = example.records
     figures = [_stack_figure(run, record, prefix, folder) for record in records if record.actions is not None]
     fields = [record for record in records if record.mechanism == FIELD]
@@ -91,7 +91,7 @@ def _with_heads(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.actions is None and record.mechanism != FIELD]
 
 
-def _one_example(run: Run, example: RecordedExample, prefix: str, folder: Path) -> Markup:
+def _one_example(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
     records = example.records
     if example.source is not None:
         return _one_pair(run, example, prefix, folder)
@@ -107,7 +107,7 @@ def _one_example(run: Run, example: RecordedExample, prefix: str, folder: Path) 
     return joined(_text(example.tokens), *parts)
 
 
-def explanations(run: Run, style: LineStyle, prefix: str, folder: Path) -> Markup:
+def explanations(run: RecordedRun, style: LineStyle, prefix: str, folder: Path) -> Markup:
     """Return all heat maps of a run and write their PNG and PDF files; empty if the run has no records."""
     if not run.examples:
         return Markup("")

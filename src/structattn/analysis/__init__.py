@@ -1,1 +1,0 @@
-"""Analysis: what the layers of a trained run do on examples, written to its run folder as records."""

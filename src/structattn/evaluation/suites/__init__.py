@@ -1,1 +1,0 @@
-"""Test suites of targeted examples, such as contrastive pairs."""

@@ -1,1 +1,0 @@
-"""Inference with trained runs."""
