@@ -4,5 +4,3 @@
 - ``interop.export``: trained runs in the formats of other libraries.
 - ``interop.trackers``: events of a run in TensorBoard, MLflow and Weights & Biases.
 """
-
-__all__ = ["export", "huggingface", "trackers"]
