@@ -22,8 +22,7 @@ from structattn.explorer.recording_files import recording_to_json
 
 testclient = pytest.importorskip("starlette.testclient", reason="starlette is not installed; pip install starlette")
 
-from structattn.explorer.guard import MAX_BYTES  # noqa: E402  # imports starlette
-from structattn.explorer.requests import RecordRequest  # noqa: E402  # after the skip, as below
+from structattn.explorer.requests import MAX_BYTES, RecordRequest  # noqa: E402  # imports starlette
 from structattn.explorer.server import MAX_WAITING, PER_MINUTE, Recorder, explorer_app  # noqa: E402  # imports starlette
 
 TOKEN, PORT = "secret", 8765

@@ -13,7 +13,7 @@ from structattn.loading.evaluate import evaluate_run
 from structattn.loading.load import load
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import leaves_of
+from structattn.tasks.parsing.trees import leaves_of
 from structattn.tasks.transductions.batches import stored_pairs
 from structattn.tasks.transformations.predict import language_model_answers
 from structattn.tasks.transformations.rules import TRANSFORMATIONS

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from structattn.metrics.bracketing import Bracket, bracketing_scores, unlabelled
-from structattn.tasks.parsing.brackets import brackets_of, branching_brackets
-from structattn.tasks.parsing.tree import Leaf, Tree, bracketed, leaves_of
+from structattn.tasks.parsing.trees import Leaf, Tree, bracketed, brackets_of, branching_brackets, leaves_of
 
 
 def tree(text):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from structattn.metrics.lower_bound import lower_bound
+from structattn.metrics.statistics import lower_bound
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.formal_languages.registry import formal_language
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from structattn.metrics.proportions import wilson_interval
+from structattn.metrics.statistics import wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 40), (13, 40), (40, 40), (999, 2000)])

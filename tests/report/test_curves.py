@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from structattn.report.figures.learning_curves import learning_curve_plots, training_series, validation_series
-from structattn.report.figures.length_curves import length_curve_plot, pool_lengths
-from structattn.report.figures.palette import line_style
+from structattn.report.curves import (
+    learning_curve_plots,
+    length_curve_plot,
+    pool_lengths,
+    training_series,
+    validation_series,
+)
+from structattn.report.figure import line_style
 from structattn.report.runs import read_run
 
 

@@ -2,8 +2,8 @@
 
 import logging
 
-from structattn.report.figures import figure as figures
-from structattn.report.figures.figure import Plot, figure_style, new_figure, write_files
+from structattn.report import figure as figures
+from structattn.report.figure import Plot, figure_style, new_figure, write_files
 
 
 def plot_of(text):
@@ -14,7 +14,7 @@ def plot_of(text):
 
 
 def test_a_script_without_a_font_is_reported_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("structattn.report.figures.palette._FALLBACKS", ())
+    monkeypatch.setattr("structattn.report.figure._FALLBACKS", ())
     figures._warn_of_script.cache_clear()
     with caplog.at_level(logging.WARNING):
         for name in ("\u3042\u3044", "\u3046"):

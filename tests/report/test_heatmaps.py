@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from structattn.explorer.heatmaps import attention_plot, stack_plot
+from structattn.explorer.figures import attention_plot, stack_plot
 from structattn.loading.records import ACTION_NAMES, Record
-from structattn.report.figures.figure import figure_element
+from structattn.report.figure import figure_element
 from structattn.report.runs import read_run
 
 

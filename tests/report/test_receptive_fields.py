@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from structattn.cli.report_page import write_report
-from structattn.explorer.receptive_field_figures import dependency_plot
+from structattn.explorer.figures import dependency_plot
 from structattn.explorer.recorded_runs import read_recorded_runs
 from structattn.loading.records import Record
 

@@ -2,8 +2,8 @@
 
 import re
 
-from structattn.report.figures.palette import line_style
-from structattn.report.labels import duration, flattened, nats, perplexity, visible
+from structattn.report.figure import line_style
+from structattn.report.markup import duration, flattened, nats, perplexity, visible
 from structattn.report.runs import read_run
 from structattn.report.tables import summary_tables
 

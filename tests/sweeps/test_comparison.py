@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.metrics.sample_statistics import sample_statistics
+from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
 from structattn.support.json_files import write_json

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from structattn.metrics.sample_statistics import sample_statistics
+from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
 from structattn.sweeps.engines.process_pool import ProcessPoolEngine
 from structattn.sweeps.figures import sweep_figures

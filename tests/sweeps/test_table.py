@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from structattn.cli.sweep_view import print_rows
-from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
-from structattn.metrics.t_distribution import central_probability, critical_value
+from structattn.metrics.statistics import SampleStatistics, central_probability, critical_value, sample_statistics
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.support.json_files import write_json

@@ -12,7 +12,7 @@ from structattn.cli.output import literal, print_json, print_line, print_table
 if TYPE_CHECKING:
     from structattn.metrics.paired_likelihoods import CrossEntropyDifference
     from structattn.metrics.translation import PairedDifference
-    from structattn.tasks.translation.bleu_by_bin import BinDifference
+    from structattn.tasks.translation.compare import BinDifference
 
 
 def compare(

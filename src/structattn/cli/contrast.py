@@ -35,9 +35,9 @@ def contrast(
     from structattn.tasks.translation.contrastive import (
         contrastive_negative_log_likelihoods,
         contrastive_scores,
+        read_contrasts,
         write_contrastive,
     )
-    from structattn.tasks.translation.contrastive_data import read_contrasts
     from structattn.text.reading import Notices
 
     contrasts = read_contrasts(pairs, Notices())

@@ -66,7 +66,7 @@ def neighbours(
     )
     from structattn.loading.load import open_run
     from structattn.loading.word_vectors import word_vectors
-    from structattn.report.figures.embeddings import require_format, write_embedding_plot
+    from structattn.report.embeddings import require_format, write_embedding_plot
     from structattn.support.errors import UsageError
 
     if not (words or tags or plot or export):

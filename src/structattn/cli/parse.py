@@ -57,7 +57,7 @@ def parse(
 def _parse_standard_input(parser: "Parser", json: bool) -> None:
     from structattn.support.progress import progress
     from structattn.tasks.parsing.predict import treebank_words
-    from structattn.tasks.parsing.tree import bracketed
+    from structattn.tasks.parsing.trees import bracketed
 
     lines, done = map(treebank_words, standard_input_lines()), 0
     with progress("Parsing", None, "sentences") as advance:

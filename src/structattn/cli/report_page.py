@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from structattn.explorer.explanation_figures import explanations
-from structattn.explorer.receptive_field_figures import dependency_plot
+from structattn.explorer.figures import dependency_plot, explanations
 from structattn.explorer.recorded_runs import RecordedRun, read_recorded_runs
 from structattn.report.cautions import different_ends, worse_than_baselines
-from structattn.report.figures.figure import figure_element, file_name
-from structattn.report.figures.learning_curves import learning_curve_plots
-from structattn.report.figures.length_curves import length_curve_plot
-from structattn.report.figures.palette import LineStyle, line_style
-from structattn.report.labels import flattened
-from structattn.report.markup import Markup, joined, tag
+from structattn.report.curves import learning_curve_plots, length_curve_plot
+from structattn.report.figure import LineStyle, figure_element, file_name, line_style
+from structattn.report.markup import Markup, flattened, joined, tag
 from structattn.report.page import SIGNATURE, create_report_folder, page_text
 from structattn.report.runs import Run
 from structattn.report.tables import main_split, summary_tables, swatch
@@ -24,8 +20,7 @@ from structattn.tasks.parsing.report import parsing_sections
 from structattn.tasks.transformations.report import transformation_sections
 from structattn.tasks.translation.comparison_report import comparison_sections
 from structattn.tasks.translation.contrastive_report import contrastive_sections
-from structattn.tasks.translation.locality_report import locality_section
-from structattn.tasks.translation.report import translation_section
+from structattn.tasks.translation.report import locality_section, translation_section
 
 Shown = Sequence[tuple[RecordedRun, LineStyle]]
 

@@ -52,9 +52,8 @@ def syntax(
     """
     from structattn.loading.load import open_run
     from structattn.tasks.minimal_pairs.data import read_minimal_pairs
-    from structattn.tasks.minimal_pairs.english import WrittenForm
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
-    from structattn.tasks.minimal_pairs.sentences import SentenceScorer
+    from structattn.tasks.minimal_pairs.sentences import SentenceScorer, WrittenForm
     from structattn.text.reading import Notices
 
     pairs = read_minimal_pairs(data, Notices())
@@ -75,8 +74,7 @@ def syntax(
 
 def _print(folders: Sequence[Path], results: Sequence[Mapping[str, Any]]) -> None:
     """Print the groups of paradigms beside published accuracies, then the paradigms."""
-    from structattn.tasks.minimal_pairs.published import PUBLISHED
-    from structattn.tasks.minimal_pairs.table import paradigm_rows, summary_rows
+    from structattn.tasks.minimal_pairs.published import PUBLISHED, paradigm_rows, summary_rows
 
     groups = _table(folders, "group", "Published: Warstadt et al. (2020), table 3, corrected.")
     for system in PUBLISHED:
@@ -119,7 +117,7 @@ def _cell(accuracy: Mapping[str, Any] | None) -> str:
 
 def _whole(accuracy: Mapping[str, Any] | None) -> str:
     """Return the accuracy on whole sentences, and that on pairs without unknown words if it differs."""
-    from structattn.tasks.minimal_pairs.table import known_share
+    from structattn.tasks.minimal_pairs.published import known_share
 
     if accuracy is None:
         return ""

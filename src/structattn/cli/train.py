@@ -51,7 +51,7 @@ def train(
 
     A run that has ended goes on if a limit is raised: --resume --output RUN training.max_updates=400.
     """
-    from structattn.explorer.training_recorder import TrainingRecorder
+    from structattn.explorer.run_analysis import TrainingRecorder
     from structattn.report.cautions import ended_in_warmup
     from structattn.runs.folder import RunFolder
     from structattn.training.distributed import SINGLE, world_of

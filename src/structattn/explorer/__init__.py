@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from structattn.explorer.page import explorer_page, write_explorer
     from structattn.explorer.recording import RecordedExample, Recording, record
     from structattn.explorer.recording_files import read_recording, write_recording
-    from structattn.explorer.run_analysis import analyze, analyze_run
+    from structattn.explorer.run_analysis import TrainingRecorder, analyze, analyze_run
     from structattn.explorer.searched_text import RecordedBeamSearch
-    from structattn.explorer.training_recorder import TrainingRecorder
     from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
     from structattn.loading.records import Record
 
@@ -63,7 +62,7 @@ __getattr__, __dir__ = lazy_exports(
         "RecordedBeamSearch": "structattn.explorer.searched_text",
         "RecordedExample": "structattn.explorer.recording",
         "Recording": "structattn.explorer.recording",
-        "TrainingRecorder": "structattn.explorer.training_recorder",
+        "TrainingRecorder": "structattn.explorer.run_analysis",
         "analyze": "structattn.explorer.run_analysis",
         "analyze_run": "structattn.explorer.run_analysis",
         "default_examples": "structattn.explorer.examples",

@@ -1,13 +1,20 @@
-"""Record what the layers of a run do on examples of a split, in its run folder."""
+"""Record what the layers of a run do on examples of a split, in its run folder, after training or during it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from structattn.explorer.recording import DEPTHS, record
+from structattn.explorer.examples import require_example
+from structattn.explorer.recording import DEPTHS, record, record_examples
 from structattn.explorer.recording_files import write_recording
 from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
+from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
+from structattn.tasks.loaded import TrainedModel
+from structattn.text.folders.prepared import open_prepared
+from structattn.training.validated import ValidatedModel
 
 
 def analyze(
@@ -45,3 +52,44 @@ def analyze_run(run: TrainedRun, split: str, examples: Sequence[int] = (0,), dep
     create_folder(path.parent)
     write_recording(path, recording)
     return path
+
+
+@dataclass(frozen=True)
+class TrainingRecorder:
+    """Records examples before the first update and at each validation, in ``records/updates/UPDATE.json`` of the run.
+
+        train(settings, "runs/dyck", on_validation=TrainingRecorder((17, 18)))
+
+    Args:
+        examples: indices of sequences of the split in file order; of windows of a stream; of pairs.
+        split: a split of the prepared folder.
+        depths: the number of depths of stacks whose contents are computed, from the top; 0: none.
+    """
+
+    examples: tuple[int, ...]
+    split: str = "valid"
+    depths: int = DEPTHS
+
+    def check(self, settings: RunSettings) -> None:
+        """Check that the data of a run have the examples, before it trains.
+
+        Raises:
+            UsageError: they do not.
+            DataError: the prepared folder is missing or damaged.
+        """
+        prepared = open_prepared(settings.data)
+        for example in self.examples:
+            require_example(settings, prepared, self.split, example)
+
+    def __call__(self, validated: ValidatedModel) -> None:
+        """Record the examples.
+
+        Raises:
+            UsageError: the split has no such example, or an example has more than 1,024 tokens.
+        """
+        model = cast(TrainedModel, validated.model)
+        run = TrainedRun(validated.run_dir, validated.settings, validated.prepared, model, validated.update)
+        path = run.run_dir / "records" / "updates" / f"{run.update}.json"
+        recording = record_examples(run, self.examples, self.split, self.depths)
+        create_folder(path.parent)
+        write_recording(path, recording)

@@ -14,11 +14,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from structattn.explorer.guard import MAX_BYTES, BodyTooLargeError, Guard, refusal
 from structattn.explorer.page import explorer_page
 from structattn.explorer.recording import Recording, record
 from structattn.explorer.recording_files import recording_to_json
-from structattn.explorer.requests import RecordRequest, interventions_of, parse_request
+from structattn.explorer.requests import (
+    MAX_BYTES,
+    BodyTooLargeError,
+    Guard,
+    RecordRequest,
+    interventions_of,
+    parse_request,
+    refusal,
+)
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
 from structattn.support.errors import StructattnError

@@ -15,8 +15,7 @@ from structattn.support.files import write_atomically
 from structattn.support.optional import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
-from structattn.tasks.chunking.data import read_chunked_sentences
-from structattn.tasks.chunking.majority import MajorityTags
+from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences
 from structattn.text.reading import Notices
 
 NUM_NEIGHBOURS = 10

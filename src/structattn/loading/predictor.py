@@ -18,7 +18,7 @@ from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import to_float32
 from structattn.tasks.parsing.predict import Parser, make_parser, treebank_words
 from structattn.tasks.parsing.prepare import TREE_TAGS
-from structattn.tasks.parsing.tree import bracketed
+from structattn.tasks.parsing.trees import bracketed
 from structattn.tasks.streams import TEXTS
 from structattn.tasks.transductions.batches import FORMS, Ids, batch_of, form_of, transduction_data
 from structattn.tasks.transductions.scores import greedy_outputs

@@ -8,12 +8,23 @@
 - ``lower_bound``: the lowest cross-entropy on strings with known probabilities.
 """
 
-from structattn.metrics.bleu_statistics import BleuStatistics, bleu_statistics
-from structattn.metrics.lower_bound import lower_bound
-from structattn.metrics.proportions import Proportion, wilson_interval
-from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
-from structattn.metrics.t_distribution import central_probability, critical_value
-from structattn.metrics.translation import MetricScore, PairedDifference, compare_systems, corpus_scores
+from structattn.metrics.statistics import (
+    Proportion,
+    SampleStatistics,
+    central_probability,
+    critical_value,
+    lower_bound,
+    sample_statistics,
+    wilson_interval,
+)
+from structattn.metrics.translation import (
+    BleuStatistics,
+    MetricScore,
+    PairedDifference,
+    bleu_statistics,
+    compare_systems,
+    corpus_scores,
+)
 
 __all__ = [
     "BleuStatistics",

@@ -4,9 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from structattn.report.figures.palette import LineStyle
-from structattn.report.labels import MISSING, count, duration, nats, percent, perplexity, points, unbroken
-from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.figure import LineStyle
+from structattn.report.markup import (
+    MISSING,
+    Markup,
+    count,
+    duration,
+    joined,
+    nats,
+    percent,
+    perplexity,
+    points,
+    stacked_table,
+    tag,
+    unbroken,
+)
 from structattn.report.runs import Run
 
 Score = Mapping[str, Any]

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from structattn.metrics.proportions import Proportion, wilson_interval
-from structattn.metrics.sample_statistics import SampleStatistics
+from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.configuration import configuration_differences

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from structattn.explorer.examples import default_examples
+from structattn.explorer.figures import dependency_plot, stack_plot
 from structattn.explorer.head_locality import write_locality
-from structattn.explorer.heatmaps import stack_plot
-from structattn.explorer.receptive_field_figures import dependency_plot
 from structattn.explorer.recorded_runs import RecordedRun, read_recorded_run
 from structattn.explorer.run_analysis import analyze_run
 from structattn.loading.load import open_run
 from structattn.loading.records import Record
-from structattn.report.figures.curves import Curve, Panel, Place, Value, curves_plot
-from structattn.report.figures.figure import Plot, file_name
-from structattn.report.figures.palette import line_style
+from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
+from structattn.report.figure import Plot, file_name, line_style
 from structattn.report.runs import Run, read_run
 from structattn.runs.analyses import analysis_path, hypotheses_path
 from structattn.runs.folder import RunFolder
@@ -35,7 +33,7 @@ from structattn.sweeps.table import TableRow
 from structattn.sweeps.trial_result import TrialResult
 from structattn.tasks.translation.compare import compare_runs_by_bin
 from structattn.tasks.translation.comparison_report import differences_plot
-from structattn.tasks.translation.locality_report import heads_of, locality_plot
+from structattn.tasks.translation.report import heads_of, locality_plot
 
 
 def sweep_figures(

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from structattn.report.figures.figure import figure_element
-from structattn.report.labels import MISSING
-from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.figure import figure_element
+from structattn.report.markup import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.page import SIGNATURE, create_report_folder, page_text
 from structattn.settings.sweep import load_sweep
 from structattn.support.files import write_atomically

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from structattn.report.figures.figure import write_files
+from structattn.report.figure import write_files
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, write_atomically

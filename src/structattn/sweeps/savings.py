@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
+from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.settings.budget import Unit
 from structattn.sweeps.bracket import Bracket, Rung
 from structattn.sweeps.trial_result import TrialResult

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from structattn.metrics.sample_statistics import SampleStatistics, sample_statistics
+from structattn.metrics.statistics import SampleStatistics, sample_statistics
 from structattn.settings.published import SCORES
 from structattn.sweeps.bracket import Bracket
 from structattn.sweeps.outcome import Outcome

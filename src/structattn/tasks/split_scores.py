@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from structattn.metrics.lower_bound import lower_bound
+from structattn.metrics.statistics import lower_bound
 from structattn.metrics.translation import MetricScore
 from structattn.tasks.formal_languages.dependencies import DependencyScores
 from structattn.tasks.language_modeling.evaluate import NegativeLogLikelihoods

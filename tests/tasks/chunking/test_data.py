@@ -3,8 +3,7 @@
 import pytest
 
 from structattn.support.errors import DataError
-from structattn.tasks.chunking.data import read_chunked_sentences
-from structattn.tasks.chunking.majority import MajorityTags
+from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences
 from structattn.text.reading import Notices
 
 

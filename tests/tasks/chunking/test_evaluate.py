@@ -11,8 +11,12 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
-from structattn.tasks.chunking.evaluate import majority_scores, read_chunked_corpus
-from structattn.tasks.chunking.linear_probe import LabelledFeatures, train_linear_probe
+from structattn.tasks.chunking.evaluate import (
+    LabelledFeatures,
+    majority_scores,
+    read_chunked_corpus,
+    train_linear_probe,
+)
 from structattn.text.reading import Notices
 from structattn.training.run_training import train
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from structattn.metrics.lower_bound import lower_bound
+from structattn.metrics.statistics import lower_bound
 from structattn.support.errors import UsageError
 from structattn.support.seeds import numpy_generator
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES

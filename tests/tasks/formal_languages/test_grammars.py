@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 
 from structattn.tasks.formal_languages.grammar import Grammar, normalized, reachable, rule
-from structattn.tasks.formal_languages.grammars import GRAMMARS, continuing
-from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES
+from structattn.tasks.formal_languages.registry import FORMAL_LANGUAGES, GRAMMARS, continuing
 
 F = Fraction
 

@@ -4,9 +4,15 @@ from fractions import Fraction
 
 import pytest
 
-from structattn.tasks.formal_languages.grammar import Grammar, rule
-from structattn.tasks.formal_languages.grammars import GRAMMARS
-from structattn.tasks.formal_languages.normal_form import ROOT, empty_probabilities, normal_form, unary_closure
+from structattn.tasks.formal_languages.grammar import (
+    ROOT,
+    Grammar,
+    empty_probabilities,
+    normal_form,
+    rule,
+    unary_closure,
+)
+from structattn.tasks.formal_languages.registry import GRAMMARS
 
 F = Fraction
 

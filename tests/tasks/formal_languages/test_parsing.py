@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from structattn.support.seeds import numpy_generator
-from structattn.tasks.formal_languages import parsing
+from structattn.tasks.formal_languages import context_free as parsing
 from structattn.tasks.formal_languages.registry import formal_language
 
 

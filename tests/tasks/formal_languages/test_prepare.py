@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from structattn.metrics.lower_bound import lower_bound
+from structattn.metrics.statistics import lower_bound
 from structattn.support.errors import DataError, UsageError
 from structattn.support.reading import MAX_INTEGER
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

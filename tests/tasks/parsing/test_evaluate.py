@@ -10,10 +10,9 @@ from structattn.cli.app import app
 from structattn.metrics.bracketing import Bracket, bracketing_scores
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
-from structattn.tasks.parsing.brackets import brackets_of
 from structattn.tasks.parsing.predict import make_parser, treebank_words
 from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import leaves_of
+from structattn.tasks.parsing.trees import brackets_of, leaves_of
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.reading import Notices
 from structattn.training.run_training import train

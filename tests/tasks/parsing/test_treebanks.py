@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError
-from structattn.tasks.parsing.linearization import linearize, repair
 from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import MAX_DEPTH, Leaf, Tree, bracketed, leaves_of
+from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, bracketed, leaves_of, linearize, repair
 from structattn.text.reading import Notices
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data"

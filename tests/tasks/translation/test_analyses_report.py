@@ -6,13 +6,13 @@ import re
 import pytest
 
 from structattn.cli.report_page import write_report
-from structattn.report.figures.palette import line_style
+from structattn.report.figure import line_style
 from structattn.report.runs import read_run
 from structattn.support.errors import DataError
 from structattn.support.json_files import write_json
 from structattn.tasks.translation.comparison_report import differences_plot
 from structattn.tasks.translation.contrastive_report import _distances_plot, _types_plot
-from structattn.tasks.translation.locality_report import locality_plot
+from structattn.tasks.translation.report import locality_plot
 
 QUINTILES = [(1, 4), (5, 5), (6, 9), (10, 12), (13, 31)]
 

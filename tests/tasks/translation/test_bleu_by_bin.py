@@ -6,9 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from structattn.metrics.bleu_statistics import bleu_statistics
-from structattn.metrics.translation import corpus_scores
-from structattn.tasks.translation.bleu_by_bin import differences_by_bin, equal_count_bins, equal_width_bins
+from structattn.metrics.translation import bleu_statistics, corpus_scores
+from structattn.tasks.translation.compare import differences_by_bin, equal_count_bins, equal_width_bins
 
 WORDS = ["the", "a", "cat", ",", "dog", "sees", "runs", "-", "house", ".", "green"]
 

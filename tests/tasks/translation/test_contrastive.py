@@ -15,8 +15,7 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.batches import scoring_pairs
-from structattn.tasks.translation.contrast import Contrast
-from structattn.tasks.translation.contrastive import contrastive_negative_log_likelihoods, contrastive_scores
+from structattn.tasks.translation.contrastive import Contrast, contrastive_negative_log_likelihoods, contrastive_scores
 from structattn.tasks.translation.predictions import predictions
 from structattn.training.run_training import train
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from structattn.support.errors import DataError
-from structattn.tasks.translation.contrast import Contrast
-from structattn.tasks.translation.contrastive_data import read_contrasts
+from structattn.tasks.translation.contrastive import Contrast, read_contrasts
 from structattn.text.reading import Notices
 
 DISTIL = Path(__file__).resolve().parents[4] / "shared/data/distil-lingeval"

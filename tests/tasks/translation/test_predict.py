@@ -15,8 +15,7 @@ from structattn.cli.app import app
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
 from structattn.loading.evaluate import evaluate, evaluate_run
 from structattn.loading.load import open_run
-from structattn.metrics.bleu_statistics import bleu_statistics
-from structattn.metrics.translation import compare_systems, corpus_scores
+from structattn.metrics.translation import bleu_statistics, compare_systems, corpus_scores
 from structattn.operators.linear import precision_refusal
 from structattn.operators.linear.int8 import int8_refusal
 from structattn.runs.folder import RunFolder

@@ -9,8 +9,7 @@ from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.losses import ReceptiveFieldRegularizer
 from structattn.tasks.registry import TASKS
-from structattn.tasks.translation.predictions import model_inputs
-from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
+from structattn.tasks.translation.predictions import layer_without_weights, model_inputs, pair_receptive_fields
 from structattn.text.batching.pairs import make_pair_batch
 
 HARD = {"encoder": {"layers": "2xhard"}, "decoder": {"layers": "2xhard", "cross_attention": "hard.none"}}

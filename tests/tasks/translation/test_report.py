@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from structattn.report.figures.palette import line_style
+from structattn.report.figure import line_style
 from structattn.report.runs import read_run
 from structattn.tasks.translation.report import translation_section
 

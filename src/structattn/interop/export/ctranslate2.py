@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from structattn.attention.softmax import CrossSoftmaxAttention
 from structattn.interop.export.card import CARD_NAME, model_card
-from structattn.interop.export.refusals import refuse, require_own_tables
-from structattn.interop.export.tokenizer_files import write_tokenizers
+from structattn.interop.export.input_form import refuse, require_own_tables
+from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.layers import LAYER_CLASSES

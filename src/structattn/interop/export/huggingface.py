@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from structattn.interop.export.card import CARD_NAME, model_card
-from structattn.interop.export.input_form import input_form
-from structattn.interop.export.refusals import require_own_tables
-from structattn.interop.export.tokenizer_files import TARGET_TOKENIZER, write_tokenizers
+from structattn.interop.export.input_form import input_form, require_own_tables
+from structattn.interop.export.tokenizer import TARGET_TOKENIZER, write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.positions import max_positions
 from structattn.support.errors import UsageError

@@ -14,7 +14,12 @@ from structattn.interop.huggingface.requirement import require_transformers
 
 require_transformers()
 
-from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
+from structattn.interop.huggingface.configuration import (
+    StackGPT2Config,
+    StackRobertaConfig,
+    StructattnConfig,
+    StructattnSeq2SeqConfig,
+)
 from structattn.interop.huggingface.gpt2 import (
     StackGPT2ForSequenceClassification,
     StackGPT2ForTokenClassification,
@@ -22,9 +27,12 @@ from structattn.interop.huggingface.gpt2 import (
     StackGPT2Model,
 )
 from structattn.interop.huggingface.insertion import add_stack_attention, register_models
-from structattn.interop.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
-from structattn.interop.huggingface.own_models import StructattnForCausalLM, StructattnForMaskedLM, StructattnModel
-from structattn.interop.huggingface.own_translation import StructattnForSeq2SeqLM
+from structattn.interop.huggingface.own_models import (
+    StructattnForCausalLM,
+    StructattnForMaskedLM,
+    StructattnForSeq2SeqLM,
+    StructattnModel,
+)
 from structattn.interop.huggingface.registry import register_attention, register_gaussian, register_hard
 from structattn.interop.huggingface.roberta import (
     StackRobertaForCausalLM,

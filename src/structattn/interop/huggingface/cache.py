@@ -1,11 +1,130 @@
-"""Key/value cache layer that also holds the state of a stack."""
+"""Incremental state of a stack for a batch with padding anywhere, and the cache that carries it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 
-from structattn.interop.huggingface.history import StackHistory
+from structattn.attention import AttentionLayer
+from structattn.interop.huggingface.padding import Padding
+
+
+@dataclass(frozen=True)
+class StateGroup:
+    """Members of a batch with the same number of steps so far, which share a state.
+
+    Args:
+        members: row indices in the batch.
+        state: the layer's state before the pending steps.
+        pending: inputs of steps that the state does not include yet. They are processed on demand, because whole
+            sequences are faster without a state, which is often never needed.
+    """
+
+    members: Int[Tensor, " chosen"]
+    state: Any
+    pending: Float[Tensor, "chosen steps d_model"]
+
+    def select(self, indices: Int[Tensor, " chosen"], members: Int[Tensor, " chosen"]) -> "StateGroup":
+        """Return some of the group, in the given order, as ``members`` of another batch."""
+        return StateGroup(members, self.state.select(indices), self.pending.index_select(0, indices))
+
+    def without_pending(self, layer: AttentionLayer) -> "StateGroup":
+        """Return the group after its pending steps."""
+        state = self.state
+        for x_t in self.pending.unbind(1):
+            _, state = layer.step(x_t, state)
+        return StateGroup(self.members, state, self.pending[:, :0])
+
+
+@dataclass(frozen=True)
+class StackHistory:
+    """Incremental state of a stack after a number of columns: an immutable value.
+
+    Args:
+        columns: number of columns so far, padding included.
+        batch_size: B.
+        groups: a partition of the batch.
+    """
+
+    columns: int
+    batch_size: int
+    groups: tuple[StateGroup, ...]
+
+    def select(self, indices: Int[Tensor, " chosen"]) -> "StackHistory":
+        """Return the histories of some members of the batch, in the given order, with repetitions."""
+        groups = []
+        for group in self.groups:
+            inside = torch.full((self.batch_size,), -1, device=group.members.device)
+            inside[group.members] = torch.arange(len(group.members), device=inside.device)
+            chosen = inside[indices.to(inside.device)]
+            members = (chosen >= 0).nonzero()[:, 0]
+            if len(members):
+                groups.append(group.select(chosen[members], members))
+        return StackHistory(self.columns, len(indices), tuple(groups))
+
+
+def process_sequences(
+    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> Float[Tensor, "batch time d_model"]:
+    """Process whole sequences; outputs at padding are zeros."""
+    if padding is None:
+        return layer(x)
+    return padding.restore(layer(padding.to_front(x), padding.lengths.to(x.device)))
+
+
+def initial_history(
+    layer: AttentionLayer, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> StackHistory:
+    """Return the history after whole sequences, with all steps pending."""
+    everyone = torch.arange(x.shape[0], device=x.device)
+    groups = [
+        StateGroup(everyone[chosen], layer.initial_state(len(chosen)), inputs)
+        for chosen, inputs in _grouped_by_steps(everyone, x, padding)
+    ]
+    return StackHistory(x.shape[1], x.shape[0], tuple(groups))
+
+
+def process_next(
+    layer: AttentionLayer, history: StackHistory, x: Float[Tensor, "batch time d_model"], padding: Padding | None
+) -> tuple[Float[Tensor, "batch time d_model"], StackHistory]:
+    """Process more columns step by step; outputs at padding are zeros. Also return the new history."""
+    groups, outputs = [], []
+    for before in history.groups:
+        group = before.without_pending(layer)
+        for chosen, inputs in _grouped_by_steps(group.members, x, padding):
+            state = group.state if len(chosen) == len(group.members) else group.state.select(chosen)
+            y, state = _run_steps(layer, inputs, state)
+            groups.append(StateGroup(group.members[chosen], state, inputs[:, :0]))
+            outputs.append(functional.pad(y, (0, 0, 0, x.shape[1] - y.shape[1])))
+    rows = torch.cat([group.members for group in groups]).argsort()
+    y = torch.cat(outputs).index_select(0, rows)
+    history = StackHistory(history.columns + x.shape[1], history.batch_size, tuple(groups))
+    return y if padding is None else padding.restore(y), history
+
+
+def _grouped_by_steps(members: Tensor, x: Tensor, padding: Padding | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Group ``members`` by their number of steps in ``x``; yield indices into them and their inputs."""
+    if padding is None:
+        yield torch.arange(len(members), device=members.device), x.index_select(0, members)
+        return
+    lengths, x = padding.lengths.to(members.device)[members], padding.to_front(x)
+    for length in sorted(set(lengths.tolist())):
+        chosen = (lengths == length).nonzero()[:, 0]
+        yield chosen, x[members[chosen], :length]
+
+
+def _run_steps(layer: AttentionLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+    outputs = []
+    for x_t in x.unbind(1):
+        y_t, state = layer.step(x_t, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, dim=1) if outputs else x, state
 
 
 class StackCacheLayer(DynamicLayer):

@@ -1,24 +1,105 @@
-"""Models of runs as models of transformers: of its own classes where they compute the same, else of ours."""
+"""Convert the model of a run to one of transformers: GPT-2 where it is one, else a model of this package's own."""
 
 from pathlib import Path
 from typing import Any, Final, cast
 
-from torch import nn
-from transformers import GenerationConfig, PreTrainedModel
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
-from structattn.interop.huggingface.gpt2_from_own import gpt2_from_own, is_gpt2
+from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
-from structattn.interop.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
-from structattn.interop.huggingface.own_models import OwnModel, StructattnForCausalLM, StructattnForMaskedLM
-from structattn.interop.huggingface.own_translation import StructattnForSeq2SeqLM
+from structattn.interop.huggingface.own_models import (
+    OwnModel,
+    StructattnForCausalLM,
+    StructattnForMaskedLM,
+    StructattnForSeq2SeqLM,
+)
 from structattn.interop.huggingface.pretrained import quiet
-from structattn.models import LanguageModel, MaskedLanguageModel
+from structattn.models import Embedding, LanguageModel, MaskedLanguageModel
+from structattn.settings.base import Settings
+from structattn.settings.embeddings import TableEmbedding
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.models import ModelSettings
-from structattn.settings.positions import max_positions
+from structattn.settings.positions import Learned, NoPositions, Sinusoidal, max_positions
 from structattn.support.files import let_others_read
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS, PAD
+
+UNLIMITED_POSITIONS = 1024  # of a GPT-2 made of a model whose positions have no maximum
+
+
+def is_gpt2(settings: Settings) -> bool:
+    """Return whether GPT-2 computes the same as a model with these settings.
+
+    It does for pre-norm layers of softmax attention and feed-forward sublayers, with tied embeddings and positions that
+    are added to them.
+    """
+    if not isinstance(settings, LanguageModelSettings) or settings.d_ff is None or settings.norm != "pre":
+        return False
+    positions = settings.positions
+    added = isinstance(positions, Learned | NoPositions) or (
+        isinstance(positions, Sinusoidal) and positions.direction == "forward"
+    )
+    plain = LAYER_CLASSES["softmax"].model_validate({"num_heads": settings.layers[0].model_dump().get("num_heads")})
+    tied = settings.tied_embeddings and isinstance(settings.embedding, TableEmbedding)
+    return added and tied and all(layer == plain for layer in settings.layers)
+
+
+@torch.no_grad()
+def gpt2_from_own(model: LanguageModel, settings: LanguageModelSettings) -> GPT2LMHeadModel:
+    """Return a GPT-2 whose logits of ids from 2 on are those of a model for which ``is_gpt2`` holds.
+
+    The logits of ``<pad>`` and ``<bos>`` are 0; generation suppresses them.
+    """
+    positions = settings.positions.max_positions if isinstance(settings.positions, Learned) else UNLIMITED_POSITIONS
+    config = GPT2Config(
+        vocab_size=cast(Embedding, model.embedding).vocabulary_size,
+        n_positions=positions,
+        n_embd=settings.d_model,
+        n_inner=settings.d_ff,
+        n_layer=len(settings.layers),
+        n_head=model.layers.blocks[0].attention.layer.projection.num_heads,
+        activation_function="relu",
+        tie_word_embeddings=False,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+    )
+    found = GPT2LMHeadModel(config)
+    found.load_state_dict(_weights(model, positions))
+    return found
+
+
+def _weights(model: LanguageModel, positions: int) -> dict[str, Tensor]:
+    embedding = cast(Embedding, model.embedding)
+    table, classes, added = embedding.table.weight, embedding.class_embeddings(), embedding.positions
+    d_model = table.shape[1]
+    found: dict[str, Tensor] = {
+        "transformer.wte.weight": table * embedding.factor,
+        "transformer.wpe.weight": table.new_zeros(positions, d_model) if added is None else added(0, positions),
+        "lm_head.weight": torch.cat([classes.new_zeros(CLASS_OFFSET, d_model), classes]),
+    }
+    for index, block in enumerate(model.layers.blocks):
+        attention, feedforward, name = block.attention, block.feedforward, f"transformer.h.{index}"
+        found |= _linear(f"{name}.attn.c_attn", attention.layer.projection)
+        found |= _linear(f"{name}.attn.c_proj", attention.layer.output)
+        found |= _linear(f"{name}.mlp.c_fc", feedforward.layer.hidden)
+        found |= _linear(f"{name}.mlp.c_proj", feedforward.layer.output)
+        found |= _norm(f"{name}.ln_1", attention.norm) | _norm(f"{name}.ln_2", feedforward.norm)
+    return found | _norm("transformer.ln_f", model.layers.final)
+
+
+def _linear(name: str, linear: torch.nn.Linear) -> dict[str, Tensor]:
+    """GPT-2 stores the transposed matrix, and always has a bias."""
+    bias = linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+    return {f"{name}.weight": linear.weight.T, f"{name}.bias": bias}
+
+
+def _norm(name: str, norm: Any) -> dict[str, Tensor]:
+    return {f"{name}.{part}": getattr(norm, part) for part in ("weight", "bias")}
+
 
 MAX_NEW_TOKENS: Final = 512  # that ``generate`` adds by default, where the model has no maximum
 

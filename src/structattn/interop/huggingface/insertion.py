@@ -14,9 +14,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-from structattn.interop.huggingface import gpt2, own_models, own_translation, roberta
-from structattn.interop.huggingface.configuration import StackGPT2Config, StackRobertaConfig
-from structattn.interop.huggingface.own_configuration import StructattnConfig, StructattnSeq2SeqConfig
+from structattn.interop.huggingface import gpt2, own_models, roberta
+from structattn.interop.huggingface import own_models as own_translation
+from structattn.interop.huggingface.configuration import (
+    StackGPT2Config,
+    StackRobertaConfig,
+    StructattnConfig,
+    StructattnSeq2SeqConfig,
+)
 from structattn.settings.inserted_stacks import Stack
 
 CLASSES: dict[Any, tuple[type[PreTrainedModel], ...]] = {

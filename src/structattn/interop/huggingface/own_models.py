@@ -11,13 +11,15 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput, Seq2SeqLMOutput
 
 from structattn.attention import Streams
-from structattn.interop.huggingface.own_configuration import StructattnConfig
+from structattn.interop.huggingface.configuration import StructattnConfig, StructattnSeq2SeqConfig
 from structattn.interop.huggingface.padding import Padding, padding_of
-from structattn.models.builders.models import build_model
-from structattn.support.special_tokens import CLASS_OFFSET
+from structattn.models.builders.embeddings import VocabularySpec
+from structattn.models.builders.models import build_encoder_decoder, build_model
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.support.special_tokens import BOS, CLASS_OFFSET, PAD
 
 IGNORED_LABEL = -100  # of transformers
 
@@ -132,3 +134,79 @@ def logits_of_ids(classes: Tensor) -> Tensor:
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy of labels in nats; -100 is ignored, as in transformers."""
     return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+
+
+class StructattnForSeq2SeqLM(OwnModel, GenerationMixin):
+    """An encoder-decoder of any mechanism with one stream."""
+
+    config_class: Any = StructattnSeq2SeqConfig
+
+    def _build(self) -> nn.Module:
+        settings, config = self.config.model_settings(), self.config
+        if not isinstance(settings, EncoderDecoderSettings):
+            raise ValueError(f"settings are of kind {settings.kind!r}; expected encoder_decoder")
+        return build_encoder_decoder(
+            settings, VocabularySpec(config.source_vocab_size), VocabularySpec(config.vocab_size)
+        )
+
+    def get_encoder(self, *args: Any, **kwargs: Any) -> "_Encoder":
+        """Return the encoder, a function of ids and mask."""
+        return _Encoder(self.model)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch source"] | None = None,
+        attention_mask: Int[Tensor, "batch source"] | None = None,
+        decoder_input_ids: Int[Tensor, "batch time"] | None = None,
+        encoder_outputs: Any = None,
+        labels: Int[Tensor, "batch time"] | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Return the logits (B, T, vocabulary) of the target token after each position.
+
+        Args:
+            input_ids: source ids that end with ``<eos>``.
+            attention_mask: 0 for padding of the source.
+            decoder_input_ids: target ids that begin with ``<bos>``; None: made of ``labels``. Padding must be at the
+                end.
+            encoder_outputs: what ``get_encoder()`` returned, in place of ``input_ids``; the mask is needed, too.
+            labels: target ids that end with ``<eos>``; the loss is their mean cross-entropy. -100 is ignored.
+            **kwargs: other arguments of transformers, not used.
+
+        Raises:
+            ValueError: there are neither ``decoder_input_ids`` nor ``labels``.
+        """
+        if decoder_input_ids is None and labels is None:
+            raise ValueError("expected decoder_input_ids or labels")
+        target = _shifted(labels) if decoder_input_ids is None else decoder_input_ids
+        found = self.get_encoder()(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
+        lengths = None if attention_mask is None else attention_mask.sum(1)
+        memory = found[0]
+        x = self.model.decoder(self.model.target(target), None, memory, lengths)
+        logits = logits_of_ids(self.model.logits(x))
+        loss = None if labels is None else mean_cross_entropy(logits, labels)
+        return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=memory)
+
+
+class _Encoder(nn.Module):
+    """The encoder of a model, as ``generate`` calls it."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
+        """Return the memory (B, S, d), padding last."""
+        padding = None if attention_mask is None else padding_of(attention_mask, input_ids.shape[1])
+        if padding is None:
+            return BaseModelOutput(last_hidden_state=self.model.encode(input_ids))
+        memory = self.model.encode(real_first(input_ids, padding), padding.lengths.to(input_ids.device))
+        return BaseModelOutput(last_hidden_state=memory)
+
+
+def _shifted(labels: Any) -> Tensor:
+    inputs: Tensor = labels.roll(1, dims=1)
+    inputs[:, 0] = BOS
+    return inputs.masked_fill(inputs == IGNORED_LABEL, PAD)

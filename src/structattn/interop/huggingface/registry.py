@@ -1,14 +1,237 @@
-"""Registration of Gaussian and hard attention with transformers, for ``attn_implementation``."""
+"""Gaussian and hard attention for transformers' registry of attention functions."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+from transformers.utils import output_capturing
 
-from structattn.interop.huggingface.gaussian import GaussianAttentionFunction
-from structattn.interop.huggingface.hard import HardAttentionFunction
-from structattn.interop.huggingface.visibility import visible_mask
+from structattn.operators import gaussian_weights, hard_attention
 from structattn.operators.gaussian_attention import Gaussians, Kernel
+
+
+def visible_mask(
+    *args: Any, allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, **kwargs: Any
+) -> Tensor:
+    """Return the boolean mask (B, 1, T, S) of sdpa, true for visible keys, without its shortcut of None."""
+    mask: Tensor = sdpa_mask(*args, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **kwargs)
+    return mask
+
+
+def visible_keys(
+    module: nn.Module, mask: Tensor | None, queries: int, keys: int, device: torch.device
+) -> Bool[Tensor, "#batch #heads queries keys"]:
+    """Return which keys are visible to which queries, from a boolean or an additive mask.
+
+    Args:
+        module: the calling attention module.
+        mask: true for visible keys, or added to scores, with very low values for hidden keys; (B, 1 or H, T, S or
+            more). If None, all keys are visible, except later ones if the module is causal.
+        queries: T.
+        keys: S.
+        device: of the result.
+    """
+    if mask is None:
+        visible = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+        return visible.tril(keys - queries) if is_causal(module) else visible
+    mask = mask[..., :keys]
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def is_causal(module: nn.Module) -> bool:
+    """Return whether an attention module is causal: True by default, as in transformers."""
+    return bool(getattr(module, "is_causal", True))
+
+
+def reject_arguments(mechanism: str, arguments: dict[str, Any], *names: str) -> None:
+    """Reject arguments that would change the result and are not supported.
+
+    Raises:
+        ValueError: one of ``names`` is given.
+    """
+    for name in names:
+        if arguments.get(name) is not None:
+            raise ValueError(f"{mechanism} attention does not support {name!r}, which this model uses")
+
+
+def outputs_attentions(arguments: dict[str, Any]) -> bool:
+    """Return whether the model was called with ``output_attentions=True``.
+
+    Current models remove that argument before they call their layers, and collect the weights by hooks; a private
+    variable of transformers lists what is collected. If it does not exist, weights are always computed.
+    """
+    if "output_attentions" in arguments:
+        return bool(arguments["output_attentions"])
+    collector = getattr(output_capturing, "_active_collector", None)
+    collected = None if collector is None else collector.get()
+    return collected is None or any("attentions" in key for key in collected)
+
+
+def repeat_kv(shared: Tensor, query: Tensor) -> Tensor:
+    """Repeat grouped keys or values (B, K, S, d) for the query heads (B, H, S, d). K must divide H."""
+    times = query.shape[1] // shared.shape[1]
+    return shared if times == 1 else shared.repeat_interleave(times, dim=1)
+
+
+@dataclass(frozen=True)
+class HardAttentionFunction:
+    """Attention function for transformers, in which each query selects one value.
+
+    The selection is a Gumbel-softmax sample in training mode and the largest score in evaluation mode (the Discrete
+    Transformer paper, section 4). The model's attention dropout is ignored.
+
+    Args:
+        temperature: of the samples.
+        straight_through: use one-hot samples in training, too.
+    """
+
+    temperature: float = 1.0
+    straight_through: bool = False
+
+    def __call__(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        position_bias: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request.
+
+        Args:
+            module: the calling attention module.
+            query: (B, H, T, d).
+            key: (B, K, S, d), with K a divisor of H.
+            value: as ``key``.
+            attention_mask: see ``visible_keys``; a floating-point mask is added to the scores.
+            scaling: factor of the scores; None: d ** -0.5.
+            position_bias: added to the scores.
+            **kwargs: other arguments of transformers.
+
+        Raises:
+            ValueError: the model uses an argument that is not supported.
+        """
+        reject_arguments("hard", kwargs, "softcap", "s_aux", "cache")
+        key, value = (repeat_kv(tensor, query) for tensor in (key, value))
+        scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scaling is None else scaling)
+        for bias in (attention_mask, position_bias):
+            scores = scores if bias is None or bias.dtype == torch.bool else scores + bias[..., : key.shape[2]]
+        visible = visible_keys(module, attention_mask, query.shape[2], key.shape[2], scores.device)
+        attend: Callable[..., tuple[Tensor, ...]] = hard_attention
+        outputs, _, *weights = attend(
+            scores.masked_fill(~visible, -torch.inf),
+            value,
+            self.temperature,
+            sample=module.training,
+            straight_through=self.straight_through,
+            return_weights=outputs_attentions(kwargs),
+        )
+        return outputs.transpose(1, 2).contiguous(), weights[0] if weights else None
+
+
+CAUSAL_OFFSETS, OTHER_OFFSETS = (-1, 0), (-1, 1)
+
+
+@dataclass(frozen=True)
+class GaussianAttentionFunction:
+    """Attention function for transformers, with hard-coded Gaussian weights.
+
+    Weights are those of You et al. (2020, section 3.1, equation 2), unnormalised, and zero for masked keys. Queries and
+    keys are unused, so that their projections get no gradient. The model's attention dropout is ignored.
+
+    Args:
+        offsets: centres relative to the query, repeated for all heads; None: the paper's, -1 and 0 for causal
+            attention, -1 and 1 otherwise.
+        sigma: the standard deviation, in positions.
+        kernel: "full", "window" or "index", as for ``gaussian_attention``.
+        window: number of keys for the kernel "window".
+    """
+
+    offsets: tuple[float, ...] | None = None
+    sigma: float = 1.0
+    kernel: Kernel = "full"
+    window: int = 3
+
+    def __call__(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs (B, T, H, d), and the weights (B, H, T, S) on request.
+
+        Args:
+            module: the calling attention module.
+            query: (B, H, T, d); only its shape is used.
+            key: (B, K, S, d); unused.
+            value: (B, K, S, d), with K a divisor of H.
+            attention_mask: see ``visible_keys``.
+            **kwargs: other arguments of transformers.
+
+        Raises:
+            ValueError: the module is cross-attention.
+        """
+        reject_arguments("gaussian", kwargs, "cache")
+        reject_cross_attention(module, query.shape[2], value.shape[2])
+        visible = visible_keys(module, attention_mask, query.shape[2], value.shape[2], value.device)
+        weights = self.weights(module, query.shape[1], visible).to(value.dtype)
+        outputs = weights @ repeat_kv(value, query)
+        weights = weights.expand(query.shape[0], -1, -1, -1)
+        return outputs.transpose(1, 2).contiguous(), weights if outputs_attentions(kwargs) else None
+
+    def weights(self, module: nn.Module, num_heads: int, visible: Tensor) -> Tensor:
+        """Return the weights (1 or B, H, T, S) in float32."""
+        offsets = self.offsets or (CAUSAL_OFFSETS if is_causal(module) else OTHER_OFFSETS)
+        weights = gaussian_weights(
+            [offsets[head % len(offsets)] for head in range(num_heads)],
+            *visible.shape[2:],
+            sigma=self.sigma,
+            kernel=self.kernel,
+            window=self.window,
+            first=first_query(visible),
+            device=visible.device,
+        )
+        same_for_all = visible.stride(0) == 0  # one mask, expanded to the batch
+        return torch.where(visible[:1] if same_for_all else visible, weights, 0)
+
+
+def first_query(visible: Tensor) -> int:
+    """Return the position of the first query among the keys.
+
+    It is 0 if there are as many queries as keys. Otherwise earlier keys come from a cache and attention is causal, so
+    the last visible key of a query is its own, except for padding, which sees fewer. This holds for static caches, too.
+    """
+    queries, keys = visible.shape[2:]
+    if queries == keys:
+        return 0
+    last = torch.where(visible, torch.arange(keys, device=visible.device), -1).amax(-1)
+    first = last - torch.arange(queries, device=visible.device)
+    return max(0, int(first.max()))
+
+
+def reject_cross_attention(module: nn.Module, queries: int, keys: int) -> None:
+    """Reject cross-attention, whose queries and keys have no common positions.
+
+    Raises:
+        ValueError: the module is cross-attention by its attributes, or bidirectional with unequal lengths.
+    """
+    cross = getattr(module, "is_cross_attention", False) or "CrossAttention" in type(module).__name__
+    if cross or (not is_causal(module) and queries != keys):
+        raise ValueError(
+            f"{type(module).__name__} is cross-attention ({queries} queries, {keys} keys); gaussian attention supports "
+            "self-attention only"
+        )
 
 
 def register_attention() -> None:

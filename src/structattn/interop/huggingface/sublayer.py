@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from transformers import initialization
 
 from structattn.attention import AttentionLayer
-from structattn.interop.huggingface.cache import StackCacheLayer
-from structattn.interop.huggingface.history import initial_history, process_next, process_sequences
+from structattn.interop.huggingface.cache import StackCacheLayer, initial_history, process_next, process_sequences
 from structattn.interop.huggingface.padding import Padding
 from structattn.models.builders.mechanisms import build_stack
 from structattn.settings.inserted_stacks import Stack

@@ -7,10 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from structattn.interop.trackers.mlflow import MLflow
-from structattn.interop.trackers.tensorboard import TensorBoard
-from structattn.interop.trackers.tracker import RunDescription, Tracker
-from structattn.interop.trackers.wandb import WeightsAndBiases
+from structattn.interop.trackers.trackers import MLflow, RunDescription, TensorBoard, Tracker, WeightsAndBiases
 from structattn.runs.event_reader import EventReader
 from structattn.runs.folder import RunFolder, existing_run, flatten, settings_digest
 from structattn.support.errors import UsageError

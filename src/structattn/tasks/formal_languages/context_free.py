@@ -1,18 +1,203 @@
-"""Context-free languages: sampling of strings, and probabilities of strings and lengths."""
+"""Exact probabilities of strings by the inside algorithm, for many strings at once."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from structattn.tasks.formal_languages import parsing
-from structattn.tasks.formal_languages.binary_rules import FloatArray, IndexArray, binary_rules
-from structattn.tasks.formal_languages.grammar import Grammar
-from structattn.tasks.formal_languages.length_table import LengthTable, length_table
-from structattn.tasks.formal_languages.normal_form import Variant, normal_form
-from structattn.tasks.formal_languages.sampling import Sampler
+from structattn.tasks.formal_languages.grammar import Grammar, Variant, normal_form
+from structattn.tasks.formal_languages.length_table import (
+    BinaryRules,
+    FloatArray,
+    IndexArray,
+    LengthTable,
+    Sampler,
+    binary_rules,
+    length_table,
+)
+
+SMALLEST, GREATEST = 1e-150, 1e150
+"""Products of two numbers within these limits are exact to rounding."""
+
+CHUNK_BYTES = 1 << 26
+
+
+class _OutOfRangeError(ArithmeticError):
+    """The probability of a span is out of range at the current scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The rules X -> Y Z grouped by cost.
+
+    If one child can only be a single terminal, the split point is known ("shift"); otherwise every split point is tried
+    ("split").
+
+    Attributes:
+        left_shifts, right_shifts, splits: the rules whose left, right, or neither child is a single terminal.
+        left_rows, right_rows: (G,), the row of each symbol in the tables of left and right children of splits, or -1.
+    """
+
+    left_shifts: list[int]
+    right_shifts: list[int]
+    splits: list[int]
+    left_rows: IndexArray
+    right_rows: IndexArray
+
+    @classmethod
+    def from_rules(cls, rules: BinaryRules) -> "Plan":
+        """Group the rules."""
+        single = ~np.isin(np.arange(len(rules.names)), rules.parents)
+        left, right = single[rules.lefts], single[rules.rights]
+        kinds = (left, ~left & right, ~left & ~right)
+        left_shifts, right_shifts, splits = (np.flatnonzero(kind).tolist() for kind in kinds)
+        rows = (_row_of_each(side[splits], len(rules.names)) for side in (rules.lefts, rules.rights))
+        return cls(left_shifts, right_shifts, splits, *rows)
+
+    def bytes_per_string(self, length: int) -> int:
+        """Return the memory for the tables of one string."""
+        tables = int(self.left_rows.max()) + int(self.right_rows.max()) + 2
+        return 8 * max(1, tables) * (length + 1) ** 2
+
+
+def _row_of_each(used: IndexArray, symbols: int) -> IndexArray:
+    rows = np.full(symbols, -1, dtype=np.int64)
+    rows[np.unique(used)] = np.arange(np.unique(used).size)
+    return rows
+
+
+class _SplitTables:
+    """Tables of the children of splits, in which all split points of a span are one product of two rows.
+
+    ``left[c, b, i, k]`` is the probability of child c over the k terminals from position i of string b,
+    ``right[c, b, j, T - k]`` over the k terminals before position j. A span of d terminals at i multiplies
+    left[.., i, 1:d] and right[.., i + d, T-d+1:T]. ``begins`` and ``ends`` mark where a child can begin and end, which
+    rules out most spans of most rules.
+    """
+
+    def __init__(self, plan: Plan, strings: int, time: int) -> None:
+        lefts, rights = int(plan.left_rows.max()) + 1, int(plan.right_rows.max()) + 1
+        self._plan, self._time = plan, time
+        self._left = np.zeros((lefts, strings, time, time + 1))
+        self._right = np.zeros((rights, strings, time + 1, time + 1))
+        self._begins = np.zeros((lefts, strings, time), dtype=bool)
+        self._ends = np.zeros((rights, strings, time + 1), dtype=bool)
+
+    def add_to(self, layer: FloatArray, rules: BinaryRules, width: int) -> None:
+        """Add the contribution of splits to the spans of a width, (G, B, T-d+1), from the narrower spans."""
+        starts = layer.shape[2]
+        for split in self._plan.splits:
+            left, right = self._plan.left_rows[rules.lefts[split]], self._plan.right_rows[rules.rights[split]]
+            string, start = np.nonzero(self._begins[left][:, :starts] & self._ends[right][:, width:])
+            before = self._left[left][string, start, 1:width]
+            after = self._right[right][string, start + width, self._time - width + 1 : self._time]
+            inner = np.einsum("sk,sk->s", before, after)
+            layer[rules.parents[split]][string, start] += rules.weights[split] * inner
+
+    def keep(self, layer: FloatArray, width: int) -> None:
+        """Store the spans of a width that wider splits need.
+
+        Raises:
+            _OutOfRangeError: products with one of them could underflow or overflow.
+        """
+        for symbol in np.flatnonzero((self._plan.left_rows >= 0) | (self._plan.right_rows >= 0)):
+            string, start = np.nonzero(layer[symbol])
+            if not string.size:
+                continue
+            values = layer[symbol][string, start]
+            if values.min() < SMALLEST or values.max() > GREATEST:
+                raise _OutOfRangeError
+            left, right = self._plan.left_rows[symbol], self._plan.right_rows[symbol]
+            if left >= 0:
+                self._left[left][string, start, width] = values
+                self._begins[left][string, start] = True
+            if right >= 0:
+                self._right[right][string, start + width, self._time - width] = values
+                self._ends[right][string, start + width] = True
+
+
+def _shift(rules: BinaryRules, plan: Plan, terminals: FloatArray, narrower: FloatArray, width: int) -> FloatArray:
+    """Return the spans of a width, (G, B, T-d+1), that shifts give from the next narrower ones and single terminals."""
+    starts = narrower.shape[2] - 1
+    layer = np.zeros((*narrower.shape[:2], starts))
+    for index in plan.left_shifts:
+        first = rules.weights[index] * terminals[rules.lefts[index]][:, :starts]
+        layer[rules.parents[index]] += first * narrower[rules.rights[index]][:, 1:]
+    for index in plan.right_shifts:
+        last = rules.weights[index] * terminals[rules.rights[index]][:, width - 1 :]
+        layer[rules.parents[index]] += narrower[rules.lefts[index]][:, :-1] * last
+    return layer
+
+
+def _scaled_probabilities(rules: BinaryRules, plan: Plan, padded: IndexArray, scale: float) -> FloatArray:
+    """Return P(string) * scale ** length, (B,), of strings (B, T) that end before their first -1.
+
+    Raises:
+        _OutOfRangeError, FloatingPointError: a span left the range of float64.
+    """
+    strings, time = padded.shape
+    emissions = np.pad(rules.emissions * scale, ((0, 0), (0, 1)))  # the last column, for -1, emits nothing
+    layer = terminals = emissions[:, padded]
+    tables = _SplitTables(plan, strings, time)
+    lengths, found = (padded >= 0).sum(axis=1), np.zeros(strings)
+    with np.errstate(under="raise", over="raise"):
+        for width in range(1, time + 1):
+            if width > 1:
+                layer = _shift(rules, plan, terminals, layer, width)
+                tables.add_to(layer, rules, width)
+            tables.keep(layer, width)
+            found[lengths == width] = layer[rules.root, lengths == width, 0]
+    return found
+
+
+def _padded(strings: Sequence[NDArray[np.integer]]) -> IndexArray:
+    rows = np.full((len(strings), max(len(string) for string in strings)), -1, dtype=np.int64)
+    for row, string in zip(rows, strings, strict=True):
+        row[: len(string)] = string
+    return rows
+
+
+def log_probabilities(
+    rules: BinaryRules,
+    strings: Sequence[NDArray[np.integer]],
+    rate: Callable[[int], float],
+    advance: Callable[[int], object],
+) -> FloatArray:
+    """Return the log-probability of each string in nats, summed over all derivations; -inf outside the language.
+
+    Probabilities of spans are multiplied by exp(rate * width), which keeps those of long strings near 1.
+
+    Cost: at most O(splits * T^3) time and O(T^2) memory per string, in chunks of similar lengths.
+
+    Args:
+        rules: the grammar.
+        strings: indices of terminals, at least one per string.
+        rate: maps a length to the average nats per terminal of strings of that length.
+        advance: called with the number of strings after each chunk.
+
+    Raises:
+        ValueError: a string is so long that probabilities of its spans are outside the range of float64.
+    """
+    plan, found = Plan.from_rules(rules), np.full(len(strings), -np.inf)
+    order = sorted(range(len(strings)), key=lambda index: len(strings[index]), reverse=True)
+    while order:
+        longest = len(strings[order[0]])
+        size = max(1, CHUNK_BYTES // plan.bytes_per_string(longest))
+        chunk, order = order[:size], order[size:]
+        lengths = np.array([len(strings[index]) for index in chunk])
+        try:
+            scaled = _scaled_probabilities(rules, plan, _padded([strings[i] for i in chunk]), np.exp(rate(longest)))
+        except (_OutOfRangeError, FloatingPointError):
+            raise ValueError(
+                f"a string of up to {longest} symbols has spans whose probability is outside the range of float64"
+            ) from None
+        with np.errstate(divide="ignore"):
+            found[chunk] = np.log(scaled) - rate(longest) * lengths
+        advance(len(chunk))
+    return found
 
 
 class ContextFreeLanguage:
@@ -24,7 +209,7 @@ class ContextFreeLanguage:
     Args:
         name: the name in messages.
         variant: ``faithful``: the probabilities of the grammar; ``reference``: those of the code behind the published
-            numbers. See ``structattn.tasks.formal_languages.normal_form``.
+            numbers. See ``structattn.tasks.formal_languages.grammar``.
         grammar: a grammar whose weights sum to 1 per left-hand side.
     """
 
@@ -106,7 +291,7 @@ class ContextFreeLanguage:
     ) -> FloatArray:
         """Return the log-probability of each string, (N,) in nats, over all derivations; -inf outside the language.
 
-        Cost: at most O(T^3) for a string of length T; see ``structattn.tasks.formal_languages.parsing``.
+        Cost: at most O(T^3) for a string of length T; see ``structattn.tasks.formal_languages.context_free``.
 
         Args:
             strings: indices into ``alphabet``, of any lengths.
@@ -121,7 +306,7 @@ class ContextFreeLanguage:
         nonempty = [index for index, string in enumerate(strings) if len(string)]
         if nonempty:
             parts = [np.asarray(strings[index]) for index in nonempty]
-            found[nonempty] = parsing.log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
+            found[nonempty] = log_probabilities(self._rules, parts, self._nats_per_symbol, advance)
         return found
 
     def _require_indices(self, index: int, string: NDArray[np.integer]) -> None:

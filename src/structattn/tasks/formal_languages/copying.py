@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from structattn.tasks.formal_languages.binary_rules import FloatArray, IndexArray
+from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 
 Strings = NDArray[np.int64]  # (N, length)
 BITS = ("0", "1")

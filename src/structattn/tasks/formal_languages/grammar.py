@@ -1,11 +1,13 @@
-"""Probabilistic context-free grammars with exact weights."""
+"""Probabilistic context-free grammars and their normal form."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from itertools import product
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 class Rule(NamedTuple):
@@ -88,3 +90,126 @@ def reachable(start: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
         found.update(symbol for left, right, _ in rules if left in found for symbol in right)
         grown = len(found) > size
     return tuple(each for each in rules if each.left in found)
+
+
+Variant = Literal["faithful", "reference"]
+VARIANTS: tuple[str, ...] = get_args(Variant)
+ROOT = "<root>"
+
+
+@dataclass(frozen=True)
+class NormalForm:
+    """A grammar without empty and unary rules, and the probability of the empty string, which it cannot derive."""
+
+    grammar: Grammar
+    empty: Fraction
+
+
+def _bottom_up(edges: Mapping[str, set[str]], what: str) -> list[str]:
+    try:
+        return list(TopologicalSorter(edges).static_order())
+    except CycleError as error:
+        raise ValueError(f"{what} form a cycle: {' -> '.join(error.args[1])}; expected no cycle") from None
+
+
+def empty_probabilities(grammar: Grammar) -> dict[str, Fraction]:
+    """Return P(X derives the empty string) for each nonterminal where it is not 0.
+
+    Raises:
+        ValueError: nonterminals derive the empty string through each other in a cycle; the probability would be the
+            root of a polynomial, not a fraction.
+    """
+    empty: set[str] = set()
+    while grown := {left for left, right, _ in grammar.rules if empty.issuperset(right)} - empty:
+        empty |= grown
+    vanishing = [each for each in grammar.rules if empty.issuperset(each.right)]
+    edges: dict[str, set[str]] = {}
+    for left, right, _ in vanishing:
+        edges.setdefault(left, set()).update(right)
+    found: dict[str, Fraction] = {}
+    for symbol in _bottom_up(edges, "empty rules"):
+        found[symbol] = sum((_product(each, found) for each in vanishing if each.left == symbol), Fraction(0))
+    return found
+
+
+def _product(each: Rule, factors: Mapping[str, Fraction]) -> Fraction:
+    weight = each.weight
+    for symbol in each.right:
+        weight *= factors[symbol]
+    return weight
+
+
+def _with_symbols_dropped(each: Rule, empty: Mapping[str, Fraction]) -> Iterator[Rule]:
+    choices = [((True, 1 - empty.get(symbol, 0)), (False, empty.get(symbol, 0))) for symbol in each.right]
+    for chosen in product(*choices):
+        weight = each.weight / (1 - empty.get(each.left, 0))
+        for _, share in chosen:
+            weight *= share
+        right = tuple(symbol for symbol, (kept, _) in zip(each.right, chosen, strict=True) if kept)
+        if right and weight:
+            yield Rule(each.left, right, weight)
+
+
+def without_empty_rules(grammar: Grammar, empty: Mapping[str, Fraction]) -> Grammar:
+    """Return the grammar of P(string | not empty) for each nonterminal; weights stay normalized.
+
+    Each occurrence of X in a right-hand side is dropped with probability e = P(X is empty) and kept with 1 - e; the
+    weights of the rules of X are divided by 1 - e. A nonterminal that is always empty is removed.
+    """
+    kept = [each for each in grammar.rules if empty.get(each.left) != 1]
+    rules = merge(new for each in kept for new in _with_symbols_dropped(each, empty))
+    return Grammar(grammar.start, grammar.alphabet, reachable(grammar.start, rules))
+
+
+def _is_unary(each: Rule, grammar: Grammar) -> bool:
+    return len(each.right) == 1 and each.right[0] in grammar.rules_of
+
+
+def unary_closure(grammar: Grammar) -> dict[str, dict[str, Fraction]]:
+    """Return closure[A][B], the weight of all chains A => ... => B of unary rules, including the empty chain.
+
+    Raises:
+        ValueError: unary rules form a cycle.
+    """
+    unary = {left: [each for each in rules if _is_unary(each, grammar)] for left, rules in grammar.rules_of.items()}
+    edges = {left: {each.right[0] for each in rules} for left, rules in unary.items()}
+    closure: dict[str, dict[str, Fraction]] = {}
+    for symbol in _bottom_up(edges, "unary rules"):
+        closure[symbol] = {symbol: Fraction(1)}
+        for _, (child,), weight in unary[symbol]:
+            for last, share in closure[child].items():
+                closure[symbol][last] = closure[symbol].get(last, Fraction(0)) + weight * share
+    return closure
+
+
+def _root_rules(grammar: Grammar, variant: Variant, inner: tuple[Rule, ...], mass: Fraction) -> list[Rule]:
+    if variant == "faithful":
+        return [Rule(ROOT, right, weight * mass) for left, right, weight in inner if left == grammar.start]
+    own = [each for each in grammar.rules_of[grammar.start] if not _is_unary(each, grammar)]
+    return [Rule(ROOT, right, weight) for _, right, weight in normalized(own)]
+
+
+def normal_form(grammar: Grammar, variant: Variant) -> NormalForm:
+    """Convert a grammar to an equivalent one without empty and unary rules.
+
+    Args:
+        grammar: a grammar whose weights sum to 1 per left-hand side.
+        variant: ``faithful``: P(string) is that of ``grammar``. ``reference``: P(string | the root uses no removed
+            rule), by the weights of the rules: an empty or unary root, and the empty string, are lost.
+
+    Raises:
+        ValueError: empty or unary rules form a cycle.
+    """
+    empty = empty_probabilities(grammar)
+    nonempty = without_empty_rules(grammar, empty)
+    closure = unary_closure(nonempty)
+    inner = merge(
+        Rule(left, right, share * weight)
+        for left, chains in closure.items()
+        for last, share in chains.items()
+        for _, right, weight in (each for each in nonempty.rules_of[last] if not _is_unary(each, nonempty))
+    )
+    start_empty = empty.get(grammar.start, Fraction(0))
+    rules = (*_root_rules(nonempty, variant, inner, 1 - start_empty), *inner)
+    normal = Grammar(ROOT, grammar.alphabet, reachable(ROOT, rules))
+    return NormalForm(normal, start_empty if variant == "faithful" else Fraction(0))

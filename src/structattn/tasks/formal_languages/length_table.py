@@ -1,14 +1,95 @@
-"""The probability of each length, and the derivation steps that lead to it."""
+"""Binarized grammars as arrays: probabilities by length, and strings sampled by them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
-from structattn.tasks.formal_languages.binary_rules import BinaryRules, FloatArray, IndexArray
+from structattn.tasks.formal_languages.grammar import Grammar, Rule
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryRules:
+    """The rules X -> Y Z and X -> a of a grammar. Symbols 0 to A-1 are the terminals in the order of the alphabet.
+
+    Attributes:
+        names: the names of all G symbols.
+        alphabet_size: A.
+        root: the index of the start symbol.
+        emissions: (G, A), the weights of X -> a; a terminal emits itself with weight 1.
+        parents, lefts, rights, weights: (R,), the rules X -> Y Z, ordered by parent.
+    """
+
+    names: tuple[str, ...]
+    alphabet_size: int
+    root: int
+    emissions: FloatArray
+    parents: IndexArray
+    lefts: IndexArray
+    rights: IndexArray
+    weights: FloatArray
+
+
+def _parts(right: tuple[str, ...], terminals: frozenset[str]) -> list[tuple[str, ...]]:
+    """Split a right-hand side of more than two symbols so that parsing has to try few split points.
+
+    Terminals at both ends are split off, which needs no search. A terminal at one end stays with its neighbour, so that
+    this part is possible only where that terminal occurs.
+    """
+    first, last = right[0] in terminals, right[-1] in terminals
+    if first and last and len(right) > 3:
+        return [right[:1], right[1:-1], right[-1:]]
+    cut = 2 if first and not last else len(right) - 2 if last and not first else 1
+    return [right[:cut], right[cut:]]
+
+
+def binarize(rules: Iterable[Rule], alphabet: Iterable[str]) -> Iterator[Rule]:
+    """Split right-hand sides until none has more than two symbols; equal parts share one new nonterminal."""
+    terminals, known = frozenset(alphabet), set[tuple[str, ...]]()
+    pending = list(rules)
+    while pending:
+        each = pending.pop()
+        if len(each.right) <= 2:
+            yield each
+            continue
+        parts = _parts(each.right, terminals)
+        pending.append(Rule(each.left, tuple(_name(part) for part in parts), each.weight))
+        for part in parts:
+            if len(part) > 1 and part not in known:
+                known.add(part)
+                pending.append(Rule(_name(part), part, Fraction(1)))
+
+
+def _name(part: tuple[str, ...]) -> str:
+    return part[0] if len(part) == 1 else f"<{' '.join(part)}>"
+
+
+def binary_rules(grammar: Grammar) -> BinaryRules:
+    """Convert a grammar without empty and unary rules to arrays."""
+    rules = list(binarize(grammar.rules, grammar.alphabet))
+    names = (*grammar.alphabet, *sorted({each.left for each in rules}))
+    index_of = {name: index for index, name in enumerate(names)}
+    emissions = np.eye(len(names), len(grammar.alphabet))
+    pairs = []
+    for left, right, weight in rules:
+        if len(right) == 1:
+            emissions[index_of[left], index_of[right[0]]] += float(weight)
+        else:
+            pairs.append((index_of[left], index_of[right[0]], index_of[right[1]], float(weight)))
+    pairs.sort()
+    parents, lefts, rights = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in range(3))
+    weights = np.array([pair[3] for pair in pairs], dtype=np.float64)
+    return BinaryRules(
+        names, len(grammar.alphabet), index_of[grammar.start], emissions, parents, lefts, rights, weights
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,3 +212,75 @@ def length_table(rules: BinaryRules, max_length: int) -> LengthTable:
         np.logaddexp.at(log_inside[:, size], layer.parents, layer.log_weights)
         layers.append(layer)
     return LengthTable(rules, log_inside, _concatenate(layers, log_inside))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    """Symbols (P,) to be rewritten, with the number of terminals of each and the position of its first terminal."""
+
+    symbols: IndexArray
+    sizes: IndexArray
+    positions: IndexArray
+
+    def select(self, where: IndexArray) -> "_Pending":
+        return _Pending(self.symbols[where], self.sizes[where], self.positions[where])
+
+
+class Sampler:
+    """Samples from P(string | length) by rewriting the symbols of all derivations at once, level by level.
+
+    X with d terminals becomes Y with k and Z with d - k terminals with probability
+    weight * P(Y, k) * P(Z, d - k) / P(X, d).
+
+    Args:
+        table: covers the lengths to be sampled.
+    """
+
+    def __init__(self, table: LengthTable) -> None:
+        self._table = table
+        # The shares of each block sum to 1, so one cumulative sum over all blocks serves each block up to its start.
+        self._cumulative: FloatArray = np.concatenate([[0.0], np.cumsum(table.choices.shares)])
+
+    def sample(self, lengths: IndexArray, generator: Generator) -> IndexArray:
+        """Return the concatenated terminals of one string of each length.
+
+        Cost: O(total length * log of the number of choices); one pass of numpy calls per level.
+
+        Args:
+            lengths: (N,), each with at least one string and at most the table's maximum.
+            generator: draws one number per rewritten symbol.
+        """
+        terminals = np.empty(int(lengths.sum()), dtype=np.int64)
+        roots = np.full_like(lengths, self._table.rules.root)
+        pending = _Pending(roots, lengths, np.cumsum(lengths) - lengths)
+        while pending.symbols.size:
+            children = self._rewrite(pending, generator)
+            done = children.symbols < self._table.rules.alphabet_size
+            terminals[children.positions[done]] = children.symbols[done]
+            pending = children.select(np.flatnonzero(~done))
+        return terminals
+
+    def _rewrite(self, pending: _Pending, generator: Generator) -> _Pending:
+        choices = self._table.choices
+        chosen = self._draw(choices, pending, generator)
+        left_sizes = choices.left_sizes[chosen]
+        paired = np.flatnonzero(choices.rights[chosen] >= 0)
+        rights = _Pending(
+            choices.rights[chosen[paired]],
+            (pending.sizes - left_sizes)[paired],
+            (pending.positions + left_sizes)[paired],
+        )
+        return _Pending(
+            np.concatenate([choices.lefts[chosen], rights.symbols]),
+            np.concatenate([left_sizes, rights.sizes]),
+            np.concatenate([pending.positions, rights.positions]),
+        )
+
+    def _draw(self, choices: Choices, pending: _Pending, generator: Generator) -> IndexArray:
+        blocks = pending.sizes * len(self._table.rules.names) + pending.symbols
+        first, end = choices.starts[blocks], choices.starts[blocks + 1]
+        low, high = self._cumulative[first], self._cumulative[end]
+        drawn = low + generator.random(blocks.size) * (high - low)
+        chosen = np.searchsorted(self._cumulative, drawn, side="right") - 1
+        inside: IndexArray = np.clip(chosen, first, end - 1)  # rounding may move a draw to the edge of the block
+        return inside

@@ -14,10 +14,9 @@ from structattn.support.errors import UsageError
 from structattn.support.progress import progress
 from structattn.support.seeds import numpy_generator
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.tasks.formal_languages.binary_rules import FloatArray, IndexArray
-from structattn.tasks.formal_languages.language import Language
-from structattn.tasks.formal_languages.normal_form import Variant
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.grammar import Variant
+from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
+from structattn.tasks.formal_languages.registry import Language, formal_language
 from structattn.text.folders.writing import require_empty_folder, write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary
 

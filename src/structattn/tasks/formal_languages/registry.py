@@ -1,15 +1,147 @@
-"""Registry of all formal languages."""
+"""The formal languages by name, and the protocol of all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
 
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.context_free import ContextFreeLanguage
 from structattn.tasks.formal_languages.copying import COPYING_DESCRIPTIONS, COPYING_LANGUAGES
-from structattn.tasks.formal_languages.grammars import GRAMMAR_DESCRIPTIONS, GRAMMARS
-from structattn.tasks.formal_languages.language import Language
-from structattn.tasks.formal_languages.normal_form import VARIANTS, Variant
+from structattn.tasks.formal_languages.grammar import VARIANTS, Grammar, Variant, normalized, rule
+from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 from structattn.tasks.formal_languages.stack_language import StackLanguage
+
+
+class Language(Protocol):
+    """A distribution over strings with exact probabilities; a string is an array of indices into ``alphabet``."""
+
+    @property
+    def name(self) -> str:
+        """The name of the language."""
+
+    @property
+    def variant(self) -> str:
+        """The variant of its definition: ``faithful`` or ``reference``."""
+
+    @property
+    def alphabet(self) -> tuple[str, ...]:
+        """The symbols."""
+
+    def valid_lengths(self, low: int, high: int) -> list[int]:
+        """Return the lengths from ``low`` to ``high`` inclusive that have strings."""
+
+    def log_length_probability(self, length: int) -> float:
+        """Return log P(length), in nats; -inf if no string has that length."""
+
+    def sample_each(self, lengths: ArrayLike, generator: Generator) -> list[IndexArray]:
+        """Sample one string of each length from P(string | length)."""
+
+    def log_probabilities(
+        self, strings: Sequence[NDArray[np.integer]], advance: Callable[[int], object] = lambda count: None
+    ) -> FloatArray:
+        """Return the log-probability of each string, (N,) in nats; -inf outside the language."""
+
+
+BITS = ("0", "1")
+BRACKETS = (("(", ")"), ("[", "]"))
+HALF = Fraction(1, 2)
+
+
+def continuing(mean: Fraction | int) -> Fraction:
+    """Return the continuation probability of a geometric distribution with that mean: mean / (mean + 1)."""
+    return Fraction(mean) / (Fraction(mean) + 1)
+
+
+def marked_reversal() -> Grammar:
+    """Return the grammar of w # w reversed: S -> a S a | #, with 60 symbols on each side on average."""
+    more = continuing(60)
+    rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS] + [rule("S", "#", 1 - more)]
+    return Grammar("S", (*BITS, "#"), normalized(rules))
+
+
+def unmarked_reversal() -> Grammar:
+    """Return the grammar of w w reversed: S -> a S a | empty, with 60 symbols on each side on average."""
+    more = continuing(60)
+    rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS] + [rule("S", "", 1 - more)]
+    return Grammar("S", BITS, normalized(rules))
+
+
+def padded_reversal() -> Grammar:
+    """Return the grammar of w a^p w reversed: S -> a S a | P_a and P_a -> a P_a | empty.
+
+    On average there are 60 symbols on each side and 30 of padding.
+    """
+    more, pad = continuing(60), continuing(30)
+    rules = [rule("S", f"{bit} S {bit}", more / 2) for bit in BITS]
+    rules += [rule("S", f"P{bit}", (1 - more) / 2) for bit in BITS]
+    for bit in BITS:
+        rules += [rule(f"P{bit}", f"{bit} P{bit}", pad), rule(f"P{bit}", "", 1 - pad)]
+    return Grammar("S", BITS, normalized(rules))
+
+
+def dyck() -> Grammar:
+    """Return the grammar of balanced strings of two kinds of brackets: S -> S T | T and T -> l S r | l r.
+
+    On average S splits once, and the nesting depth is 40.
+    """
+    split, deeper = continuing(1), continuing(40 - 1)
+    rules = [rule("S", "S T", split), rule("S", "T", 1 - split)]
+    for left, right in BRACKETS:
+        rules += [rule("T", f"{left} S {right}", deeper / 2), rule("T", f"{left} {right}", (1 - deeper) / 2)]
+    return Grammar("S", ("(", ")", "[", "]"), normalized(rules))
+
+
+def hardest_cfl() -> Grammar:
+    r"""Return the grammar of Greibach's hardest context-free language over $ and two kinds of brackets.
+
+    A string is a sequence of fields, each terminated by ";", and a field is a sequence of alternatives separated by
+    ",". It is in the language if choosing one alternative of each field can give "$" and a balanced string. A and B
+    are the alternatives to the right and to the left of the chosen one (the papers' L and R); Q splits the chosen
+    string into fields. Means: .5 commas, .5 symbols in fillers that may be empty, 2 in others, 1.5 splits, depth 3; a
+    semicolon has probability 1/4.
+    """
+    comma, short, long = continuing(HALF), continuing(HALF), continuing(2 - 1)
+    semicolon, split, deeper = Fraction(1, 4), continuing(Fraction(3, 2)), continuing(3)
+    rules = [
+        rule("Z", "B $ Q S A ;", 1),
+        *(rule("A", "A' , U", 1), rule("A'", ", V A'", comma), rule("A'", "", 1 - comma)),
+        *(rule("B", "U , B'", 1), rule("B'", "B' V ,", comma), rule("B'", "", 1 - comma)),
+        *(rule("U", "W U", short), rule("U", "", 1 - short)),
+        *(rule("V", "W V", long), rule("V", "W", 1 - long)),
+        *(rule("W", terminal, Fraction(1, 5)) for terminal in ("(", ")", "[", "]", "$")),
+        *(rule("Q", "A ; B", semicolon), rule("Q", "", 1 - semicolon)),
+        *(rule("S", "S Q T", split), rule("S", "T", 1 - split)),
+    ]
+    for left, right in BRACKETS:
+        rules += [rule("T", f"{left} Q S Q {right}", deeper / 2), rule("T", f"{left} Q {right}", (1 - deeper) / 2)]
+    return Grammar("Z", ("(", ")", "[", "]", ",", ";", "$"), normalized(rules))
+
+
+GRAMMARS: Mapping[str, Callable[[], Grammar]] = MappingProxyType(
+    {
+        "marked-reversal": marked_reversal,
+        "unmarked-reversal": unmarked_reversal,
+        "padded-reversal": padded_reversal,
+        "dyck": dyck,
+        "hardest-cfl": hardest_cfl,
+    }
+)
+
+GRAMMAR_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "marked-reversal": "w # w reversed over {0, 1}: deterministic",
+        "unmarked-reversal": "w w reversed over {0, 1}: the middle is not marked",
+        "padded-reversal": "w a^p w reversed over {0, 1}: the padding is not marked",
+        "dyck": "balanced strings of two kinds of brackets",
+        "hardest-cfl": "Greibach's hardest context-free language: one alternative per field gives $ and a Dyck string",
+    }
+)
+
 
 FORMAL_LANGUAGES: Mapping[str, str] = MappingProxyType(
     {

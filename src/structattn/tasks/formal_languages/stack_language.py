@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from structattn.tasks.formal_languages.binary_rules import FloatArray, IndexArray
+from structattn.tasks.formal_languages.length_table import FloatArray, IndexArray
 
 MAX_DEPTH = 4
 OPEN, CLOSE = MAX_DEPTH + 1, MAX_DEPTH + 2  # digits are their own indices

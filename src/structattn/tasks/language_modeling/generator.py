@@ -23,8 +23,7 @@ from structattn.decoding import (
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.tasks.formal_languages.language import Language
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.registry import Language, formal_language
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.streams import TEXTS

@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figures.palette import LineStyle
-from structattn.report.labels import perplexity
-from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.figure import LineStyle
+from structattn.report.markup import Markup, joined, perplexity, stacked_table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from structattn.metrics.lower_bound import lower_bound
+from structattn.metrics.statistics import lower_bound
 from structattn.models.mode import evaluating
 from structattn.support.errors import DataError
 from structattn.tasks.losses import cross_entropy_sum, model_inputs

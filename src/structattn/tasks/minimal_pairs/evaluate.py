@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from structattn.metrics.proportions import Proportion, wilson_interval
+from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress, track
 from structattn.tasks.minimal_pairs.data import MinimalPair

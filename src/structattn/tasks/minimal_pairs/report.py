@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figures.palette import LineStyle
-from structattn.report.labels import MISSING
-from structattn.report.markup import Markup, joined, stacked_table, tag
+from structattn.report.figure import LineStyle
+from structattn.report.markup import MISSING, Markup, joined, stacked_table, tag
 from structattn.report.runs import Run
-from structattn.tasks.minimal_pairs.published import PUBLISHED
-from structattn.tasks.minimal_pairs.table import Row, known_share, paradigm_rows, summary_rows
+from structattn.tasks.minimal_pairs.published import PUBLISHED, Row, known_share, paradigm_rows, summary_rows
 
 Scored = Sequence[tuple[Run, LineStyle, Mapping[str, Any]]]
 

@@ -1,6 +1,7 @@
-"""Log-probabilities of sentences and of parts of sentences under a language model."""
+"""Log-likelihoods of English sentences by a run, and how corpora of running text write a sentence."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,56 @@ from structattn.support.errors import DataError, UsageError
 from structattn.support.special_tokens import BOS, EOS, UNK
 from structattn.tasks.language_modeling.evaluate import line_token_losses
 from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.minimal_pairs.english import WrittenForm
 from structattn.text.tokenization.tokenizers import locate_errors
+
+_MARKS = r"[.,;:?!]"
+_SEPARATE_STOP = re.compile(r"(?<!\S)\.(?!\S)")
+_ATTACHED_STOP = re.compile(r"(?<=\w)\.(?!\S)")
+_SEPARATE_NEGATION = re.compile(r"(?<!\S)n't(?!\S)")
+
+
+@dataclass(frozen=True)
+class WrittenForm:
+    """Rewrites untokenized English in the form of a corpus; words are separated by single spaces.
+
+    Args:
+        separate_marks: write punctuation marks and the ends of contractions as words: ``Bo isn't here.`` becomes
+            ``Bo isn 't here .``, the form of WikiText.
+        separate_negations: where marks are separated, write ``is n't``, the form of the Penn Treebank.
+        lowercase: convert to lower case.
+    """
+
+    separate_marks: bool = False
+    separate_negations: bool = False
+    lowercase: bool = False
+
+    def __call__(self, sentence: str) -> str:
+        """Return the sentence in this form."""
+        if self.separate_marks:
+            contraction = r"n't\b|'\w*" if self.separate_negations else r"'\w*"
+            sentence = re.sub(f"({contraction}|{_MARKS})", r" \1 ", sentence)
+        if self.lowercase:
+            sentence = sentence.lower()
+        return " ".join(sentence.split())
+
+    @classmethod
+    def of_corpus(cls, text: str, symbols: Collection[str], separate_marks: bool | None = None) -> "WrittenForm":
+        """Return the form of a corpus.
+
+        Negations are separated if ``n't`` is a word of the text; sentences are converted to lower case if no symbol has
+        an upper-case letter.
+
+        Args:
+            text: the beginning of the corpus.
+            symbols: its vocabulary.
+            separate_marks: whether marks are separated; None: if more full stops of the text are words of their own
+                than end a word.
+        """
+        if separate_marks is None:
+            separate_marks = len(_SEPARATE_STOP.findall(text)) > len(_ATTACHED_STOP.findall(text))
+        lowercase = not any(symbol != symbol.lower() for symbol in symbols)
+        return cls(separate_marks, separate_marks and _SEPARATE_NEGATION.search(text) is not None, lowercase)
+
 
 _MAX_LOGITS = 1 << 24  # 64 MiB in float32: a batch that stays small also for large vocabularies
 _MAX_BATCH_TOKENS = 8192

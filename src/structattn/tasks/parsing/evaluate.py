@@ -9,10 +9,9 @@ from structattn.metrics.bracketing import Bracket, BracketingScores, bracketing_
 from structattn.runs.analyses import write_analysis
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.parsing.brackets import Span, brackets_of, branching_brackets
 from structattn.tasks.parsing.predict import Parser
 from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import leaves_of
+from structattn.tasks.parsing.trees import Span, brackets_of, branching_brackets, leaves_of
 from structattn.text.reading import Notices
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.parsing.linearization import Repaired, repair
 from structattn.tasks.parsing.prepare import TREE_TAGS
+from structattn.tasks.parsing.trees import Repaired, repair
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.translators import make_translator
 

@@ -5,9 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from structattn.tasks.parsing.linearization import Tags, linearize
 from structattn.tasks.parsing.reading import read_trees
-from structattn.tasks.parsing.tree import leaves_of
+from structattn.tasks.parsing.trees import Tags, leaves_of, linearize
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.reading import RawPair, Text
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings

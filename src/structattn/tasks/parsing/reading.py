@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from structattn.support.errors import DataError
-from structattn.tasks.parsing.tree import MAX_DEPTH, Leaf, Tree, simplify
+from structattn.tasks.parsing.trees import MAX_DEPTH, Leaf, Tree, simplify
 from structattn.text.reading import Notices, read_lines
 
 _TOKEN = re.compile(r"[()]|[^ \t()]+")

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structattn.report.figures.palette import LineStyle
-from structattn.report.labels import percent, points
-from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.figure import LineStyle
+from structattn.report.markup import Markup, joined, percent, points, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 

@@ -8,8 +8,7 @@ from numpy.random import Generator
 
 from structattn.support.errors import UsageError
 from structattn.tasks.formal_languages.copying import COPYING_LANGUAGES
-from structattn.tasks.formal_languages.language import Language
-from structattn.tasks.formal_languages.registry import formal_language
+from structattn.tasks.formal_languages.registry import Language, formal_language
 from structattn.tasks.transductions.transduction import Pairs, Strings, Transduction
 
 NO, YES = 0, 1

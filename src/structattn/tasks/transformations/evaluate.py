@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from structattn.metrics.proportions import Proportion, wilson_interval
+from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.errors import DataError
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.transformations.lexicon import part_of_speech

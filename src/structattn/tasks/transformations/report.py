@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from structattn.report.figures.palette import LineStyle
+from structattn.report.figure import LineStyle
 from structattn.report.markup import Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import all_splits, swatch

@@ -7,10 +7,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.report.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.report.figures.palette import LINE, LineStyle
-from structattn.report.labels import MISSING
-from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.figure import (
+    LINE,
+    LineStyle,
+    Plot,
+    figure_element,
+    figure_style,
+    file_name,
+    legend_above,
+    new_figure,
+)
+from structattn.report.markup import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 from structattn.runs.analyses import hypotheses_path

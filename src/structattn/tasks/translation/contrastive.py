@@ -1,18 +1,191 @@
-"""Contrastive pairs: is a translation more likely than the same translation with an error (You et al. 2020, 6.2)?"""
+"""Contrastive pairs of translations: their files, LingEval97, and the accuracy of a model on them."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from structattn.metrics.proportions import Proportion, wilson_interval
+from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.runs.analyses import write_analysis
+from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.translation.contrast import Contrast
 from structattn.tasks.translation.translators import make_pair_scorer
+from structattn.text.reading import Line, Notices, read_lines
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A source with a correct and an incorrect translation, of which a model should prefer the correct one.
+
+    Args:
+        source: the source line.
+        reference: its translation.
+        contrastive: the same with an error.
+        kind: the type of the error.
+        distance: the number of words between the two that must agree, if stated.
+        path: the file.
+        line: the line at which the pair begins, counted from 1.
+    """
+
+    source: str
+    reference: str
+    contrastive: str
+    kind: str
+    distance: int | None
+    path: Path
+    line: int
+
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+def read_lingeval97(path: Path, notices: Notices) -> list[Contrast]:
+    """Read one pair for each error of each entry, in file order.
+
+    Cost: memory of the whole file.
+
+    Raises:
+        DataError: see the table above.
+    """
+    text = "\n".join(line.text for line in read_lines(path, notices))
+    found = [contrast for line, entry in _entries(path, text) for contrast in _parse_entry(path, line, entry)]
+    if not found:
+        raise DataError(path, "holds no contrastive translations")
+    return found
+
+
+def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """Yield the members of a list with the lines at which they begin; ``json.loads`` would not give the lines."""
+    position = _skip_blanks(text, 0)
+    _expect(path, text, position, "[")
+    position, line, counted = _skip_blanks(text, position + 1), 1, 0
+    while not text.startswith("]", position):
+        line, counted = line + text.count("\n", counted, position), position
+        try:
+            entry, position = _DECODER.raw_decode(text, position)
+        except ValueError as error:  # an error about a number with too many digits has no position
+            reason = f"not JSON: {getattr(error, 'msg', error)}"
+            raise _error_at(path, text, getattr(error, "pos", position), reason) from None
+        except RecursionError:
+            raise DataError(path, "nested too deeply", line) from None
+        yield line, entry
+        position = _skip_blanks(text, position)
+        if not text.startswith("]", position):
+            _expect(path, text, position, ",")
+            position = _skip_blanks(text, position + 1)
+    end = _skip_blanks(text, position + 1)
+    if end < len(text):
+        raise _error_at(path, text, end, "unexpected text after the list")
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    found = _BLANK.match(text, position)
+    return position if found is None else found.end()
+
+
+def _expect(path: Path, text: str, position: int, what: str) -> None:
+    if not text.startswith(what, position):
+        found = repr(text[position]) if position < len(text) else "the end"
+        raise _error_at(path, text, position, f"not a JSON list of entries: expected {what!r}, found {found}")
+
+
+def _error_at(path: Path, text: str, position: int, reason: str) -> DataError:
+    start = text.rfind("\n", 0, position) + 1
+    return DataError(path, reason, text.count("\n", 0, position) + 1, len(text[start:position].encode()) + 1)
+
+
+def _parse_entry(path: Path, line: int, entry: Any) -> Iterator[Contrast]:
+    source, reference = (_get_text(path, line, entry, field) for field in ("source", "reference"))
+    errors = entry.get("errors")
+    if not isinstance(errors, list):
+        raise DataError(path, f"errors is {errors!r}; expected a list", line)
+    for error in errors:
+        kind, contrastive = (_get_text(path, line, error, field) for field in ("type", "contrastive"))
+        yield Contrast(
+            source, reference, contrastive, kind, _check_distance(path, line, error.get("distance")), path, line
+        )
+
+
+def _check_distance(path: Path, line: int, distance: Any) -> int | None:
+    """Check a distance, which LingEval97's own scorer also accepts as a string of digits."""
+    if isinstance(distance, str) and distance.isascii() and distance.isdigit():
+        return int(distance)
+    if distance is not None and (type(distance) is not int or distance < 0):
+        raise DataError(path, f"distance is {distance!r}; expected a whole number", line)
+    return distance
+
+
+def _get_text(path: Path, line: int, tree: Any, field: str) -> str:
+    if not isinstance(tree, dict):
+        raise DataError(path, f"found {tree!r:.60}; expected a JSON object", line)
+    text = tree.get(field)
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(path, f"{field} is {text!r:.60}; expected text", line)
+    return text
+
+
+NAMES = ("src", "tgt.correct", "tgt.incorrect")
+
+
+def read_contrasts(path: Path, notices: Notices) -> list[Contrast]:
+    """Read contrastive pairs.
+
+    Args:
+        path: a JSON file in LingEval97's format; or a folder of aligned files ``src.*``, ``tgt.correct.*`` and
+            ``tgt.incorrect.*``; or a folder of such folders. ``.gz`` is decompressed.
+        notices: collects notices of reading.
+
+    Raises:
+        DataError: something is missing or malformed; the message gives file, line and reason.
+    """
+    if not path.is_dir():
+        return read_lingeval97(path, notices)
+    folders = [path] if _is_aligned(path) else sorted(filter(_is_aligned, path.iterdir()))
+    if not folders:
+        raise DataError(path, "has no files src.*, tgt.correct.* and tgt.incorrect.*, nor folders with such files")
+    return [contrast for folder in folders for contrast in _read_aligned(folder, notices)]
+
+
+def _is_aligned(folder: Path) -> bool:
+    """Return whether a path is a folder with at least one of the aligned files."""
+    return folder.is_dir() and any(any(folder.glob(f"{name}.*")) for name in NAMES)
+
+
+def _read_aligned(folder: Path, notices: Notices) -> Iterator[Contrast]:
+    paths = [_find_file(folder, name) for name in NAMES]
+    for rows in zip_longest(*(read_lines(path, notices) for path in paths)):
+        source, reference, contrastive = _texts(paths, rows)
+        line = next(row.number for row in rows if row is not None)
+        yield Contrast(source, reference, contrastive, folder.resolve().name, None, paths[0], line)
+
+
+def _find_file(folder: Path, name: str) -> Path:
+    found = sorted(folder.glob(f"{name}.*"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise DataError(folder, f"expected one file {name}.*, found {names}")
+    return found[0]
+
+
+def _texts(paths: list[Path], rows: tuple[Line | None, ...]) -> list[str]:
+    lines = [(path, row) for path, row in zip(paths, rows, strict=True) if row is not None]
+    if len(lines) < len(rows):
+        short = next(path for path, row in zip(paths, rows, strict=True) if row is None)
+        path, row = lines[0]
+        raise DataError(path, f"has no counterpart: {short} ends after {row.number - 1} lines", row.number)
+    for path, row in lines:
+        if not row.text.strip():
+            raise DataError(path, "a blank line; expected a sentence", row.number)
+    return [row.text for _, row in lines]
+
 
 BATCH_TOKENS = 4096
 MAX_DISTANCE = 15  # words; larger distances are counted together, as by LingEval97's own tool

@@ -8,10 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 
-from structattn.report.figures.figure import Plot, figure_element, figure_style, file_name, legend_above, new_figure
-from structattn.report.figures.palette import LINE, LineStyle
-from structattn.report.labels import MISSING, count
-from structattn.report.markup import Markup, joined, table, tag
+from structattn.report.figure import (
+    LINE,
+    LineStyle,
+    Plot,
+    figure_element,
+    figure_style,
+    file_name,
+    legend_above,
+    new_figure,
+)
+from structattn.report.markup import MISSING, Markup, count, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 

@@ -12,7 +12,7 @@ from structattn.tasks.loaded import LoadedRun, translation_model
 from structattn.tasks.split_scores import SplitScores
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import Translator
-from structattn.tasks.translation.scores import pair_scores
+from structattn.tasks.translation.task import pair_scores
 from structattn.tasks.translation.translators import make_translator
 from structattn.tasks.translation.unknown_words import Unknown
 

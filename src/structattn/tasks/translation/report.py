@@ -1,14 +1,25 @@
-"""Sources, references and translations of a sample of sentences, side by side."""
+"""Tables and figures of translations: samples beside their references, and how far heads attend."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from structattn.metrics.translation import import_sacrebleu
-from structattn.report.figures.palette import LineStyle
-from structattn.report.markup import Markup, joined, tag
+from structattn.report.figure import (
+    LINE,
+    LineStyle,
+    Plot,
+    figure_element,
+    figure_style,
+    file_name,
+    legend_above,
+    new_figure,
+)
+from structattn.report.markup import MISSING, Markup, joined, table, tag
 from structattn.report.runs import Run
 from structattn.report.tables import swatch
 from structattn.runs.analyses import hypotheses_path, read_translations
@@ -78,3 +89,88 @@ def _pair(
 
 def _part(name: str, text: str) -> Markup:
     return tag("div", tag("b", name), text)
+
+
+Head = Mapping[str, Any]
+Located = Sequence[tuple[Run, LineStyle, Sequence[Head]]]
+
+_KINDS = {"encoder": "encoder", "decoder": "decoder", "cross": "cross-attention"}
+_MEASURES = {"mean": "mean of argmax − i", "absolute": "mean of |argmax − i|"}
+_SPREAD = 0.6  # fraction of the distance between two layers over which heads and runs are spread
+_CAPTION = (
+    "Offset of the key position with the largest weight from the query position, averaged over all positions of the "
+    "{split} pairs under teacher forcing. One dot per head; top: mean offset, bottom: mean absolute offset."
+)
+
+
+def locality_section(runs: Sequence[tuple[Run, LineStyle]], split: str, prefix: str, folder: Path) -> Markup:
+    """Return a figure and a table for each run; empty if no run's attention was analysed on the split."""
+    located = [(run, style, heads) for run, style in runs if (heads := heads_of(run, split))]
+    if not located:
+        return Markup("")
+    figure = figure_element(locality_plot(located, split, file_name(prefix, split, "locality")), folder)
+    return joined(tag("h3", "Locality of attention heads"), figure, *[_table(*each) for each in located])
+
+
+def heads_of(run: Run, split: str) -> Sequence[Head]:
+    """Return the heads of a run whose attention was analysed on the split; empty if it was not."""
+    return next((found["heads"] for found in run.analyses_of_kind("attention") if found["split"] == split), ())
+
+
+def locality_plot(located: Located, split: str, name: str) -> Plot:
+    """Plot the mean and the mean absolute offset of each head, by layer.
+
+    Args:
+        located: runs with their styles and heads.
+        split: the split that the heads were analysed on.
+        name: the name of the figure's files.
+    """
+    kinds = [kind for kind in _KINDS if any(head["kind"] == kind for *_, heads in located for head in heads)]
+    with figure_style(name):
+        figure = new_figure(11.4, 5.2)
+        grid = figure.subplots(2, len(kinds), squeeze=False, sharex="col", sharey="row")
+        for row, (measure, label) in zip(grid, _MEASURES.items(), strict=True):
+            row[0].set_ylabel(label)
+            for axes, kind in zip(row, kinds, strict=True):
+                _draw(axes, located, kind, measure)
+        for axes, kind in zip(grid[0], kinds, strict=True):
+            axes.set_title(_KINDS[kind])
+        for axes in grid[1]:
+            axes.set_xlabel("layer")
+        handles = [Line2D([], [], color=style.color, marker=style.marker, linestyle="") for _, style, _ in located]
+        legend_above(figure, handles, [run.name for run, *_ in located])
+    return Plot(name, figure, _CAPTION.format(split=split))
+
+
+def _draw(axes: Axes, located: Located, kind: str, measure: str) -> None:
+    axes.axhline(0, color=LINE, linewidth=1.0, zorder=0.5)
+    layers = set[int]()
+    for number, (_, style, heads) in enumerate(located):
+        shown = [head for head in heads if head["kind"] == kind]
+        layers |= {head["layer"] for head in shown}
+        aside = _SPREAD * ((number + 0.5) / len(located) - 0.5)
+        width = 0.8 * _SPREAD / len(located)
+        most = max((head["head"] for head in shown), default=0) or 1
+        where = [head["layer"] + 1 + aside + width * (head["head"] / most - 0.5) for head in shown]
+        axes.plot(where, [head[measure] for head in shown], color=style.color, marker=style.marker, linestyle="")
+    axes.set_xticks([layer + 1 for layer in sorted(layers)])
+    axes.margins(x=0.08, y=0.1)
+
+
+def _table(run: Run, style: LineStyle, heads: Sequence[Head]) -> Markup:
+    """One row for each layer, one column for each head: mean offset and mean absolute offset."""
+    cells = {(head["kind"], head["layer"], head["head"]): head for head in heads}
+    columns = range(1 + max(head["head"] for head in heads))
+    rows = dict.fromkeys((head["kind"], head["layer"], head["mechanism"]) for head in heads)
+    head_row = tag("tr", tag("th", "layer"), *[tag("th", f"head {n + 1}", class_="number") for n in columns])
+    body = [
+        [tag("th", f"{_KINDS[kind]}, {layer + 1}: {mechanism}", scope="row")]
+        + [tag("td", _written(cells.get((kind, layer, column))), class_="number") for column in columns]
+        for kind, layer, mechanism in rows
+    ]
+    summary = tag("summary", swatch(style), f"{run.name}: mean offset (mean absolute offset) of every head")
+    return tag("details", summary, table([head_row], body))
+
+
+def _written(head: Head | None) -> str:
+    return MISSING if head is None else f"{head['mean']:+.2f} ({head['absolute']:.2f})"

@@ -1,28 +1,101 @@
-"""Translation as a task: predict each target token from the source and the preceding target tokens."""
+"""Translation: the loss of reference translations, their cross-entropy, and BLEU of greedy translations.
 
-from collections.abc import Callable
+Where a model spells, the loss of a word that is out of vocabulary is that of <unk> and of its spelling, so that the
+cross-entropy is that of the text.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from structattn.decoding import greedy_search, max_target_lengths, start_translation
+from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
+from structattn.models.mode import evaluating
+from structattn.settings.evaluation import BleuTokenizer
 from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
 from structattn.settings.training import LabelSmoothing, PairBatches
 from structattn.support.errors import SettingsError
 from structattn.support.special_tokens import PADDING_CLASS
 from structattn.tasks.losses import NO_REGULARIZER, ReceptiveFieldRegularizer, cross_entropy_sum
-from structattn.tasks.task import Scores
+from structattn.tasks.task import Scores, perplexity
 from structattn.tasks.translation.batches import PairExamples, scoring_pairs, training_pairs
-from structattn.tasks.translation.predictions import Predictions, model_inputs, predictions, predictions_from
-from structattn.tasks.translation.receptive_fields import layer_without_weights, pair_receptive_fields
-from structattn.tasks.translation.scores import GreedyBleu, pair_scores
+from structattn.tasks.translation.predictions import (
+    Predictions,
+    layer_without_weights,
+    model_inputs,
+    pair_receptive_fields,
+    predictions,
+    predictions_from,
+    spelled_source,
+)
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Indices
+from structattn.text.folders.parallel_side import ParallelSides
 from structattn.text.folders.prepared import PreparedFolder
+
+
+def pair_scores(
+    model: torch.nn.Module, examples: PairExamples, after_batch: Callable[[], None] = lambda: None
+) -> Scores:
+    """Score a model on reference translations, in evaluation mode; ``after_batch`` may raise to abort."""
+    loss_sum, num_tokens = 0.0, 0
+    with evaluating(model):
+        for indices in examples.scoring_order():
+            batch = examples.batch(indices)
+            with torch.no_grad():
+                loss_sum += predictions(model, batch).row_losses().sum().item()
+            num_tokens += int(batch.lengths.sum())
+            after_batch()
+    return Scores(len(examples.pairs), num_tokens, loss_sum / num_tokens, perplexity(loss_sum / num_tokens))
+
+
+@dataclass(frozen=True)
+class GreedyBleu:
+    """BLEU of greedy translations of a split, at most 50 tokens longer than their sources; ``<unk>`` is not spelled.
+
+    Args:
+        examples: the pairs; only their sources are used.
+        sides: the tokenizers, which turn ids into text.
+        references: the target texts, in the order of the pairs.
+        metric: sacrebleu's BLEU.
+    """
+
+    examples: PairExamples
+    sides: ParallelSides
+    references: Sequence[str]
+    metric: Any
+
+    @classmethod
+    def of(cls, prepared: PreparedFolder, split: str, examples: PairExamples, tokenizer: BleuTokenizer) -> "GreedyBleu":
+        """Return the metric of a split.
+
+        Raises:
+            UsageError: sacrebleu is not installed.
+        """
+        return cls(examples, prepared.sides, prepared.texts(split, "target"), bleu_metric(tokenizer))
+
+    def __call__(self, model: EncoderDecoder, after_batch: Callable[[], None] = lambda: None) -> float:
+        """Return BLEU, 0 to 100, in evaluation mode; ``after_batch`` is called after each batch and may raise."""
+        texts = [""] * len(self.references)
+        with evaluating(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            for indices in self.examples.scoring_order():
+                for index, text in zip(indices.tolist(), self._translated(model, indices), strict=True):
+                    texts[index] = text
+                after_batch()
+        return float(self.metric.corpus_score(texts, [list(self.references)]).score)
+
+    def _translated(self, model: EncoderDecoder, indices: Indices) -> list[str]:
+        batch = self.examples.batch(indices).to(next(model.parameters()).device)
+        source, rare = spelled_source(model, batch.source, batch.unknown_source_words)
+        start = start_translation(model, source, batch.source_lengths, rare)
+        limits = max_target_lengths(batch.source_lengths - 1, maximum=model.max_target_positions)
+        return [self.sides.target.decode(found.text) for found in greedy_search(model, start, limits)]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Write the graphs of a run as ONNX files."""
+"""Write a run as an ONNX graph; refuse models that have none, with the names of the parts that prevent it."""
 
 import json
 import warnings
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from structattn.attention.positions import RelativePositions
 from structattn.interop.export.card import CARD_NAME, model_card
-from structattn.interop.export.input_form import input_form
+from structattn.interop.export.input_form import input_form, refuse, require_own_tables
+from structattn.interop.export.onnx.attention import CROSS_ATTENTION, SELF_ATTENTION
 from structattn.interop.export.onnx.graphs import (
     MAX_POSITIONS,
     CrossDecoderGraph,
@@ -20,14 +22,61 @@ from structattn.interop.export.onnx.graphs import (
     MaskedGraph,
     tensor_shapes,
 )
-from structattn.interop.export.onnx.support import require_graph
-from structattn.interop.export.tokenizer_files import write_tokenizers
+from structattn.interop.export.tokenizer import write_tokenizers
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, MaskedLanguageModel
-from structattn.settings.positions import max_positions
+from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
+from structattn.settings.positions import Sinusoidal, max_positions
 from structattn.support.files import write_unflushed
 from structattn.support.optional import require_modules
 from structattn.support.special_tokens import BOS, EOS, PAD
+
+FORM = "onnx"
+_STEPS = "only softmax, hard and gaussian attention have a graph"
+
+
+def require_graph(run: TrainedRun) -> None:
+    """Check that all parts of a model have a graph.
+
+    Raises:
+        UsageError: one has none; the message has its path in the settings.
+    """
+    require_own_tables(run, FORM)
+    settings, model = run.settings.model, run.model
+    match settings:
+        case EncoderDecoderSettings():
+            _require_layers(run, "model.encoder.layers", model.encoder, settings.encoder.layers)
+            _require_layers(run, "model.decoder.layers", model.decoder, settings.decoder.layers)
+            _require_some_attention(run, "model.decoder.layers", model.decoder)
+        case LanguageModelSettings():
+            _require_layers(run, "model.layers", model.layers, settings.layers)
+            _require_some_attention(run, "model.layers", model.layers)
+        case MaskedLanguageModelSettings():
+            _require_layers(run, "model.layers", model.layers, settings.layers)
+        case _:
+            raise refuse(run, FORM, f"model: {settings.kind}", _STEPS)
+    positions = settings.positions
+    if isinstance(positions, Sinusoidal) and positions.direction == "backward":
+        raise refuse(run, FORM, "model.positions: backward", "positions would depend on the end of the text")
+
+
+def _require_layers(run: TrainedRun, path: str, layers: Any, settings: Any) -> None:
+    for index, (block, layer) in enumerate(zip(layers.blocks, settings, strict=True)):
+        if block.stack is not None:
+            raise refuse(run, FORM, f"{path}.{index}.stack: {layer.stack.attention}", _STEPS)
+        if block.attention is not None and type(block.attention.layer) not in SELF_ATTENTION:
+            raise refuse(run, FORM, f"{path}.{index}: {layer.attention}", _STEPS)
+        if block.cross is not None and type(block.cross.layer) not in CROSS_ATTENTION:
+            raise refuse(run, FORM, f"{path}.{index}: cross-attention", _STEPS)
+        if any(isinstance(module, RelativePositions) for module in block.modules()):
+            raise refuse(run, FORM, "model.positions: relative", "they depend on all pairs of positions")
+
+
+def _require_some_attention(run: TrainedRun, path: str, layers: Any) -> None:
+    if all(block.attention is None for block in layers.blocks):
+        raise refuse(run, FORM, f"{path}: none", "a step counts its positions by the tensors of self-attention")
+
 
 ENCODER_NAME, DECODER_NAME, CONFIG_NAME = "encoder.onnx", "decoder_step.onnx", "config.json"
 _BATCH, _SOURCE, _NEW, _PAST = 2, 3, 5, 4  # sizes of the example, all different

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.lines import Line2D
 
-from structattn.report.figures.figure import figure_style, legend_above, new_figure
-from structattn.report.figures.palette import KEEP, LINE, line_style
+from structattn.report.figure import KEEP, LINE, figure_style, legend_above, line_style, new_figure
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
 

@@ -1,14 +1,127 @@
-"""Trees as sequences of symbols, and back, whatever the symbols (Vinyals et al. 2015, section 2.2).
+"""Constituency trees: simplified, bracketed, linearized and repaired."""
 
-``(S (NP (NNP John)) (VP (VBZ sleeps)) (. .))`` becomes ``(S (NP XX )NP (VP XX )VP XX )S``: the brackets with their
-labels in depth-first order, and one symbol for each word, the same for all words or their part-of-speech tag.
-"""
-
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Union
 
-from structattn.tasks.parsing.tree import MAX_DEPTH, TOP, Leaf, Tree
+MAX_DEPTH: Final = 100
+"""Trees are at most this deep, so that functions may recurse; those of natural language are below 50."""
+
+TOP: Final = "TOP"
+"""The label of a root that joins several constituents."""
+
+TOP_LABELS: Final = frozenset({"", TOP, "ROOT", "S1"})
+"""Labels of a root that has no meaning of its own."""
+
+TRACE: Final = "-NONE-"
+_FUNCTION = re.compile(r"(?<=.)[-=|].*")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A word with its part-of-speech tag."""
+
+    tag: str
+    word: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A constituent: its label and its children, at least one."""
+
+    label: str
+    children: tuple[Union["Tree", Leaf], ...]
+
+
+def leaves_of(tree: Tree | Leaf) -> Iterator[Leaf]:
+    """Yield the leaves from left to right."""
+    if isinstance(tree, Leaf):
+        yield tree
+    else:
+        for child in tree.children:
+            yield from leaves_of(child)
+
+
+def bracketed(tree: Tree | Leaf) -> str:
+    """Return a tree as ``(S (NP (DT the) (NN cat)) (VP (VBD sat)))``."""
+    if isinstance(tree, Leaf):
+        return f"({tree.tag} {tree.word})"
+    return f"({tree.label} {' '.join(map(bracketed, tree.children))})"
+
+
+def simplify(tree: Tree) -> Tree | None:
+    """Return a tree without traces, functions and an empty root; None if nothing is left.
+
+    Leaves with the tag -NONE- and constituents of such leaves only are dropped; labels are cut at ``-``, ``=`` and
+    ``|`` (``NP-SBJ-1`` becomes ``NP``). A root ``TOP``, ``ROOT``, ``S1`` or without label gives way to its only
+    constituent, and is called ``TOP`` if it has several children.
+    """
+    found = _without_traces(tree)
+    if not isinstance(found, Tree) or found.label not in TOP_LABELS:
+        return found if isinstance(found, Tree) else None
+    only = found.children[0] if len(found.children) == 1 else None
+    return only if isinstance(only, Tree) else Tree(TOP, found.children)
+
+
+def _without_traces(tree: Tree | Leaf) -> Tree | Leaf | None:
+    if isinstance(tree, Leaf):
+        return None if tree.tag == TRACE else tree
+    children = tuple(kept for child in tree.children if (kept := _without_traces(child)) is not None)
+    return Tree(_FUNCTION.sub("", tree.label), children) if children else None
+
+
+DELETED_TAGS: Final = frozenset({",", ":", "``", "''", ".", TRACE})
+EQUAL_LABELS: Final = {"PRT": "ADVP"}
+
+Span = tuple[str, int, int]
+
+
+def brackets_of(tree: Tree, tags: Sequence[str]) -> list[Span]:
+    """Return label, start and end of each constituent, counted in the words that are not deleted.
+
+    Args:
+        tree: true or predicted.
+        tags: the true part-of-speech tag of each word, since predicted trees may have none.
+
+    Raises:
+        ValueError: there is not one tag for each word.
+    """
+    kept = [tag not in DELETED_TAGS for tag in tags]
+    positions = [sum(kept[:n]) for n in range(len(kept) + 1)]
+    found = list(_spans(tree, 0))
+    if not found or found[-1][2] != len(tags):
+        raise ValueError(f"a tree of {found[-1][2] if found else 0} words with {len(tags)} tags; expected equally many")
+    moved = [(EQUAL_LABELS.get(label, label), positions[start], positions[end]) for label, start, end in found]
+    return [(label, start, end) for label, start, end in moved if start < end and label not in TOP_LABELS]
+
+
+def _spans(tree: Tree, start: int) -> Iterator[Span]:
+    """Yield the constituents below a tree, and at last the tree itself."""
+    end = start
+    for child in tree.children:
+        if isinstance(child, Leaf):
+            end += 1
+        else:
+            for span in _spans(child, end):
+                yield span
+            end = span[2]
+    yield tree.label, start, end
+
+
+def branching_brackets(tags: Sequence[str], direction: Literal["right", "left"], label: str) -> list[Span]:
+    """Return the brackets of a binary tree that branches to one side, over the words that are not deleted.
+
+    Args:
+        tags: the part-of-speech tag of each word.
+        direction: ``right``: (a (b (c d))); ``left``: (((a b) c) d).
+        label: of every constituent.
+    """
+    count = sum(tag not in DELETED_TAGS for tag in tags)
+    if count == 1:
+        return [(label, 0, 1)]
+    return [(label, start, count) if direction == "right" else (label, 0, count - start) for start in range(count - 1)]
+
 
 NORMALIZED: Final = "XX"
 """Stands for every word if tags are normalized."""

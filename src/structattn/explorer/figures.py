@@ -1,0 +1,338 @@
+"""Figures of records: heat maps of stack actions and attention weights, and receptive fields."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from structattn.explorer.recorded_runs import RecordedRun
+from structattn.explorer.recording import RecordedExample
+from structattn.loading.records import ACTION_NAMES, Record
+from structattn.report.figure import (
+    INK,
+    KEEP,
+    MUTED,
+    POP,
+    PUSH,
+    SOURCE,
+    LineStyle,
+    Plot,
+    alpha_colormap,
+    figure_element,
+    figure_style,
+    file_name,
+    new_figure,
+)
+from structattn.report.markup import Markup, joined, tag, visible
+from structattn.report.tables import swatch
+from structattn.settings.mechanisms import MECHANISMS
+
+_ACTION_COLORS = (PUSH, KEEP, POP)
+_MARGIN = 1.9  # inches around the cells, for labels and the colour bar
+
+
+def tick_labels(axis: Any, tokens: Sequence[str], points: float, upright: bool) -> None:
+    """Label every cell with its token, or every k-th if cells are smaller than legible type.
+
+    Args:
+        axis: the axis to label.
+        tokens: one token per cell.
+        points: the size of a cell along the axis, in points.
+        upright: whether the axis is horizontal, where wide labels are rotated.
+    """
+    labels = [visible(token) for token in tokens]
+    size = float(np.clip(0.85 * points, 5.0, 8.5))
+    every = max(1, int(np.ceil(size / (1.15 * points))))
+    wide = upright and max(map(len, labels)) * 0.62 * size > every * points
+    axis.set_ticks(range(0, len(labels), every), labels[::every], fontsize=size, rotation=90 if wide else 0)
+    axis.set_tick_params(length=0, pad=2)
+
+
+def cell_size(count: int, extent: float, largest: float) -> float:
+    """Return the size of a cell in inches.
+
+    Args:
+        count: the number of cells along the axis.
+        extent: the length in inches that the axis should have.
+        largest: the largest size of a cell. Up to 80 cells have room for legible type; more are labelled in part.
+    """
+    smallest = 0.125 * min(1.0, 80 / max(1, count))
+    return float(np.clip(extent / max(1, count), smallest, max(smallest, largest)))
+
+
+def _cells(axes: Axes, weights: Any, color: str) -> AxesImage:
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    return axes.imshow(
+        weights, cmap=alpha_colormap(color), vmin=0.0, vmax=1.0, aspect="auto", interpolation="none", origin="upper"
+    )
+
+
+def _draw_actions(axes: Axes, record: Record) -> None:
+    """Draw one row per action, the first on top, each in its own colour; dots mark the most probable run."""
+    actions, names = record.actions, list(ACTION_NAMES[record.mechanism])
+    assert actions is not None
+    for row, color in enumerate(_ACTION_COLORS[: len(names)]):
+        shown = np.full((len(names), len(actions)), np.nan)
+        shown[row] = actions[:, row]
+        _cells(axes, shown, color)
+    axes.set_yticks(range(len(names)), names, fontsize=8.5)
+    axes.tick_params(axis="both", length=0)
+    axes.hlines(np.arange(len(names) - 1) + 0.5, -0.5, len(actions) - 0.5, color=axes.spines["left"].get_edgecolor())
+    best = [] if record.best_run is None else [(t, row[0]) for t, row in enumerate(record.best_run) if row[0] >= 0]
+    if best:
+        axes.plot([t for t, _ in best], [choice for _, choice in best], ".", color=INK, markersize=2.5)
+
+
+def _add_color_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
+    bar = figure.colorbar(
+        image, ax=axes, fraction=0.03, pad=0.012, aspect=14, shrink=0.55, anchor=(0.0, 1.0), ticks=[0, 0.5, 1]
+    )
+    bar.set_label(label, fontsize=8.5)
+    bar.ax.tick_params(labelsize=8, length=0)
+    bar.outline.set_linewidth(0.6)
+
+
+def _draw_sources(figure: Figure, axes: Axes, record: Record, cell: tuple[float, float]) -> None:
+    image = _cells(axes, record.weights.T, SOURCE)
+    tick_labels(axes.xaxis, record.tokens, 72 * cell[0], upright=True)
+    tick_labels(axes.yaxis, record.sources, 72 * cell[1], upright=False)
+    axes.set_xlabel("position")
+    axes.set_ylabel("source position")
+    _add_color_bar(figure, image, axes, "weight")
+
+
+def stack_plot(record: Record, name: str, caption: str) -> Plot:
+    """Plot the actions over time above the attention weights; both share the time axis."""
+    time, sources = len(record.tokens), len(record.sources)
+    cell = cell_size(time, 9.6, 0.3), cell_size(sources, 4.0, 0.2)
+    width, rows = cell[0] * time + _MARGIN, (0.85, cell[1] * sources)
+    with figure_style(name):
+        figure = new_figure(width, sum(rows) + 0.7)
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=rows)
+        _draw_actions(above, record)
+        _draw_sources(figure, below, record, cell)
+        above.tick_params(axis="x", labelbottom=False)
+    return Plot(name, figure, caption)
+
+
+def attention_plot(records: Sequence[Record], name: str, caption: str, *, labelled: bool = False) -> Plot:
+    """Plot small maps of attention weights: a row for every layer, a column for every head.
+
+    Args:
+        records: the records of one example.
+        name: the name of the files.
+        caption: the caption.
+        labelled: whether to label the axes with tokens, for maps between two different texts.
+    """
+    layers = sorted({record.layer for record in records})
+    heads = sorted({(record.head or 0) for record in records})
+    lowest = {(record.head or 0): layers.index(record.layer) for record in _by_layer(records)}
+    widest, room = (3.2, 0.9) if labelled else (2.2, 0.0)  # inches: width of a map, and space for labels
+    with figure_style(name):
+        side = float(np.clip((10.6 - room) / len(heads), 1.2, widest))  # a row fits the page
+        figure = new_figure(side * len(heads) + room, (side + 0.12) * len(layers) + room)
+        grid = figure.subplots(len(layers), len(heads), squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for record in records:
+            row, column = layers.index(record.layer), heads.index(record.head or 0)
+            _draw_small(grid[row, column], record, column == 0)
+            if labelled and row == lowest[record.head or 0]:
+                tick_labels(grid[row, column].xaxis, record.tokens, 66 * side / len(record.tokens), upright=True)
+            if labelled and column == 0:
+                tick_labels(grid[row, 0].yaxis, record.sources, 66 * side / len(record.sources), upright=False)
+        figure.supxlabel("query position", fontsize=8.5, color=MUTED)
+        figure.supylabel("key position", fontsize=8.5, color=MUTED)
+    return Plot(name, figure, caption)
+
+
+def _by_layer(records: Sequence[Record]) -> list[Record]:
+    """Sort records by layer."""
+    return sorted(records, key=lambda record: record.layer)
+
+
+def _draw_small(axes: Axes, record: Record, first: bool) -> None:
+    axes.set_axis_on()
+    _cells(axes, record.weights.T, PUSH)
+    axes.set_box_aspect(1)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    layer = f"layer {record.layer + 1}, " if first else ""
+    axes.set_title(f"{layer}head {(record.head or 0) + 1}", fontsize=8, pad=3)
+
+
+FIELD = "receptive_field"
+_PAGE = 11.4  # inches
+_SMALLEST, _LARGEST = 2.9, 8.0  # inches of a matrix
+
+
+def receptive_field_plot(
+    matrices: Sequence[tuple[str, Float[np.ndarray, "prediction input"], Sequence[str]]],
+    tokens: Sequence[str],
+    name: str,
+    caption: str,
+) -> Plot:
+    """Plot matrices of one example side by side, with predictions as rows and inputs as columns.
+
+    Args:
+        matrices: title, weights and inputs of each.
+        tokens: after which the predictions are made.
+        name: of the figure.
+        caption: of the figure.
+    """
+    with figure_style(name):
+        longest = max(len(tokens), *(len(sources) for *_, sources in matrices))
+        largest = max(_SMALLEST, min(_LARGEST, _PAGE / len(matrices)))
+        side = float(np.clip(0.125 * longest + 0.5, _SMALLEST, largest))
+        figure = new_figure(side * len(matrices) + 0.4, side + 0.5)
+        grid = figure.subplots(1, len(matrices), squeeze=False)
+        for axes, (title, weights, sources) in zip(grid.flat, matrices, strict=True):
+            _draw(axes, weights, tokens, sources, side)
+            axes.set_title(title, fontsize=8.5, pad=4)
+            axes.set_xlabel("input")
+        grid[0, 0].set_ylabel("prediction after")
+    return Plot(name, figure, caption)
+
+
+def _draw(axes: Axes, weights: np.ndarray, tokens: Sequence[str], sources: Sequence[str], side: float) -> None:
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    axes.imshow(weights, cmap=alpha_colormap(SOURCE), vmin=0.0, vmax=1.0, interpolation="none")
+    points = 72 * (side - 0.5) / max(len(tokens), len(sources))
+    tick_labels(axes.xaxis, sources, points, upright=True)
+    tick_labels(axes.yaxis, tokens, points, upright=False)
+
+
+def dependency_plot(runs: Sequence[RecordedRun], name: str) -> Plot | None:
+    """Plot the true dependencies of an example next to the receptive fields of all runs with a record of it.
+
+    None if no run has a record of an example with known dependencies.
+    """
+    known = [(run, record) for run in runs for record in _known(run)]
+    if not known:
+        return None
+    _, chosen = known[0]
+    tokens, truth = chosen.tokens, chosen.truth
+    assert truth is not None
+    same = [(run.name, record.weights, tokens) for run, record in known if record.tokens == tokens]
+    caption = (
+        "The inputs (columns) that each prediction (rows) depends on: the true dependencies, and the receptive field "
+        "of each run through all layers. It is exact for hard attention, and a relaxation between 0 and 1 for weights."
+    )
+    return receptive_field_plot([("true dependencies", truth, tokens), *same], tokens, name, caption)
+
+
+def _known(run: RecordedRun) -> list[Record]:
+    records = (record for example in run.examples for record in example.records)
+    return [record for record in records if record.mechanism == FIELD and record.truth is not None]
+
+
+_WITHIN_PAIRS = {
+    "encoder": "within the source",
+    "decoder": "within the target (teacher forcing)",
+    "cross": "from the target (teacher forcing) to the source",
+}
+_AXES = "Horizontal: query position; vertical: key position, downwards."
+
+
+def _caption(mechanism: str) -> str:
+    entry = MECHANISMS.get(mechanism)
+    return entry.caption if entry is not None and entry.caption else mechanism
+
+
+def _stack_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
+    layer, side = record.layer, record.side or ""
+    place = f"{side} layer {layer + 1}".lstrip()
+    caption = f"{run.name}, {place}. {_caption(record.mechanism)}"
+    name = file_name(prefix, side, f"layer-{layer + 1}" + ("-stack" if record.sublayer == "stack" else ""))
+    return figure_element(stack_plot(record, name, caption), folder)
+
+
+def _field_figure(run: RecordedRun, record: Record, prefix: str, folder: Path) -> Markup:
+    caption = f"{run.name}: the inputs (columns) that each prediction (rows) depends on through all layers."
+    return figure_element(
+        receptive_field_plot([("", record.weights, record.sources)], record.tokens, file_name(prefix, FIELD), caption),
+        folder,
+    )
+
+
+def _pair_field_figure(run: RecordedRun, fields: Sequence[Record], prefix: str, folder: Path) -> Markup:
+    titles = {"receptive-field": "target", "source-receptive-field": "source"}
+    matrices = [(titles[record.sublayer], record.weights, record.sources) for record in fields]
+    caption = (
+        f"{run.name}: the target and source inputs (columns) that each prediction of a token (rows) depends on through "
+        "all layers, under teacher forcing."
+    )
+    plot = receptive_field_plot(matrices, fields[0].tokens, file_name(prefix, FIELD), caption)
+    return figure_element(plot, folder)
+
+
+def _pair_figures(run: RecordedRun, records: list[Record], prefix: str, folder: Path) -> list[Markup]:
+    """Return the maps of one pair: encoder self-attention, decoder self-attention, and cross-attention."""
+    parts = []
+    for place, meaning in _WITHIN_PAIRS.items():
+        shown = [record for record in records if _place(record) == place]
+        if shown:
+            names = " and ".join(sorted({record.mechanism for record in shown}))
+            caption = f"{run.name}, {names} attention {meaning}. {_AXES}"
+            figure = attention_plot(shown, file_name(prefix, place), caption, labelled=True)
+            heading = tag("summary", f"{place}: {names} layers")
+            parts.append(tag("details", heading, figure_element(figure, folder), class_="softmax"))
+    return parts
+
+
+def _place(record: Record) -> str:
+    return "cross" if record.sublayer == "cross" else str(record.side)
+
+
+def _text(tokens: Sequence[str]) -> Markup:
+    return tag("p", " ".join(visible(token, longest=40) for token in tokens), class_="tokens")
+
+
+def _one_pair(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
+    records = example.records
+    figures = [_stack_figure(run, record, prefix, folder) for record in records if record.actions is not None]
+    fields = [record for record in records if record.mechanism == FIELD]
+    if fields:
+        figures.append(_pair_field_figure(run, fields, prefix, folder))
+    shown = [_text(example.source or ()), _text(example.tokens)]
+    return joined(*shown, *figures, *_pair_figures(run, _with_heads(records), prefix, folder))
+
+
+def _with_heads(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.actions is None and record.mechanism != FIELD]
+
+
+def _one_example(run: RecordedRun, example: RecordedExample, prefix: str, folder: Path) -> Markup:
+    records = example.records
+    if example.source is not None:
+        return _one_pair(run, example, prefix, folder)
+    stacks = [record for record in records if record.actions is not None]
+    parts = [_stack_figure(run, record, prefix, folder) for record in stacks]
+    parts += [_field_figure(run, record, prefix, folder) for record in records if record.mechanism == FIELD]
+    with_heads = _with_heads(records)
+    if with_heads:
+        names = " and ".join(sorted({record.mechanism for record in with_heads}))
+        caption = f"{run.name}, {names} attention. {_AXES}"
+        figure = figure_element(attention_plot(with_heads, file_name(prefix, "softmax"), caption), folder)
+        parts.append(tag("details", tag("summary", f"{names} layers"), figure, class_="softmax"))
+    return joined(_text(example.tokens), *parts)
+
+
+def explanations(run: RecordedRun, style: LineStyle, prefix: str, folder: Path) -> Markup:
+    """Return all heat maps of a run and write their PNG and PDF files; empty if the run has no records."""
+    if not run.examples:
+        return Markup("")
+    parts = [
+        _one_example(run, example, f"{prefix}-example-{index}", folder)
+        for index, example in enumerate(run.examples, start=1)
+    ]
+    return tag("section", tag("h3", swatch(style), run.name), *parts)

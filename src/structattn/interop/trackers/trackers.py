@@ -1,0 +1,193 @@
+"""The trackers: what a replay needs of one, and TensorBoard, MLflow and Weights & Biases."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from structattn.support.files import create_folder_unflushed, remove_leftover_folder
+from structattn.support.optional import require_modules
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """A run, as trackers show it.
+
+    Args:
+        name: of the run folder.
+        identity: distinguishes it from all other runs: a digest of its path, settings and data.
+        settings: dotted path -> value.
+        settings_text: the settings as YAML.
+        place: the folder of the tracker's files.
+    """
+
+    name: str
+    identity: str
+    settings: Mapping[str, Any]
+    settings_text: str
+    place: Path
+
+
+class Tracker(Protocol):
+    """A run in a tracker, open for more events; created from a ``RunDescription``."""
+
+    def last_steps(self) -> Mapping[str, int]:
+        """Return the last step of each kind of event that the tracker already has."""
+        ...
+
+    def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Add the values of an event, whose names become ``KIND/NAME``."""
+        ...
+
+    def flush(self) -> None:
+        """Make what was logged visible."""
+        ...
+
+    def close(self, finished: bool) -> None:
+        """Close the tracker; ``finished``: the run has ended."""
+        ...
+
+
+_EXPERIMENT, _TAG, _LAST = "structattn", "structattn.identity", "structattn.last."
+_AT_ONCE: Final = 100  # the most parameters that a request may have
+
+
+class MLflow:
+    """A run that is found again by its identity, so that a later replay adds what is new.
+
+    Args:
+        run: the run; its place is used if the environment variable ``MLFLOW_TRACKING_URI`` names no server.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+
+    def __init__(self, run: RunDescription) -> None:
+        require_modules("mlflow", "mlflow")
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # for folders, newer releases ask for consent
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        library: Any = import_module("mlflow")
+        self._entities: Any = import_module("mlflow.entities")
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or run.place.absolute().as_uri()
+        self._client = library.MlflowClient(tracking_uri=uri)
+        found = self._client.get_experiment_by_name(_EXPERIMENT)
+        experiment = self._client.create_experiment(_EXPERIMENT) if found is None else found.experiment_id
+        runs = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{run.identity}'")
+        self._run = runs[0] if runs else self._create(experiment, run)
+        self._pending: list[Any] = []
+        self._last: dict[str, int] = {}
+
+    def _create(self, experiment: str, run: RunDescription) -> Any:
+        created = self._client.create_run(experiment, tags={_TAG: run.identity}, run_name=run.name)
+        parameters = [self._entities.Param(name, str(value)[:500]) for name, value in run.settings.items()]
+        for first in range(0, len(parameters), _AT_ONCE):
+            self._client.log_batch(created.info.run_id, params=parameters[first : first + _AT_ONCE])
+        return created
+
+    def last_steps(self) -> Mapping[str, int]:
+        """Return the last steps of the run."""
+        tags = self._run.data.tags
+        return {name.removeprefix(_LAST): int(value) for name, value in tags.items() if name.startswith(_LAST)}
+
+    def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Add metrics."""
+        now = int(time.time() * 1000)
+        self._pending += [self._entities.Metric(f"{kind}/{name}", value, now, step) for name, value in values.items()]
+        self._last[kind] = step
+
+    def flush(self) -> None:
+        """Send the metrics, then their last steps."""
+        pending, last, self._pending, self._last = self._pending, self._last, [], {}
+        for first in range(0, len(pending), _AT_ONCE):
+            self._client.log_batch(self._run.info.run_id, metrics=pending[first : first + _AT_ONCE])
+        for kind, step in last.items():
+            self._client.set_tag(self._run.info.run_id, f"{_LAST}{kind}", str(step))
+
+    def close(self, finished: bool) -> None:
+        """Send the rest; the run is finished in MLflow if it has ended."""
+        self.flush()
+        self._client.set_terminated(self._run.info.run_id, "FINISHED" if finished else "KILLED")
+
+
+class TensorBoard:
+    """A folder with one event file, which begins anew with each replay.
+
+    Args:
+        run: the run.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+
+    def __init__(self, run: RunDescription) -> None:
+        require_modules("tensorboard", "tensorboard")
+        remove_leftover_folder(run.place)
+        create_folder_unflushed(run.place)
+        library: Any = import_module("torch.utils.tensorboard")
+        self._writer = library.SummaryWriter(str(run.place))
+        indented = "".join(f"    {line}\n" for line in run.settings_text.splitlines())
+        self._writer.add_text("settings", indented, 0)
+
+    def last_steps(self) -> Mapping[str, int]:
+        """Return nothing: the file is new."""
+        return {}
+
+    def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Add scalars."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def flush(self) -> None:
+        """Write the scalars to the file."""
+        self._writer.flush()
+
+    def close(self, finished: bool) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run with an identifier of its own; ``wandb sync`` uploads one that was logged offline.
+
+    Each replay writes all events: the server drops the steps that it has of the same identifier.
+
+    Args:
+        run: the run. The environment variables ``WANDB_MODE``, ``WANDB_PROJECT`` and so on count.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+
+    def __init__(self, run: RunDescription) -> None:
+        require_modules("wandb", "wandb")
+        create_folder_unflushed(run.place)
+        self._library: Any = import_module("wandb")
+        self._run = self._library.init(
+            project=os.environ.get("WANDB_PROJECT", "structattn"),
+            dir=str(run.place),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            id=run.identity[:16],
+            name=run.name,
+            resume="allow" if os.environ.get("WANDB_MODE") == "online" else None,
+            config=dict(run.settings),
+            settings=self._library.Settings(silent=True, console="off"),
+        )
+
+    def last_steps(self) -> Mapping[str, int]:
+        """Return nothing: the server knows."""
+        return {}
+
+    def log(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Add the values to the history."""
+        self._run.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
+
+    def flush(self) -> None:
+        """Do nothing: the library writes by itself."""
+
+    def close(self, finished: bool) -> None:
+        """Finish the run, and wait until its file is written; other runs of this process are finished, too."""
+        self._run.finish()
+        self._library.teardown()  # `finish` returns before the library's service has written the file
