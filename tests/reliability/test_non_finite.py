@@ -96,6 +96,16 @@ def test_error_for_a_non_finite_step_names_the_examples(run):
     assert "nothing was changed" in str(caught.value)
 
 
+def test_a_norm_that_overflows_is_told_from_a_gradient_that_does(run):
+    update(run)
+    before = digest(run)
+    for parameter in run.learner.model.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(1e20))
+    with pytest.raises(NonFiniteError, match="first: the sum of the squares of the gradients, which are finite;"):
+        update(run)
+    assert digest(run) == before
+
+
 def test_repeated_update_draws_the_same_random_numbers(run, small_settings, tmp_path):
     """After a rejected step, the next attempt equals the step of an undisturbed run."""
     update(run)
