@@ -97,7 +97,10 @@ def test_adamw_goes_on_from_a_state_that_is_loaded_between_its_steps():
 
 
 def test_adamw_leaves_parameters_without_a_gradient_alone():
-    learner, theirs = build_learner(small_model(), TrainingSettings(optimizer=OPTIMIZERS["adamw"]), "cpu"), small_model()
+    learner, theirs = (
+        build_learner(small_model(), TrainingSettings(optimizer=OPTIMIZERS["adamw"]), "cpu"),
+        small_model(),
+    )
     ours, optimizers = learner.model, (*learner.optimizers, THEIRS["adamw"](theirs.parameters()))
     for step in range(4):
         for model, optimizer in zip((ours, theirs), optimizers, strict=True):

@@ -10,12 +10,12 @@ from typing import Any, Final
 from structattn.data.folders.text_tokenizer import TextTokenizer
 from structattn.data.text.normalization import Normalization
 from structattn.data.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
-from structattn.data.tokenization.optional_libraries import import_library
 from structattn.data.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import UsageError
+from structattn.support.optional import import_library
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 _SPACES: Final = r"[ \t]+"
@@ -37,7 +37,7 @@ def make_tokenizer(
         UsageError: the library cannot encode like this tokenizer; the message says why.
         UsageError: the library is not installed.
     """
-    tokenizers = import_library("tokenizers", "exporting a tokenizer")
+    tokenizers = import_library("tokenizers", "mt", "exporting a tokenizer")
     found = _make(tokenizers, text.tokenizer)
     if text.normalization is not None:
         found.normalizer = _with_normalization(tokenizers, text.normalization, found.normalizer)

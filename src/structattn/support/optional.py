@@ -1,7 +1,9 @@
 """Optional libraries: whether they are installed, and how to install them."""
 
+import importlib
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 from structattn.support.errors import UsageError
 
@@ -19,6 +21,24 @@ def require_modules(extra: str, *names: str) -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise UsageError(f"{missing[0]} is not installed; {install_command(extra)}")
+
+
+def import_library(name: str, extra: str, purpose: str) -> Any:
+    """Import an optional library.
+
+    Args:
+        name: the name of the module.
+        extra: the extra of this package that installs it.
+        purpose: what needs it, for the message.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        reason = f"{name}, which is not installed ({error}); {install_command(extra)}"
+        raise UsageError(f"{purpose} needs the optional library {reason}") from None
 
 
 def install_command(extra: str) -> str:

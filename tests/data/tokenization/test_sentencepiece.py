@@ -1,7 +1,6 @@
 """SentencePiece: round trip, restricted vocabularies, and a missing library."""
 
 import sys
-import tempfile
 from collections import Counter
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structattn.data.tokenization import SentencePieceModel, build_subword_tokenizers, train_sentencepiece
-from structattn.data.tokenization.sentencepiece_proto import disable_pieces
+from structattn.data.tokenization.sentencepiece_model import disable_pieces
 from structattn.support.errors import UsageError
 from structattn.support.special_tokens import UNK
 
@@ -60,7 +59,6 @@ def test_only_frequent_pieces_and_characters_are_used(algorithm):
 def test_training_twice_gives_the_same_bytes(algorithm):
     first, second = (coded(algorithm).model.model for _ in range(2))
     assert first == second
-    assert tempfile.gettempdir().encode() not in first
 
 
 def test_keeping_all_changes_nothing():

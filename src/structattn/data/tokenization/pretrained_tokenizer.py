@@ -16,12 +16,12 @@ import numpy as np
 from jaxtyping import Int32
 
 from structattn.data.tokenization.encoding import EncodedLines
-from structattn.data.tokenization.optional_libraries import import_library
 from structattn.data.tokenization.tokenizers import TextError
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
 from structattn.support.json_files import load_json
+from structattn.support.optional import import_library
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 
@@ -55,7 +55,7 @@ class PretrainedTokenizer:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        library = import_library("tokenizers", "a pretrained tokenizer")
+        library = import_library("tokenizers", "mt", "a pretrained tokenizer")
         try:
             tokenizer = library.Tokenizer.from_str(self.content.decode())
         except Exception as error:  # the library raises its own, of no common class
