@@ -1,12 +1,9 @@
 """Stop a run on SIGTERM or SIGINT at the next point where no work is lost."""
 
-import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from types import FrameType
 
 from structattn.support.streams import write_message
@@ -72,14 +69,3 @@ def stop_on_signals(world: World = SINGLE, after_sigint: str = AFTER_SIGINT) -> 
     finally:
         for number, handler in previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set from Python
-
-
-def stop_with_parent() -> None:
-    """Wait until the process that has started this one with ``multiprocessing`` has ended, then send SIGTERM to this.
-
-    To be run in a thread: no process would receive the results.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
