@@ -33,7 +33,7 @@ from structattn.data.folders import write_prepared
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.task import Task
 from structattn.training.assembly import initial_learner, make_plan

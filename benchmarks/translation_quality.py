@@ -31,7 +31,7 @@ from structattn.inference.translation import make_translator
 from structattn.inference.translator import Translator
 from structattn.metrics.translation import compare_systems
 from structattn.operators.linear import precision_refusal
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 
 
 def translators(run: TrainedRun) -> dict[str, Translator]:

@@ -11,7 +11,7 @@ import pytest
 
 from structattn import __version__
 from structattn.data.folders import open_prepared
-from structattn.support.text import escape_control_characters
+from structattn.support.environment import escape_control_characters
 
 INTERRUPTED = "structattn: interrupted; run the same command again\n"
 SIGNAL_DURING_IMPORT = """

@@ -13,8 +13,7 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import NonFiniteError
 from structattn.training.assembly import initial_learner, make_plan, open_run
 from structattn.training.loop import update
-from structattn.training.run import state_of
-from structattn.training.signals import StopFlag
+from structattn.training.run import StopFlag, state_of
 
 VALUES = [math.nan, math.inf, -math.inf]
 CASES = [(seed, where) for seed in range(5) for where in ("output", "gradient", "parameter gradient", "weight")]

@@ -200,7 +200,7 @@ def run_settings(data, optimizer=ADAMW, **training):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, precision):
     """With accumulation, clipping, dropout and a learning rate that changes."""
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
     changes = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "precision": precision}
     train(run_settings(data, OPTIMIZERS[name], max_updates=3, **changes), tmp_path / "run")
     train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})

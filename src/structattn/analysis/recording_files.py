@@ -17,9 +17,8 @@ from structattn.analysis.searched_text import RecordedBeamSearch
 from structattn.inference.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
-from structattn.support.json_files import json_with_digest, load_json, without_digest
+from structattn.support.json_files import check_shape, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
-from structattn.support.shapes import check_shape
 
 FORMAT_VERSION = 2
 KIND = "recording"

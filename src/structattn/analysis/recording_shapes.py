@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from structattn.support.shapes import Shape
+from structattn.support.json_files import Shape
 
 _Index = Annotated[int, Field(ge=0, le=10_000)]
 _Texts = Annotated[list[str], Field(min_length=1, max_length=1_000_000)]

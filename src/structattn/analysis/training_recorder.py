@@ -11,7 +11,7 @@ from structattn.inference.explanations import TrainedModel
 from structattn.inference.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
-from structattn.training.validated import ValidatedModel
+from structattn.training.start import ValidatedModel
 
 
 @dataclass(frozen=True)

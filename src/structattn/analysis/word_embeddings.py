@@ -14,7 +14,7 @@ from structattn.inference.word_vectors import WordVectors
 from structattn.metrics.neighbours import Agreement, class_agreement, nearest_neighbours
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 

@@ -12,7 +12,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.evaluation.comparison import compare_runs, compare_runs_by_bin

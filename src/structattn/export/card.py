@@ -7,7 +7,7 @@ from typing import Any, Final
 from structattn.evaluation.description import describe_model
 from structattn.inference.trained_run import TrainedRun
 from structattn.reporting.runs import Run, read_run
-from structattn.support.version import __version__
+from structattn.support import __version__
 
 CARD_NAME: Final = "README.md"
 

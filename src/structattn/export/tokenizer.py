@@ -15,7 +15,7 @@ from structattn.data.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.data.tokenization.tokenizers import SymbolTokenizer
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import UsageError
-from structattn.support.optional import import_library
+from structattn.support.imports import import_library
 from structattn.support.special_tokens import FIRST_SYMBOL, UNK
 
 _SPACES: Final = r"[ \t]+"

@@ -15,8 +15,8 @@ from structattn.runs.folder import RunFolder, existing_run
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.runs.store import update_of
 from structattn.settings.run import RunSettings
+from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError
-from structattn.support.precision import default_device
 from structattn.tasks.model import build_model_for
 from structattn.training.learner import MismatchError, load_weights, require_finite
 

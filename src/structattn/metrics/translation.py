@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from structattn.support.errors import UsageError
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 
 METRICS = ("BLEU", "chrF2", "TER")
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from structattn.support.shapes import Shape
+from structattn.support.json_files import Shape
 
 Number = Annotated[float, Field(ge=-1e12, le=1e12)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]

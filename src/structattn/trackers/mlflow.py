@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 from structattn.trackers.tracker import RunDescription
 
 _EXPERIMENT, _TAG, _LAST = "structattn", "structattn.identity", "structattn.last."

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from structattn.support.files import create_folder_unflushed, remove_leftover_folder
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 from structattn.trackers.tracker import RunDescription
 
 

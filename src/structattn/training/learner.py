@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structattn.settings.training import TrainingSettings
-from structattn.support.precision import default_device
+from structattn.support.devices import default_device
 from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard, whole
 from structattn.training.distributed import SINGLE, World
 from structattn.training.optimizers import Optimizers, build_optimizers, expected_state

@@ -13,7 +13,7 @@ def print_summary(folder: Path) -> None:
     from rich.markup import escape
 
     from structattn.data.folders import open_prepared
-    from structattn.support.text import escape_control_characters
+    from structattn.support.environment import escape_control_characters
 
     prepared = open_prepared(folder)
     parallel = prepared.parallel_sides is not None

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from structattn.data.text.reading import Line, Notices, read_lines
 from structattn.support.errors import DataError
+from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import parse_json
-from structattn.support.shapes import Shape, check_shape
 
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _PHENOMENA = {"s-selection": "argument_structure"}

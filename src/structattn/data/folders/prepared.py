@@ -49,9 +49,9 @@ from structattn.data.folders.text_tokenizer import TextTokenizer, load_text_toke
 from structattn.data.folders.writing import STANDARD_INPUT
 from structattn.data.tokenization.vocabulary import Vocabulary
 from structattn.support.errors import DataError
+from structattn.support.files import cached_sha256
 from structattn.support.reading import MAX_TEXT_BYTES, chunks, open_regular, read_bytes
 from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.support.verified_digests import cached_sha256
 
 _BEGINNING: Final = 100_000  # tokens
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from structattn.support.errors import UsageError
-from structattn.support.optional import import_library
+from structattn.support.imports import import_library
 
 MARKERS: Final = ("end", "start", "continuation", "none")
 MARK: Final = " "

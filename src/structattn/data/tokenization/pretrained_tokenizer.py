@@ -20,8 +20,8 @@ from structattn.data.tokenization.tokenizers import TextError
 from structattn.data.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
+from structattn.support.imports import import_library
 from structattn.support.json_files import load_json
-from structattn.support.optional import import_library
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 

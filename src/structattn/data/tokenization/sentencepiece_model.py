@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from structattn.support.errors import UsageError
-from structattn.support.optional import import_library
+from structattn.support.imports import import_library
 
 SPACE: Final = "▁"
 _STAND_IN, _ESCAPE = "\ue000", "\ue001"  # for private use: what they mean in a text is left to its author

@@ -12,7 +12,7 @@ from structattn.data.tokenization.byte_pair_encoding import MARK, BytePairEncodi
 from structattn.data.tokenization.sentencepiece_model import SPACE, SentencePieceModel
 from structattn.data.tokenization.subword_tokenizer import SubwordModel
 from structattn.support.errors import UsageError
-from structattn.support.optional import import_library
+from structattn.support.imports import import_library
 
 _SENTENCEPIECE = "sentencepiece-"
 _PURPOSE = "training subwords"

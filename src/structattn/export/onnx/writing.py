@@ -26,7 +26,7 @@ from structattn.inference.trained_run import TrainedRun
 from structattn.models import EncoderDecoder, MaskedLanguageModel
 from structattn.settings.positions import max_positions
 from structattn.support.files import write_unflushed
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 from structattn.support.special_tokens import BOS, EOS, PAD
 
 ENCODER_NAME, DECODER_NAME, CONFIG_NAME = "encoder.onnx", "decoder_step.onnx", "config.json"

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from structattn.analysis.interventions import ForcedAction, HeadOff, Intervention
 from structattn.support.errors import UsageError
-from structattn.support.shapes import first_problem
+from structattn.support.json_files import first_problem
 
 MAX_CHARACTERS = 20_000  # of a text; recordings have at most 1,024 tokens
 MAX_INTERVENTIONS = 64

@@ -1,6 +1,8 @@
-"""Optional libraries: whether they are installed, and how to install them."""
+"""Imports at first use, and of optional libraries."""
 
 import importlib
+import sys
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
@@ -65,3 +67,33 @@ def _packages(extra: str) -> list[str]:
         inner = name.removeprefix("structattn[").removesuffix("]") if name.startswith("structattn[") else ""
         found += _packages(inner) if inner else [name]
     return found
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import exported names on first use.
+
+    Args:
+        package: ``__name__`` of the package.
+        modules: exported name -> the module that defines it; a subpackage is exported under its own name:
+            ``{"attention": "structattn.attention"}`` in ``structattn``.
+    """
+
+    def __getattr__(name: str) -> object:  # noqa: N807 - the hook that Python calls
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    def __dir__() -> list[str]:  # noqa: N807 - the hook that Python calls
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return __getattr__, __dir__
+
+
+def lazy_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports ``name`` from ``module`` when it is first called, and calls it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+    return call
