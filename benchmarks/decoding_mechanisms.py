@@ -23,7 +23,7 @@ from structattn.decoding import BeamSearch, beam_search, start_translation
 from structattn.decoding.fused import fuse
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import linear_precision
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 from structattn.support.special_tokens import EOS
 
 DECODERS: dict[str, dict[str, Any]] = {

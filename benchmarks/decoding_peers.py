@@ -44,8 +44,8 @@ from structattn.models.builders.embeddings import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
 from structattn.operators.linear import LinearPrecision, linear_precision, precision_refusal
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
+from structattn.support.devices import processor_name
 from structattn.support.files import temporary_folder
-from structattn.support.processor import processor_name
 from structattn.support.special_tokens import EOS, EOS_CLASS
 
 SYSTEMS = Path(__file__).parents[1] / "tests" / "tasks" / "systems.yaml"

@@ -31,7 +31,7 @@ from rich.table import Table
 
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import resolve_settings
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.task import Task
 from structattn.text.folders.writing import write_prepared

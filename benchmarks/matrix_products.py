@@ -24,7 +24,7 @@ from structattn.models.builders.embeddings import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
 from structattn.operators.linear import product
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "base" / "multi30k.yaml"
 SIZES = ((2000, 192, 768), (2000, 256, 1024), (2000, 512, 2048), (2000, 192, 8000))  # rows, inputs, outputs

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from training_steps import settings_of_model
 
-from structattn.operators.foreach import clip_gradients, total_norm
 from structattn.runs.folder import RunFolder
 from structattn.tasks.losses import cross_entropy_sum, model_inputs
 from structattn.training.assembly import initial_learner, make_plan
@@ -73,7 +73,7 @@ def profiled_step(model: str, length: int, strings: int, folder: Path) -> tuple[
         cotangent = backward("layers", x, [embedded, *network.layers.parameters()], cotangent)
         backward("embedding", embedded, list(network.embedding.parameters()), cotangent)
         gradients = [parameter.grad for parameter in learner.parameters]
-        watch("clipping", lambda: clip_gradients(learner.parameters, 5.0, total_norm(gradients)))
+        watch("clipping", lambda: clip_grads_with_norm_(learner.parameters, 5.0, get_total_norm(gradients)))
         watch("optimizer", optimizer.step)
 
     return step, watch

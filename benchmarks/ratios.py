@@ -32,8 +32,8 @@ from rich.table import Table
 from training_steps import MODELS, step_of_model
 from transformers import MarianConfig, MarianMTModel
 
+from structattn.support.devices import processor_name
 from structattn.support.files import temporary_folder
-from structattn.support.processor import processor_name
 
 STEP_LENGTH, STEP_ROUNDS, LANGUAGE_MODEL_ROUNDS = 60, 51, 20
 REFERENCE_LENGTH, LONG = 60, (256, 1024)

@@ -29,7 +29,7 @@ from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.translation import compare_systems
 from structattn.operators.linear import precision_refusal
-from structattn.support.processor import processor_name
+from structattn.support.devices import processor_name
 from structattn.tasks.translation.predict import Translator
 from structattn.tasks.translation.translators import make_translator
 

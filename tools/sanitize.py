@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from structattn.operators.common.kernels import INSTRUCTION_SETS
-from structattn.support.processor import processor_flags
+from structattn.support.devices import processor_flags
 
 # Its processes interpret or compile Triton kernels, and load the installed modules.
 TESTS = ["tests/operators", "--ignore=tests/operators/common/test_gpu_kernels.py", "-m", "not slow"]

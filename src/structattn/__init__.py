@@ -9,8 +9,8 @@ Everything is imported at first use, so ``import structattn`` loads neither torc
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
-from structattn.support.version import __version__
+from structattn.support import __version__
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn import attention, models, operators

@@ -71,7 +71,7 @@ def test_doctor_checks_every_implementation():
     [(None, "float32; bf16"), ("Old CPU lacks it", "float32; not bf16, which is refused: Old CPU lacks it")],
 )
 def test_doctor_shows_the_fast_precisions(monkeypatch, reason, shown):
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: reason)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: reason)
     assert environment()["fast precisions"] == shown
 
 

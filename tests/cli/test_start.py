@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from structattn import __version__
-from structattn.support.text import escape_control_characters
+from structattn.support.environment import escape_control_characters
 from structattn.text.folders.prepared import open_prepared
 
 INTERRUPTED = "structattn: interrupted; run the same command again\n"

@@ -161,11 +161,11 @@ def test_the_device_may_be_named(run_dir):
 
 @pytest.mark.parametrize("reason", [None, "Old CPU has no bfloat16 instructions"])
 def test_a_bf16_run_computes_in_float32_and_says_so(prepared_data, tmp_path, monkeypatch, caplog, reason):
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
     tree = {"task": "language_modeling", "data": str(prepared_data / "sentences"), "model": {"layers": 1, **SIZES}}
     tree["training"] = {"max_updates": 1, "precision": "bf16"}
     train(resolve_settings(tree), tmp_path / "run")
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: reason)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: reason)
     run = load(tmp_path / "run", device="cpu")
     assert caplog.messages == [f"{tmp_path / 'run'}: trained in bf16, computes in float32"]
     dtypes = set()

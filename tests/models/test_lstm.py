@@ -12,8 +12,7 @@ from torch import nn
 from structattn.models import BidirectionalComposition, ForwardComposition, SpellingDecoder
 from structattn.models.lstm import apply_lstm, autocast_lacks_lstm
 from structattn.models.recurrent.recurrence import Recurrence
-from structattn.support.precision import fast_autocast_dtypes
-from structattn.support.processor import processor_flags
+from structattn.support.devices import fast_autocast_dtypes, processor_flags
 
 CHARACTERS, SIZE, HIDDEN = 9, 6, 5
 SPELLINGS = torch.tensor([[1, 4, 5, 6, 2], [1, 7, 2, 0, 0]])

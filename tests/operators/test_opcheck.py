@@ -6,7 +6,8 @@ from catalogue import CATALOGUE
 from torch.utils._python_dispatch import TorchDispatchMode
 from transforms import Case, differentiable, gradients
 
-from structattn.operators.gaussian_attention.indexed import Gaussians, gaussian_attention_indexed
+from structattn.operators.gaussian_attention.gaussians import Gaussians
+from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
 from structattn.operators.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,

@@ -13,8 +13,7 @@ from structattn.settings.run import resolve_settings
 from structattn.support.errors import NonFiniteError
 from structattn.training.assembly import initial_learner, make_plan, open_run
 from structattn.training.loop import update
-from structattn.training.run import state_of
-from structattn.training.signals import StopFlag
+from structattn.training.run import StopFlag, state_of
 
 VALUES = [math.nan, math.inf, -math.inf]
 CASES = [(seed, where) for seed in range(5) for where in ("output", "gradient", "parameter gradient", "weight")]
@@ -94,6 +93,16 @@ def test_error_for_a_non_finite_step_names_the_examples(run):
     named = ", ".join(str(index) for batch in indices for index in batch)
     assert f"examples {named}" in str(caught.value)
     assert "nothing was changed" in str(caught.value)
+
+
+def test_a_norm_that_overflows_is_told_from_a_gradient_that_does(run):
+    update(run)
+    before = digest(run)
+    for parameter in run.learner.model.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(1e20))
+    with pytest.raises(NonFiniteError, match="first: the sum of the squares of the gradients, which are finite;"):
+        update(run)
+    assert digest(run) == before
 
 
 def test_repeated_update_draws_the_same_random_numbers(run, small_settings, tmp_path):

@@ -16,9 +16,8 @@ from structattn.support.errors import StructattnError
 from structattn.training.assembly import initial_learner, make_plan, open_run
 from structattn.training.loop import save, update, validate
 from structattn.training.progress import validation_is_due
-from structattn.training.run import state_of
+from structattn.training.run import StopFlag, state_of
 from structattn.training.run_training import train
-from structattn.training.signals import StopFlag
 
 
 def other_generator(text):

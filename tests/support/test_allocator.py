@@ -9,7 +9,7 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from structattn.support.allocator import keep_freed_memory
+from structattn.support.environment import keep_freed_memory
 
 keep_freed_memory()
 torch.set_num_threads(1)

@@ -10,13 +10,13 @@ import pytest
 
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.files import (
+    exclusive_lock,
     flush_to_disk,
     remove_abandoned_folders,
     sha256_of_file,
     write_atomically,
     write_folder_atomically,
 )
-from structattn.support.locks import exclusive_lock
 from structattn.support.seeds import derived_seed, numpy_generator
 
 
@@ -145,7 +145,7 @@ def test_a_held_lock_names_its_owner(tmp_path):
 
 def test_a_lock_dies_with_its_owner(tmp_path):
     program = (
-        "import os, sys; from pathlib import Path; from structattn.support.locks import exclusive_lock\n"
+        "import os, sys; from pathlib import Path; from structattn.support.files import exclusive_lock\n"
         "with exclusive_lock(Path(sys.argv[1]), 'training'): os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], check=False)

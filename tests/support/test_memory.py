@@ -6,7 +6,7 @@ import resource
 import pytest
 import torch
 
-from structattn.support.memory import is_out_of_memory, out_of_memory_message
+from structattn.support.environment import is_out_of_memory, out_of_memory_message
 
 
 def test_out_of_memory_errors_of_python_and_torch():

@@ -4,7 +4,7 @@ from importlib import metadata
 
 import pytest
 
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 
 REQUIREMENTS = [
     "numpy>=1",

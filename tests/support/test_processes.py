@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from functools import partial
 from itertools import count, islice
 
@@ -81,6 +84,36 @@ def test_an_error_of_the_items_comes_after_all_results(pool, at):
 def test_items_of_a_killed_worker_are_computed_here():
     with worker_pool(2) as pool:
         assert [found for _, found in pool.map(partial(die_in_a_worker, os.getpid()), range(20))] == list(range(20))
+
+
+PARENT = """
+import itertools, os, signal
+from structattn.support.processes import worker_pool
+with worker_pool(2) as pool:
+    found = pool.map(os.getpgid, itertools.repeat(0))
+    workers = set(pool._executor._processes) if next(found) else ()
+    print(*workers, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_a_killed_parent():
+    killed = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    workers = [int(each) for each in killed.stdout.split()]
+    assert len(workers) == 2
+    began = time.monotonic()
+    while any(map(is_alive, workers)):
+        assert time.monotonic() - began < 30
+        time.sleep(0.05)
+
+
+def is_alive(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_no_workers_are_refused():

@@ -129,7 +129,7 @@ def test_what_a_sampler_does_not_fit_is_refused(proposed, changes, message):
 
 
 def test_optuna_is_asked_for_before_the_first_trial(proposed, run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr("structattn.support.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("structattn.support.imports.find_spec", lambda name: None)
     with pytest.raises(StructattnError, match="optuna is not installed"):
         run_here(proposed, tmp_path)
     assert not list((tmp_path / "runs").iterdir())

@@ -20,8 +20,7 @@ from structattn.tasks.language_modeling.task import NextTokenTask
 from structattn.text.folders.sequences import Sequences
 from structattn.training.learner import Learner, build_learner
 from structattn.training.progress import DataOrder, first_progress
-from structattn.training.run import Run
-from structattn.training.signals import StopFlag
+from structattn.training.run import Run, StopFlag
 
 SYMBOLS = 3  # without <pad>, <bos>, <eos>
 

@@ -9,7 +9,7 @@ from structattn.support.errors import NonFiniteError
 from structattn.support.json_files import read_json
 from structattn.tasks.task import Scores
 from structattn.training.loop import train_until_done
-from structattn.training.signals import StopRequested
+from structattn.training.run import StopRequested
 
 
 def events(run):

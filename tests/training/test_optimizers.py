@@ -11,7 +11,6 @@ from structattn.settings.run import resolve_settings
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import SettingsError
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
-from structattn.training.adamw import AdamW
 from structattn.training.learner import build_learner, load_optimizer_tensors, optimizer_tensors_of
 from structattn.training.optimizers import hidden_matrices
 from structattn.training.run_training import train
@@ -77,22 +76,6 @@ def test_defaults_are_those_of_torch_but_for_the_momentum_of_sgd():
         assert {name: ours.defaults[name] for name in same} == {name: theirs.defaults[name] for name in same}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_adamw_is_that_of_torch_where_its_kernel_cannot_run(dtype):
-    """bfloat16 parameters; a closure."""
-    models = [small_model().to(dtype) for _ in range(2)]
-    optimizers = [
-        kind(model.parameters(), lr=0.02, fused=True)
-        for kind, model in zip((AdamW, torch.optim.AdamW), models, strict=True)
-    ]
-    for model, optimizer in zip(models, optimizers, strict=True):
-        take_steps(model, [optimizer], 2)
-        model["output"].weight.grad = torch.ones_like(model["output"].weight)
-        assert optimizer.step(lambda: torch.tensor(3.0)) == 3
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(one, other)
-
-
 def test_adamw_goes_on_from_a_state_that_is_loaded_between_its_steps():
     learners = [build_learner(small_model(), TrainingSettings(), "cpu") for _ in range(2)]
     for learner, count in zip(learners, (2, 5), strict=True):
@@ -110,8 +93,11 @@ def test_adamw_goes_on_from_a_state_that_is_loaded_between_its_steps():
 
 
 def test_adamw_leaves_parameters_without_a_gradient_alone():
-    ours, theirs = small_model(), small_model()
-    optimizers = AdamW(ours.parameters(), lr=0.02), torch.optim.AdamW(theirs.parameters(), lr=0.02)
+    learner, theirs = (
+        build_learner(small_model(), TrainingSettings(optimizer=OPTIMIZERS["adamw"]), "cpu"),
+        small_model(),
+    )
+    ours, optimizers = learner.model, (*learner.optimizers, THEIRS["adamw"](theirs.parameters()))
     for step in range(4):
         for model, optimizer in zip((ours, theirs), optimizers, strict=True):
             model["output"].requires_grad_(step != 1)
@@ -210,7 +196,7 @@ def run_settings(data, optimizer=ADAMW, **training):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, precision):
     """With accumulation, clipping, dropout and a learning rate that changes."""
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
     changes = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "precision": precision}
     train(run_settings(data, OPTIMIZERS[name], max_updates=3, **changes), tmp_path / "run")
     train(None, tmp_path / "run", resume=True, limits={"max_updates": 6})
@@ -219,75 +205,3 @@ def test_a_resumed_run_is_byte_identical(data, tmp_path, monkeypatch, name, prec
     for file in ("model.safetensors", "optimizer.safetensors", "state.json"):
         assert (run.checkpoints / "6" / file).read_bytes() == (through.checkpoints / "6" / file).read_bytes()
     assert run.events.read_bytes() == through.events.read_bytes()
-
-
-def updated(kind, change, steps=3, **options):
-    """Return parameters after updates by an optimizer of a kind, with ``change`` between the first two."""
-    torch.manual_seed(0)
-    parameters = [nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))]
-    optimizer = kind(parameters, lr=0.1, **options)
-    for step in range(steps):
-        torch.manual_seed(step)
-        for parameter in parameters:
-            parameter.grad = torch.randn_like(parameter)
-        optimizer.step()
-        if step == 0:
-            change(optimizer, parameters)
-    return parameters
-
-
-def in_double(optimizer, parameters):
-    for parameter in parameters:
-        parameter.data = parameter.data.double()
-
-
-def with_other_means(optimizer, parameters):
-    optimizer.state[parameters[0]]["exp_avg"] = torch.ones_like(parameters[0])
-
-
-def with_larger_parameters(optimizer, parameters):
-    parameters[0].data = torch.ones(40, 30)
-    optimizer.state[parameters[0]] = {}
-
-
-@pytest.mark.parametrize("change", [with_other_means, with_larger_parameters])
-def test_adamw_sees_changes_of_parameters_and_state(change):
-    ours, theirs = (updated(kind, change) for kind in (AdamW, torch.optim.AdamW))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-
-
-def test_adamw_refuses_state_of_another_dtype():
-    with pytest.raises(ValueError, match="means and squares are not of the sizes and the dtype of the parameters"):
-        updated(AdamW, in_double)
-
-
-@pytest.mark.parametrize("options", [{"maximize": True}, {"amsgrad": True}, {"lr": torch.tensor(0.05)}], ids=str)
-def test_adamw_with_options_of_torch(options):
-    options = {"lr": 0.1} | options
-    ours, theirs = (
-        updated(lambda parameters, lr, kind=kind: kind(parameters, **options), lambda *_: None)
-        for kind in (AdamW, torch.optim.AdamW)
-    )
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-
-
-def test_adamw_raises_the_version_of_what_it_changes_and_calls_hooks_once():
-    parameter, calls = nn.Parameter(torch.ones(3)), []
-    torch.optim.AdamW([parameter])  # by this, torch makes the hooks run in the step of its class
-    for options in ({}, {"amsgrad": True}):
-        optimizer = AdamW([parameter], **options)
-        optimizer.register_step_pre_hook(lambda *_: calls.append(None))
-        parameter.grad, before = torch.ones(3), parameter._version
-        optimizer.step()
-        assert parameter._version > before
-    assert len(calls) == 2
-
-
-def test_adamw_skips_an_update_with_infinite_gradients_under_a_scaler():
-    parameter = nn.Parameter(torch.ones(3))
-    optimizer, scaler = AdamW([parameter], fused=True), torch.amp.GradScaler("cpu")
-    scaler.scale(parameter.sum() * torch.inf).backward()
-    scaler.step(optimizer)
-    assert torch.equal(parameter, torch.ones(3))

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from structattn.training.distributed import World
-from structattn.training.signals import StopRequested, stop_on_signals
+from structattn.training.run import StopRequested, stop_on_signals
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

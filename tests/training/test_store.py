@@ -12,9 +12,9 @@ import torch
 from structattn.runs.checkpoint import Identity, read_checkpoint, tensors_to_bytes
 from structattn.runs.state import LogPrefix
 from structattn.runs.store import checkpoint_path, checkpoint_updates
+from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import CheckpointError
 from structattn.support.json_files import read_json
-from structattn.support.memory import is_out_of_memory
 from structattn.training.loop import train_until_done
 from structattn.training.run import restore_state, state_of
 

@@ -60,12 +60,12 @@ def settings_for(data, *changes):
 @pytest.fixture
 def with_bf16_instructions(monkeypatch):
     """Let processors without bfloat16 instructions train in it, which is slow but correct."""
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: None)
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: None)
 
 
 @pytest.fixture
 def without_bf16_instructions(monkeypatch):
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
 
 
 STREAM = "training.batches={kind: stream, sequence_length: 5, batch_size: 2}"
@@ -160,7 +160,7 @@ def test_resuming_in_bf16_without_instructions_is_refused(text, tmp_path, monkey
     with pytest.raises(ZeroDivisionError):
         train(settings, tmp_path / "run")
     monkeypatch.undo()
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(SettingsError, match="precision=bf16: Old CPU"):
         train(settings, tmp_path / "run", resume=True)
@@ -170,7 +170,7 @@ def test_resuming_in_bf16_without_instructions_is_refused(text, tmp_path, monkey
 def test_a_finished_bf16_run_can_be_resumed_anywhere(text, tmp_path, monkeypatch, with_bf16_instructions):
     settings = settings_for(text(), "training.precision=bf16")
     ended = train(settings, tmp_path / "run")
-    monkeypatch.setattr("structattn.support.precision.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
+    monkeypatch.setattr("structattn.support.devices.slow_bf16", lambda device: "Old CPU has no bfloat16 instructions")
     assert train(settings, tmp_path / "run", resume="auto").update == ended.update
 
 

@@ -35,10 +35,9 @@ from structattn.cli import (
     translate,
 )
 from structattn.cli.help import add_command
+from structattn.support import __version__
+from structattn.support.environment import escape_control_characters, is_out_of_memory, out_of_memory_message
 from structattn.support.errors import DISK_FULL, ReportedError, StructattnError
-from structattn.support.memory import is_out_of_memory, out_of_memory_message
-from structattn.support.text import escape_control_characters
-from structattn.support.version import __version__
 
 
 class _StderrHandler(logging.Handler):

@@ -56,9 +56,8 @@ def environment() -> dict[str, str]:
     import torch
 
     from structattn.operators.common.kernels import compiled_kernels, has_kernel, kernel_module
-    from structattn.support.precision import default_device, slow_bf16
-    from structattn.support.processor import processor_name
-    from structattn.support.version import __version__
+    from structattn.support import __version__
+    from structattn.support.devices import default_device, processor_name, slow_bf16
 
     kernels, slow = compiled_kernels(), slow_bf16(default_device())
     amx = " and amx" if has_kernel("has_amx") and kernel_module().has_amx() else ""

@@ -97,7 +97,7 @@ def _first(
 
 
 def _serve(run: "TrainedRun", first: Mapping[str, Any], port: int, depths: int) -> None:
-    from structattn.support.optional import require_modules
+    from structattn.support.imports import require_modules
 
     require_modules("serve", "starlette", "uvicorn")
     import json

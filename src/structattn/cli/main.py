@@ -13,10 +13,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from structattn.support.allocator import keep_freed_memory
+from structattn.support.environment import (
+    drop_unwritable_output,
+    keep_freed_memory,
+    open_standard_streams,
+    require_address_space,
+    write_message,
+)
 from structattn.support.errors import Interrupted, StructattnError
-from structattn.support.memory import require_address_space
-from structattn.support.streams import drop_unwritable_output, open_standard_streams, write_message
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from structattn.support.text import escape_control_characters
+from structattn.support.environment import escape_control_characters
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,7 +13,7 @@ import typer
 from structattn.cli.lines import STANDARD_INPUT, standard_input_lines
 from structattn.cli.options import Checkpoint, JsonLines, PreparedData
 from structattn.cli.output import print_json
-from structattn.support.text import escape_control_characters
+from structattn.support.environment import escape_control_characters
 
 if TYPE_CHECKING:
     from structattn.loading.trained_run import TrainedRun

@@ -17,9 +17,8 @@ from structattn.explorer.searched_text import RecordedBeamSearch
 from structattn.loading.records import ACTION_NAMES, BOTTOM, Contents, Record
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_atomically
-from structattn.support.json_files import json_with_digest, load_json, without_digest
+from structattn.support.json_files import Shape, check_shape, json_with_digest, load_json, without_digest
 from structattn.support.reading import MAX_BYTES
-from structattn.support.shapes import Shape, check_shape
 
 _Index = Annotated[int, Field(ge=0, le=10_000)]
 _Texts = Annotated[list[str], Field(min_length=1, max_length=1_000_000)]

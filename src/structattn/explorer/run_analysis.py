@@ -14,7 +14,7 @@ from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder
 from structattn.tasks.loaded import TrainedModel
 from structattn.text.folders.prepared import open_prepared
-from structattn.training.validated import ValidatedModel
+from structattn.training.start import ValidatedModel
 
 
 def analyze(

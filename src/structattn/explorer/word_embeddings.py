@@ -12,7 +12,7 @@ from structattn.metrics.neighbours import Agreement, class_agreement, nearest_ne
 from structattn.runs.analyses import write_analysis
 from structattn.support.errors import UsageError
 from structattn.support.files import write_atomically
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.tasks.chunking.data import MajorityTags, read_chunked_sentences

@@ -15,8 +15,8 @@ from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.runs.store import update_of
 from structattn.runs.weights import MismatchError, load_weights, require_finite
 from structattn.settings.run import RunSettings
+from structattn.support.devices import default_device
 from structattn.support.errors import CheckpointError, DataError
-from structattn.support.precision import default_device
 from structattn.tasks.loaded import TrainedModel
 from structattn.tasks.model import build_model_for
 from structattn.text.folders.prepared import PreparedFolder, open_prepared

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from structattn.support.errors import UsageError
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 
 ORDER = 4
 

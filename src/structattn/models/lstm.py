@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from structattn.support.precision import fast_autocast_dtypes
-from structattn.support.processor import processor_flags
+from structattn.support.devices import fast_autocast_dtypes, processor_flags
 
 LstmState = tuple[Float[Tensor, "layers batch units"], Float[Tensor, "layers batch units"]]
 

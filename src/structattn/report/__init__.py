@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.report.runs import Run, read_run

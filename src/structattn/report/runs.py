@@ -12,8 +12,7 @@ from structattn.runs.events import verified_events
 from structattn.runs.folder import existing_run
 from structattn.runs.logs import mean_rate
 from structattn.support.errors import StructattnError
-from structattn.support.json_files import read_json
-from structattn.support.shapes import Shape, check_shape
+from structattn.support.json_files import Shape, check_shape, read_json
 
 Number = Annotated[float, Field(ge=-1e12, le=1e12)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]

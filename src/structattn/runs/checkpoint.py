@@ -15,11 +15,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from structattn.runs.state import Count, StateFile, TrainingState, state_from_json, state_to_json
+from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import CheckpointError
 from structattn.support.files import write_unflushed
-from structattn.support.memory import is_out_of_memory
+from structattn.support.json_files import first_problem
 from structattn.support.reading import read_bytes
-from structattn.support.shapes import first_problem
 
 MODEL_NAME, OPTIMIZER_NAME, STATE_NAME = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST_NAME = "MANIFEST.json"

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Self
 from structattn.runs.state import Count, LogPrefix
 from structattn.support.errors import CheckpointError, DataError
 from structattn.support.files import flush_to_disk, open_for_appending
+from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import chunks, open_regular, parse_json, read_bytes
-from structattn.support.shapes import Shape, check_shape
 
 MAX_LOG_BYTES = 1 << 32
 

@@ -13,9 +13,9 @@ from pydantic import Field
 from structattn.runs.checkpoint import Identity
 from structattn.runs.state import Count
 from structattn.settings.run import RunSettings
-from structattn.support.processor import processor_name
-from structattn.support.shapes import Shape, check_shape
-from structattn.support.version import __version__
+from structattn.support import __version__
+from structattn.support.devices import processor_name
+from structattn.support.json_files import Shape, check_shape
 
 FORMAT_VERSION = 1
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic")

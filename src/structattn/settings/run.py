@@ -19,9 +19,9 @@ from structattn.settings.suggestions import suggestion
 from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import Masking, TrainingSettings
 from structattn.settings.two_stream import TwoStreamBase
+from structattn.settings.yaml import MAX_CHARACTERS, parse_yaml
 from structattn.support.errors import SettingsError
 from structattn.support.reading import MAX_INTEGER, read_bytes
-from structattn.support.yaml import MAX_CHARACTERS, parse_yaml
 
 MAX_PATH_PARTS = 32
 _MAX_PROBLEMS = 10  # in an error message

@@ -1,1 +1,3 @@
-"""Errors, seeded generators, atomic files, locks, progress and special tokens; imports no other package."""
+"""Errors, seeded generators, files, locks, progress, special tokens and the version; imports no other package."""
+
+__version__ = "0.1.0"

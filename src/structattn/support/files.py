@@ -1,7 +1,13 @@
-"""Every write of the package: atomic files and folders that a power loss cannot take back, and file digests.
+"""Every write of the package: atomic files and folders that a power loss cannot take back, locks, and file digests.
 
 The data of a file are safe once the file is flushed, its name once its folder is. What is not flushed may be lost, in
 any order: a rename may survive without the data of the file.
+
+Digests of large files are remembered, so that a file that has not changed since is not read again. The cache confirms
+digests only: a file counts as unchanged if it has the device, inode, size, modification time and status change time (in
+nanoseconds) that it had when its digest was computed. The system sets the status change time at every write, and
+programs cannot set it back. The environment variable ``STRUCTATTN_DIGEST_CACHE`` names the folder of the cache; if it
+is empty there is none, and every file is read.
 """
 
 import hashlib
@@ -10,15 +16,73 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EAGAIN
+from os import getpid
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final
 
-from structattn.support.locks import lock_file
-from structattn.support.reading import READ_ONLY, open_regular
+from filelock import FileLock, Timeout
+
+from structattn.support.errors import LockedError
+from structattn.support.reading import READ_ONLY, open_regular, read_bytes
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, created if missing, while the block runs.
+
+    Raises:
+        BlockingIOError: another running process holds it.
+        OSError: the file cannot be created.
+    """
+    lock = FileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path}: is locked") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
+    """Hold an exclusive lock while the block runs.
+
+    Args:
+        path: the lock file, created if missing.
+        purpose: what the lock is held for, in the error message.
+
+    Raises:
+        LockedError: another running process holds it; the message has its process id. Or the file is not a regular
+            file: its content is replaced, and a link may lead anywhere.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise LockedError(f"{path}: is not a regular file")
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_file(path))
+        except BlockingIOError:
+            raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
+        _write_owner(path)
+        yield
+
+
+def _write_owner(path: Path) -> None:
+    with suppress(PermissionError):  # Windows keeps others, and this process, from a locked file
+        path.write_text(f"{getpid()}\n")
+
+
+def _owner(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_bytes()[:32].decode(errors="replace").strip() or "unknown"
+    return "unknown"
+
 
 _LOCK: Final = ".lock"
 _ATTEMPTS: Final = 100
@@ -266,3 +330,56 @@ def sha256_of_file(path: Path, limit: int | None = None) -> str:
     """
     with open_regular(path, limit) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+VARIABLE: Final = "STRUCTATTN_DIGEST_CACHE"
+SMALLEST: Final = 1 << 24  # bytes; smaller files are read every time, in a few milliseconds
+SETTLED: Final = (
+    10.0  # seconds since the last change; a write in the same tick of the clock would leave the times alone
+)
+
+
+def cached_sha256(path: Path, expected: str, limit: int | None = None) -> str:
+    """Return the SHA-256 of a regular file; from the cache only if that confirms ``expected``.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file, or has more than ``limit`` bytes.
+    """
+    entry = _entry(before := path.stat())
+    if entry is not None and _stored(entry) == _line(before, expected):
+        return expected
+    found = sha256_of_file(path, limit)
+    after = path.stat()
+    settled = time.time() - max(after.st_mtime, after.st_ctime) > SETTLED
+    if entry is not None and settled and _key(before) == _key(after):
+        with suppress(OSError):  # without a cache the file is read again next time
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(entry, _line(after, found))
+    return found
+
+
+def _entry(file: os.stat_result) -> Path | None:
+    """Return the path of the cache's entry for a file; None if it is not cached."""
+    folder = os.environ.get(VARIABLE, _default_folder())
+    return Path(folder) / f"{file.st_dev}-{file.st_ino}" if folder and file.st_size >= SMALLEST else None
+
+
+def _default_folder() -> str:
+    home = os.environ.get("HOME")
+    caches = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else "")
+    return f"{caches}/structattn/digests" if caches else ""
+
+
+def _key(file: os.stat_result) -> tuple[int, ...]:
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
+
+
+def _line(file: os.stat_result, digest: str) -> bytes:
+    return " ".join([*map(str, _key(file)), digest]).encode() + b"\n"
+
+
+def _stored(entry: Path) -> bytes | None:
+    try:
+        return read_bytes(entry, 1024)
+    except OSError:
+        return None

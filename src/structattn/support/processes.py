@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import chain, cycle, islice
-from multiprocessing.connection import Connection
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import chain, islice
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -37,10 +39,21 @@ def start_context() -> ForkServerContext | SpawnContext:
     return multiprocessing.get_context("spawn")
 
 
+def stop_with_parent() -> None:
+    """Wait until the process that has started this one with ``multiprocessing`` has ended, then send SIGTERM to this.
+
+    To be run in a thread: no process would receive the results.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 class WorkerPool:
     """Processes that compute ``function(item)``; with one worker, or for few items, this process computes it.
 
-    Results do not depend on the number of workers. What a worker fails to compute, because the function raises or the
+    Results do not depend on the number of workers. What a worker fails to compute, because the function raises or a
     worker is killed, is computed again by this process, which raises the function's error after the results of all
     items before it.
 
@@ -55,7 +68,7 @@ class WorkerPool:
         if num_workers < 1:
             raise UsageError(f"workers is {num_workers}; expected at least 1")
         self._num_workers = num_workers
-        self._connections: list[Connection] = []
+        self._executor: ProcessPoolExecutor | None = None
 
     def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[tuple[_Item, _Result]]:
         """Yield each item with its result.
@@ -72,48 +85,37 @@ class WorkerPool:
             for item, error in steps:
                 yield item, _result(function, item, error)
         else:
-            self._start()
             yield from self._map(function, steps)
 
     def close(self) -> None:
-        """End the processes; each ends when its connection does."""
-        for connection in self._connections:
-            connection.close()
-        self._connections = []
+        """End the processes."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
 
     def _map(self, function: Callable[[_Item], _Result], steps: Iterator[_Next]) -> Iterator[tuple[_Item, _Result]]:
-        """Give items to the workers in turn; a worker gets its next item as soon as its result is received."""
-        pending = deque[tuple[Connection, _Next]]()
-        workers = cycle(self._connections)
+        pending = deque[tuple[_Next, Future[Any] | None]]()
 
-        def send(count: int) -> None:
-            for step, worker in zip(islice(steps, count), workers, strict=False):
-                if step.error is None:
-                    _send(worker, (function, step.item))
-                pending.append((worker, step))
+        def submit(count: int) -> None:
+            pending.extend((step, self._submit(function, step)) for step in islice(steps, count))
 
-        send(len(self._connections))
+        submit(self._num_workers)
+        while pending:
+            (item, error), future = pending.popleft()
+            computed, result = (False, None) if future is None else _outcome(future)
+            submit(1)
+            yield item, result if computed else _result(function, item, error)
+
+    def _submit(self, function: Callable[[_Item], _Result], step: _Next) -> Future[Any] | None:
+        """Give an item to the workers; None if there is none, or all workers have ended because one was killed."""
+        if self._executor is None:
+            context = start_context()
+            context.set_forkserver_preload([__name__, "numpy"])
+            self._executor = ProcessPoolExecutor(self._num_workers, context, _start_worker)
         try:
-            while pending:
-                worker, (item, error) = pending.popleft()
-                computed, result = (False, None) if error is not None else _receive(worker)
-                send(1)
-                yield item, result if computed else _result(function, item, error)
-        finally:  # nothing is left for the next call if the caller stops early
-            for worker, step in pending:
-                if step.error is None:
-                    _receive(worker)
-
-    def _start(self) -> None:
-        if self._connections:
-            return
-        context = start_context()
-        context.set_forkserver_preload([__name__, "numpy"])
-        for _ in range(self._num_workers):
-            ours, theirs = context.Pipe()
-            context.Process(target=_serve, args=(theirs,), daemon=True).start()
-            theirs.close()
-            self._connections.append(ours)
+            return None if step.error is not None else self._executor.submit(_compute, function, step.item)
+        except BrokenExecutor:
+            return None
 
 
 @contextmanager
@@ -140,27 +142,19 @@ def _result(function: Callable[[_Item], _Result], item: _Item, error: Exception 
     return function(item)
 
 
-def _send(worker: Connection, message: object) -> None:
-    with suppress(OSError):  # the worker was killed; receiving from it fails, too
-        worker.send(message)
+def _outcome(future: Future[Any]) -> tuple[bool, Any]:
+    """Return whether a worker has computed an item, and the result."""
+    return (False, None) if future.exception() is not None else (True, future.result())
 
 
-def _receive(worker: Connection) -> tuple[bool, Any]:
-    try:
-        computed, result = worker.recv()
-    except (EOFError, OSError):
-        return False, None
-    return computed, result
-
-
-def _serve(connection: Connection) -> None:
-    """Compute what the connection asks for until it is closed, as it is when the other process ends."""
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C interrupts the other process, which then ends this one
-    with suppress(EOFError, OSError):
-        while True:
-            function, item = connection.recv()
-            try:
-                answer = True, function(item)
-            except Exception:  # the other process computes it again, and so raises it
-                answer = False, None
-            connection.send(answer)
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+
+
+def _compute(function: Callable[[_Item], _Result], item: _Item) -> _Result:
+    """Compute an item; of an error only its kind is told, as not every error can be unpickled."""
+    try:
+        return function(item)
+    except Exception as error:
+        raise RuntimeError(type(error).__name__) from None

@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.sweeps.engines.process_pool import ProcessPoolEngine

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from structattn.report.figure import write_files
 from structattn.settings.sweep import SweepSettings
+from structattn.support import __version__
 from structattn.support.errors import StructattnError
 from structattn.support.files import create_folder, write_atomically
-from structattn.support.version import __version__
 from structattn.sweeps.comparison import ClaimResult, PublishedComparison, check_claims, compare_with_published
 from structattn.sweeps.figures import sweep_figures
 from structattn.sweeps.folder import SweepFolder

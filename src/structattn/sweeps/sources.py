@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from structattn.support.errors import DataError
-from structattn.support.files import sha256_of_file
-from structattn.support.json_files import read_json, write_json
-from structattn.support.shapes import Shape, check_shape
-from structattn.support.verified_digests import cached_sha256
+from structattn.support.files import cached_sha256, sha256_of_file
+from structattn.support.json_files import Shape, check_shape, read_json, write_json
 from structattn.sweeps.trials import Trial
 
 _KIND: Final = "sources"

@@ -16,8 +16,7 @@ from structattn.settings.budget import Budget, Unit
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError
 from structattn.support.files import create_folder
-from structattn.support.json_files import read_json, write_json
-from structattn.support.shapes import Shape, check_shape
+from structattn.support.json_files import Shape, check_shape, read_json, write_json
 from structattn.sweeps.outcome import Outcome
 from structattn.sweeps.sources import recorded_sources, require_same_sources
 from structattn.sweeps.trials import PREPARE, Trial

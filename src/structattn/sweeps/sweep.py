@@ -8,11 +8,11 @@ from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted, StructattnError
 from structattn.support.files import (
     create_folder_unflushed,
+    exclusive_lock,
     remove_abandoned_folders,
     write_atomically,
     write_unflushed,
 )
-from structattn.support.locks import exclusive_lock
 from structattn.sweeps.bracket import Bracket
 from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.plan import Plan, going_on, is_unfinished
@@ -22,7 +22,7 @@ from structattn.sweeps.table import TableRow, rows_to_json, select_best, table_r
 from structattn.sweeps.trial_result import TrialResult
 from structattn.sweeps.trials import Trial, make_trials
 from structattn.sweeps.worker import Job
-from structattn.training.signals import StopRequested, stop_on_signals
+from structattn.training.run import StopRequested, stop_on_signals
 
 StatusCallback = Callable[[SweepStatus], None]
 

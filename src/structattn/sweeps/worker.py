@@ -10,10 +10,9 @@ import torch
 from structattn.loading.evaluate import evaluate, is_scored
 from structattn.runs.folder import RunFolder
 from structattn.settings.budget import Budget
+from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
-from structattn.support.files import create_folder_unflushed, flush_names
-from structattn.support.locks import exclusive_lock
-from structattn.support.memory import is_out_of_memory
+from structattn.support.files import create_folder_unflushed, exclusive_lock, flush_names
 from structattn.support.progress import progress_in_worker
 from structattn.sweeps.data_preparation import prepare_data
 from structattn.sweeps.outcome import outcome_after, outcome_of_run

@@ -9,7 +9,7 @@ A new task is one folder with ``task.py``, ``batches.py`` and ``scores.py``, and
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.tasks.registry import TASKS, TaskKind, require_trainable

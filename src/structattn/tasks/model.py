@@ -18,7 +18,7 @@ from structattn.settings.models import ModelSettings
 from structattn.settings.recurrent import ElmanSettings, LstmSettings
 from structattn.settings.two_stream import TwoStreamEncoderDecoderSettings
 from structattn.support.errors import SettingsError, UsageError
-from structattn.support.lazy import lazy_function
+from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.text.batching.unknown_words import character_table
 from structattn.text.folders.prepared import PreparedFolder

@@ -11,7 +11,7 @@ Only ``text.batching`` needs torch. Preparation of data is in the folder of each
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.text.folders.pairs import Pairs

@@ -8,14 +8,14 @@
 
 from typing import TYPE_CHECKING
 
-from structattn.support.lazy import lazy_exports
+from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn.runs.summary import TrainingSummary
     from structattn.training.learner import Learner, build_learner
     from structattn.training.loop import Update, training_step
     from structattn.training.run_training import train
-    from structattn.training.validated import ValidatedModel
+    from structattn.training.start import ValidatedModel
 
 __all__ = ["Learner", "TrainingSummary", "Update", "ValidatedModel", "build_learner", "train", "training_step"]
 
@@ -25,7 +25,7 @@ __getattr__, __dir__ = lazy_exports(
         "Learner": "structattn.training.learner",
         "TrainingSummary": "structattn.runs.summary",
         "Update": "structattn.training.loop",
-        "ValidatedModel": "structattn.training.validated",
+        "ValidatedModel": "structattn.training.start",
         "build_learner": "structattn.training.learner",
         "train": "structattn.training.run_training",
         "training_step": "structattn.training.loop",

@@ -18,9 +18,9 @@ from structattn.runs.state import Progress, TrainingState
 from structattn.runs.store import CheckpointStore
 from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
+from structattn.support.devices import default_device, require_fast
 from structattn.support.errors import CheckpointError
 from structattn.support.files import flush_to_disk
-from structattn.support.precision import default_device, require_fast
 from structattn.support.progress import progress as progress_bar
 from structattn.support.seeds import derived_seed
 from structattn.tasks.model import build_model_for, load_pretrained_weights, pretrained_digests
@@ -33,9 +33,8 @@ from structattn.training.extension import extend
 from structattn.training.initial_weights import InitialWeights, read_again, read_initial_weights
 from structattn.training.learner import Learner, build_learner, distribute
 from structattn.training.progress import DataOrder, first_progress, planned_updates
-from structattn.training.run import Run, restore_state
+from structattn.training.run import Run, StopFlag, restore_state
 from structattn.training.schedules import with_total_steps
-from structattn.training.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 
 def is_finite(value: object) -> bool:
@@ -56,8 +57,11 @@ def first_not_finite(model: torch.nn.Module, run: Callable[[], object]) -> str |
 
 
 def first_gradient_not_finite(model: torch.nn.Module) -> str:
-    """Return a description of the first gradient of a parameter that is not finite."""
+    """Return a description of the first gradient of a parameter that is not finite, or of a norm that overflows."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not is_finite(parameter.grad):
             return f"the gradient of {name}"
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not is_finite(get_total_norm(gradients)):
+        return "the sum of the squares of the gradients, which are finite"
     return "not reproduced when the step was repeated"

@@ -16,8 +16,8 @@ from torch import distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from structattn.support.devices import default_device
 from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
-from structattn.support.precision import default_device
 
 TIMEOUT = timedelta(minutes=30)  # of a process that hangs; longer than another may take to write a checkpoint
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

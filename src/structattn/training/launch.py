@@ -19,8 +19,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing 
 
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import Interrupted, ReportedError, SettingsError, StructattnError
+from structattn.support.processes import stop_with_parent
 from structattn.training.distributed import LostProcessError
-from structattn.training.signals import stop_on_signals, stop_with_parent
+from structattn.training.run import stop_on_signals
 
 SECONDS_TO_END = 10.0  # of the other processes, after one has failed; they are killed then
 _POLL_SECONDS = 0.2

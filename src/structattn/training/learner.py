@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.runs.weights import MismatchError, check_like, whole
 from structattn.settings.training import TrainingSettings
-from structattn.support.precision import default_device
+from structattn.support.devices import default_device
 from structattn.training.data_parallel import DataParallel, like_parameter, replicate, shard
 from structattn.training.distributed import SINGLE, World
 from structattn.training.optimizers import Optimizers, build_optimizers, expected_state

@@ -7,9 +7,9 @@ from typing import Generic
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from structattn.attention.hard_selection import set_temperature
-from structattn.operators.foreach import clip_gradients, total_norm
 from structattn.runs.ranking import selection_score
 from structattn.runs.summary import PAUSED
 from structattn.settings.budget import Budget
@@ -57,7 +57,7 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
     generators = generator_states(learner.device)
     loss_sum = accumulate_gradients(learner, task, update.batches, update.idle)
     gradients = [parameter.grad for parameter in learner.parameters if parameter.grad is not None]
-    norm = total_norm(gradients)
+    norm = get_total_norm(gradients)
     if learner.parallel is not None:
         loss_sum, norm = learner.parallel.totals(loss_sum, norm)
     loss, gradient_norm = torch.stack([loss_sum, norm.to(loss_sum.dtype)]).tolist()  # the only synchronisation
@@ -65,7 +65,7 @@ def training_step(learner: Learner, task: Task[BatchT], update: Update[BatchT]) 
         found = f"the loss is {loss}, the gradient norm {gradient_norm}"
         raise _non_finite_error(learner, task, update, generators, found)
     if update.max_grad_norm is not None and gradient_norm > update.max_grad_norm:
-        clip_gradients(learner.parameters, update.max_grad_norm, norm)
+        clip_grads_with_norm_(learner.parameters, update.max_grad_norm, norm)
     for optimizer in learner.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = update.learning_rate * group["factor"]

@@ -18,7 +18,6 @@ from structattn.settings.optimizers import (
     SgdSettings,
 )
 from structattn.support.errors import SettingsError
-from structattn.training.adamw import AdamW
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
 
@@ -63,7 +62,7 @@ def _group(parameters: Sequence[Tensor], learning_rate: float, factor: float) ->
 
 def _adamw(parameters: Sequence[Tensor], settings: AdamWSettings, factor: float) -> torch.optim.Optimizer:
     """Return AdamW; its kernels work element by element, so that no sum depends on the number of threads."""
-    return AdamW(
+    return torch.optim.AdamW(
         _group(parameters, settings.learning_rate, factor),
         betas=settings.betas,
         eps=settings.epsilon,

@@ -26,7 +26,7 @@ from structattn.runs.summary import PAUSED, TrainingSummary, summary_of, summary
 from structattn.settings.budget import Budget
 from structattn.settings.limits import limits_of
 from structattn.settings.run import RunSettings
-from structattn.support.allocator import keep_freed_memory
+from structattn.support.environment import keep_freed_memory
 from structattn.support.errors import (
     DISK_FULL,
     CheckpointError,
@@ -36,18 +36,23 @@ from structattn.support.errors import (
     StructattnError,
     UsageError,
 )
-from structattn.support.files import create_folder, flush_to_disk
-from structattn.support.locks import exclusive_lock
+from structattn.support.files import create_folder, exclusive_lock, flush_to_disk
 from structattn.training.assembly import Plan, initial_learner, make_plan, open_run
 from structattn.training.distributed import SINGLE, World, joined, world_of
 from structattn.training.initial_weights import describe
 from structattn.training.launch import run_processes
 from structattn.training.learner import Learner
 from structattn.training.loop import save, train_until_done
-from structattn.training.run import Run
-from structattn.training.signals import StopFlag, StopRequested, stop_on_signals
-from structattn.training.start import Resume, Start, can_resume, settings_of_start
-from structattn.training.validated import OnValidation, ValidatedModel, observe
+from structattn.training.run import Run, StopFlag, StopRequested, stop_on_signals
+from structattn.training.start import (
+    OnValidation,
+    Resume,
+    Start,
+    ValidatedModel,
+    can_resume,
+    observe,
+    settings_of_start,
+)
 
 logger = logging.getLogger(__name__)
 

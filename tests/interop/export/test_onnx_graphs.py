@@ -200,6 +200,6 @@ def test_other_layers_are_refused_by_name(runtime, trained, tmp_path, part):
 
 
 def test_a_missing_library_is_named(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("structattn.support.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("structattn.support.imports.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="onnx is not installed; pip install '"):
         export_run(trained("sentences", {**SIZES, "layers": 2}), "onnx", tmp_path / "exported")

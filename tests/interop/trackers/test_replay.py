@@ -222,7 +222,7 @@ def test_other_folders_and_names_are_refused(run_dir, tmp_path, monkeypatch):
         log_run(tmp_path, "tensorboard")
     with pytest.raises(UsageError, match="tracker 'paper' is not one of tensorboard, mlflow, wandb"):
         log_run(run_dir, "paper")
-    monkeypatch.setattr("structattn.support.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("structattn.support.imports.find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"tensorboard is not installed; pip install '(tensorboard>=|structattn\[tensorboard\])"
     ):

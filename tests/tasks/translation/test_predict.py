@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from structattn.attention import CrossGaussianAttention
 from structattn.cli.app import app
 from structattn.decoding import GNMTPenalty, PowerPenalty, Sampling, score_pairs
+from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.loading.evaluate import evaluate, evaluate_run
 from structattn.loading.load import open_run
 from structattn.metrics.translation import bleu_statistics, compare_systems, corpus_scores
@@ -30,7 +31,6 @@ from structattn.sweeps.sweep import run_sweep
 from structattn.tasks.model import build_model_for
 from structattn.tasks.translation.compare import compare_runs
 from structattn.tasks.translation.evaluate import translation_scores
-from structattn.tasks.translation.predict import SeededSampling
 from structattn.tasks.translation.translators import make_pair_scorer, make_translator
 from structattn.text.folders.prepared import open_prepared
 from structattn.training.run_training import train

@@ -73,7 +73,6 @@ def test_symbols_are_encoded_as_by_the_tokenizer(level):
     [*(("bpe", each) for each in MARKERS), ("sentencepiece-bpe", ""), ("sentencepiece-unigram", "")],
 )
 def test_subwords_are_encoded_as_by_the_tokenizer(level, marker, min_count):
-    """The bulk encoder applies the libraries; the tokenizer applies byte-pair encoding by its definition in Python."""
     pytest.importorskip("tokenizers", reason="the extra mt is not installed")
     pytest.importorskip("sentencepiece", reason="the extra mt is not installed")
     counts = Counter[str]()

@@ -55,7 +55,7 @@ def test_training_equals_the_definition(definition, words, count):
 
 
 @settings(max_examples=60, deadline=None)
-@given(WORDS, st.text("abcde ", max_size=20))
+@given(WORDS, st.text("abcdeé漢 ", max_size=20))
 def test_segmentation_equals_the_definition(definition, words, unit):
     merged = train_bpe(words, 12, "none")
     assert merged.segment(unit) == definition.apply(list(merged.merges), unit)
@@ -91,6 +91,13 @@ def test_dropout_preserves_the_line_and_is_reproducible(line, marker, rate, seed
     assert first == second
     assert tokenizer.decode(first) == line
     assert UNK not in first
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORDS, st.text("abcdeé漢 ", max_size=20))
+def test_dropout_that_drops_nothing_is_segmentation(words, unit):
+    merged = train_bpe(words, 12, "none")
+    assert merged.segment(unit, iter([1.0] * 1000), 0.5) == merged.segment(unit)
 
 
 def test_dropout_at_rates_0_and_1():
@@ -175,8 +182,8 @@ def test_an_unknown_marker_is_rejected():
         BytePairEncoding((), "@@")
 
 
-def test_training_without_the_library_is_rejected(monkeypatch):
+def test_training_or_segmenting_without_the_library_is_rejected(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(UsageError, match=r"tokenizers, which is not installed .* pip install 'tokenizers>"):
-        train_bpe(LECTURE, 3)
-    assert BytePairEncoding((("l", "o"),), "none").segment("low") == ["lo", "w"]  # applying needs none
+    for act in (lambda: train_bpe(LECTURE, 3), lambda: BytePairEncoding((("l", "o"),)).segment("low ")):
+        with pytest.raises(UsageError, match=r"tokenizers, which is not installed .* pip install 'tokenizers>"):
+            act()

@@ -12,7 +12,7 @@ def print_summary(folder: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from structattn.support.text import escape_control_characters
+    from structattn.support.environment import escape_control_characters
     from structattn.text.folders.prepared import open_prepared
 
     prepared = open_prepared(folder)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from structattn.loading.description import describe_model
 from structattn.loading.trained_run import TrainedRun
 from structattn.report.runs import Run, read_run
-from structattn.support.version import __version__
+from structattn.support import __version__
 
 CARD_NAME: Final = "README.md"
 

@@ -18,7 +18,7 @@ from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.layers import LAYER_CLASSES
 from structattn.settings.positions import Learned, NoPositions, Sinusoidal, max_positions
 from structattn.support.files import write_unflushed
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 from structattn.support.special_tokens import CLASS_OFFSET
 
 FORM: Final = "ctranslate2"

@@ -10,7 +10,7 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.settings.positions import max_positions
 from structattn.support.errors import UsageError
 from structattn.support.files import write_unflushed
-from structattn.support.lazy import lazy_function
+from structattn.support.imports import lazy_function
 from structattn.support.special_tokens import BOS
 from structattn.tasks.model import resolved_model_settings
 

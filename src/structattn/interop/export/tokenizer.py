@@ -13,11 +13,11 @@ from structattn.interop.export.input_form import MASK_SYMBOL, InputForm, input_f
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, write_unflushed
+from structattn.support.imports import import_library
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.folders.text_tokenizer import TextTokenizer
 from structattn.text.normalization import Normalization
 from structattn.text.tokenization.byte_pair_encoding import PRETOKENS, BytePairEncoding
-from structattn.text.tokenization.optional_libraries import import_library
 from structattn.text.tokenization.pretrained_tokenizer import PretrainedTokenizer
 from structattn.text.tokenization.subword_tokenizer import SubwordTokenizer
 from structattn.text.tokenization.tokenizers import SymbolTokenizer
@@ -42,7 +42,7 @@ def make_tokenizer(
         UsageError: the library cannot encode like this tokenizer; the message says why.
         UsageError: the library is not installed.
     """
-    tokenizers = import_library("tokenizers", "exporting a tokenizer")
+    tokenizers = import_library("tokenizers", "mt", "exporting a tokenizer")
     found = _make(tokenizers, text.tokenizer)
     if text.normalization is not None:
         found.normalizer = _with_normalization(tokenizers, text.normalization, found.normalizer)

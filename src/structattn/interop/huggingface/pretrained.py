@@ -16,10 +16,10 @@ from transformers.utils import logging as transformers_logging
 
 from structattn.interop.huggingface.language_models import HuggingfaceLanguageModel
 from structattn.settings.huggingface import Gpt2Settings, RobertaSettings
+from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import DataError, SettingsError
 from structattn.support.files import sha256_of_file
 from structattn.support.json_files import load_json
-from structattn.support.memory import is_out_of_memory
 from structattn.support.special_tokens import BOS, EOS, PAD, UNK
 
 CONFIG, WEIGHTS, TOKENIZERS = "config.json", "model.safetensors", ("tokenizer.json", "vocab.json")

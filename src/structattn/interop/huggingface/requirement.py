@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 
 OLDEST = 5
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from structattn.support.files import create_folder_unflushed, remove_leftover_folder
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 
 
 @dataclass(frozen=True)

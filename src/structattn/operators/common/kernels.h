@@ -13,7 +13,6 @@
 #include <vector>
 
 void register_decoder_layers(nanobind::module_ &module);
-void register_foreach(nanobind::module_ &module);
 void register_gaussian_attention(nanobind::module_ &module);
 void register_linear(nanobind::module_ &module);
 void register_residual_sublayers(nanobind::module_ &module);

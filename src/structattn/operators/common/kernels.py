@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from structattn.support.processor import processor_flags
+from structattn.support.devices import processor_flags
 
 # From the newest to the oldest, with the processor flags that they need.
 INSTRUCTION_SETS = {

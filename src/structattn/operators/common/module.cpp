@@ -5,7 +5,6 @@
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
     register_decoder_layers(module);
-    register_foreach(module);
     register_gaussian_attention(module);
     register_linear(module);
     register_residual_sublayers(module);

@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32, Int, Int8
 from torch import Tensor
 
 from structattn.operators.common.kernels import contiguous_rows, has_kernel, kernel_for
-from structattn.support.processor import processor_flags
+from structattn.support.devices import processor_flags
 
 LinearPrecision = Literal["float32", "int8", "bf16"]
 PRECISIONS: tuple[LinearPrecision, ...] = get_args(LinearPrecision)

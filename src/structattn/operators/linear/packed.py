@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
 from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision, not_finite
-from structattn.support.processor import processor_flags
+from structattn.support.devices import processor_flags
 
 Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
 

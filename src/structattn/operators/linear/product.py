@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import compiled_kernels, has_kernel, kernel_module
-from structattn.support.processor import processor_vendor
+from structattn.support.devices import processor_vendor
 
 LEAST_PRODUCTS, LEAST_SIDE = 4_000_000, 32  # below, a call or the layout takes longer than the kernel saves
 

@@ -7,9 +7,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from structattn.support.errors import StructattnError
-from structattn.support.processes import start_context
+from structattn.support.processes import start_context, stop_with_parent
 from structattn.sweeps.worker import Job, JobResult, run_job
-from structattn.training.signals import stop_with_parent
 
 MAX_SERVER_STARTS = 5
 SERVER_RESTART_SECONDS = 0.2

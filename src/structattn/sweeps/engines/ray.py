@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from structattn.support.errors import UsageError
-from structattn.support.optional import install_command
+from structattn.support.imports import install_command
 from structattn.sweeps.worker import Job, JobResult, run_job
 
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from structattn.support.errors import DataError
+from structattn.support.json_files import Shape, check_shape
 from structattn.support.reading import parse_json
-from structattn.support.shapes import Shape, check_shape
 from structattn.text.reading import Line, Notices, read_lines
 
 _FIELDS = {"syntax/semantics": "syntax_semantics"}

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from structattn.support.errors import UsageError
-from structattn.text.tokenization.bulk_byte_pair_encoding import BulkMerger
+from structattn.support.imports import import_library
 
 MARKERS: Final = ("end", "start", "continuation", "none")
 MARK: Final = " "
+_UNKNOWN: Final = "\n"  # no pre-token contains it
 MAX_PRETOKEN_LENGTH: Final = 256
 """Longer words are cut into pre-tokens of this many characters, so that the time is linear in the line's length."""
 
@@ -37,7 +38,8 @@ class BytePairEncoding:
     """A list of merges and how to apply it; implements ``SubwordModel``.
 
     Merges are applied in the order in which they were learned: at each step the earliest merge that applies joins all
-    its occurrences from left to right. This is not the longest match.
+    its occurrences from left to right. This is not the longest match. The library tokenizers computes it, except with
+    dropout, for which its draws cannot be repeated.
 
     Args:
         merges: pairs of pieces in the order in which they were learned.
@@ -70,8 +72,13 @@ class BytePairEncoding:
         return MappingProxyType({left + right: (left, right) for left, right in reversed(self.merges)})
 
     @cached_property
-    def _bulk_merger(self) -> BulkMerger:
-        return BulkMerger(self.merges)
+    def _model(self) -> Any:
+        """The library's model; ``_UNKNOWN`` stands for characters that occur in no merge."""
+        tokenizers = import_library("tokenizers", "mt", "byte-pair encoding")
+        merges = list(dict.fromkeys(self.merges))
+        pieces = {piece for left, right in merges for piece in (*left, *right, left, right, left + right)}
+        vocabulary = {piece: index for index, piece in enumerate(sorted({_UNKNOWN, *pieces}))}
+        return tokenizers.models.BPE(vocab=vocabulary, merges=merges, unk_token=_UNKNOWN, fuse_unk=False)
 
     @property
     def pieces(self) -> Iterable[str]:
@@ -107,26 +114,20 @@ class BytePairEncoding:
             draws: numbers from [0, 1), one for each possible merge at each step; needed if rate > 0.
             rate: BPE-dropout (Provilkov et al. 2020, algorithm 1): at each step each possible merge is dropped with
                 this probability; segmentation ends when no merge is left.
-        """
-        ends = self.marker == "continuation" and pretoken.endswith(MARK)
-        pieces = self._merge(list(pretoken[:-1] if ends else pretoken), draws, rate)
-        if ends:
-            pieces[-1] += MARK
-        return [part for piece in pieces for part in self._split_disallowed(piece)]
-
-    def segment_all(self, pretokens: Sequence[str]) -> list[list[str]]:
-        """Segment many pre-tokens at once, by the library tokenizers; equal to ``segment`` on each.
 
         Raises:
             UsageError: the library is not installed.
         """
-        if self.marker != "continuation":
-            segmented = self._bulk_merger(pretokens)
-        else:
-            segmented = map(_add_end, pretokens, self._bulk_merger([each.removesuffix(MARK) for each in pretokens]))
-        if self.kept is None:
-            return list(segmented)
-        return [[part for piece in pieces for part in self._split_disallowed(piece)] for pieces in segmented]
+        ends = self.marker == "continuation" and pretoken.endswith(MARK)
+        text = pretoken[:-1] if ends else pretoken
+        pieces = self._merge(text) if draws is None or rate == 0.0 else self._merge_some(list(text), draws, rate)
+        if ends:
+            pieces[-1] += MARK
+        return pieces if self.kept is None else [part for piece in pieces for part in self._split_disallowed(piece)]
+
+    def segment_all(self, pretokens: Sequence[str]) -> list[list[str]]:
+        """Segment many pre-tokens."""
+        return [self.segment(pretoken) for pretoken in pretokens]
 
     def pretokens_of(self, pieces: Iterable[str]) -> list[str]:
         """Return the pre-tokens that pieces of a line came from.
@@ -142,12 +143,20 @@ class BytePairEncoding:
         """Decode pieces to a line."""
         return " ".join(word for word in "".join(pieces).split(MARK) if word)
 
-    def _merge(self, pieces: list[str], draws: Iterator[float] | None, rate: float) -> list[str]:
+    def _merge(self, text: str) -> list[str]:
+        tokens = self._model.tokenize(text)
+        pieces = [token.value for token in tokens]
+        if _UNKNOWN not in pieces:
+            return pieces
+        encoded = text.encode()  # offsets count bytes
+        return [encoded[slice(*token.offsets)].decode() for token in tokens]
+
+    def _merge_some(self, pieces: list[str], draws: Iterator[float], rate: float) -> list[str]:
         while True:
             found = [
                 (rank, index)
                 for index, pair in enumerate(pairwise(pieces))
-                if (rank := self._ranks.get(pair)) is not None and (draws is None or rate == 0.0 or next(draws) >= rate)
+                if (rank := self._ranks.get(pair)) is not None and next(draws) >= rate
             ]
             if not found:
                 return pieces
@@ -166,11 +175,6 @@ class BytePairEncoding:
             left, right = self._halves.get(piece[:-1], (piece[:-1], ""))
             return left, right + MARK
         return self._halves[piece]
-
-
-def _add_end(pretoken: str, pieces: list[str]) -> list[str]:
-    """Give the last piece the mark of a pre-token that was segmented without it."""
-    return [*pieces[:-1], pieces[-1] + MARK] if pretoken.endswith(MARK) else pieces
 
 
 def _join(pieces: Sequence[str], indices: Iterable[int]) -> list[str]:

@@ -17,11 +17,11 @@ from jaxtyping import Int32
 
 from structattn.support.errors import DataError, UsageError
 from structattn.support.files import write_unflushed
+from structattn.support.imports import import_library
 from structattn.support.json_files import load_json
 from structattn.support.reading import read_bytes
 from structattn.support.special_tokens import EOS, FIRST_SYMBOL, UNK
 from structattn.text.tokenization.encoding import EncodedLines
-from structattn.text.tokenization.optional_libraries import import_library
 from structattn.text.tokenization.tokenizers import TextError
 from structattn.text.tokenization.vocabulary import CONTROL_SYMBOLS, UNKNOWN_SYMBOL, Vocabulary
 
@@ -55,7 +55,7 @@ class PretrainedTokenizer:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        library = import_library("tokenizers", "a pretrained tokenizer")
+        library = import_library("tokenizers", "mt", "a pretrained tokenizer")
         try:
             tokenizer = library.Tokenizer.from_str(self.content.decode())
         except Exception as error:  # the library raises its own, of no common class

@@ -2,14 +2,13 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from structattn.support.errors import UsageError
-from structattn.text.tokenization.optional_libraries import import_library
-from structattn.text.tokenization.sentencepiece_proto import disable_pieces
+from structattn.support.imports import import_library
 
 SPACE: Final = "▁"
 _STAND_IN, _ESCAPE = "\ue000", "\ue001"  # for private use: what they mean in a text is left to its author
@@ -36,7 +35,7 @@ class SentencePieceModel:
 
     @cached_property
     def _processor(self) -> Any:
-        sentencepiece = import_library("sentencepiece", "applying a SentencePiece model")
+        sentencepiece = import_library("sentencepiece", "mt", "applying a SentencePiece model")
         model = self.model if self.kept is None else disable_pieces(self.model, self.kept)
         return sentencepiece.SentencePieceProcessor(model_proto=model)
 
@@ -89,3 +88,53 @@ class SentencePieceModel:
         """Decode pieces to a line."""
         line = " ".join(word for word in "".join(pieces).split(SPACE) if word)
         return _TO_UNESCAPE.sub(lambda found: found[1] or SPACE, line)
+
+
+_PIECE, _UNUSED = 1 << 3 | 2, bytes((3 << 3, 5))
+
+
+def disable_pieces(model: bytes, kept: Container[str]) -> bytes:
+    """Disable the pieces of more than one character that are not in ``kept``.
+
+    They get type 5 (UNUSED), as in SentencePiece's own vocabulary restriction, which its Python package does not have.
+    A model is a protocol buffer (``sentencepiece_model.proto``) whose repeated field 1 is a piece, of which field 1 is
+    the text and field 3 the type. The type is appended: of two values the last counts.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    changed, offset = bytearray(), 0
+    while offset < len(model):
+        length, start = _decode_varint(model, offset + 1)
+        key, body = model[offset], model[start : start + length]
+        if key & 7 != _PIECE & 7 or len(body) < length:
+            raise ValueError(f"byte {offset}: not a field of a SentencePiece model")
+        if key == _PIECE and changed and _is_disabled(body, kept):  # the first piece is <unk>
+            body += _UNUSED
+        changed += bytes((key,)) + _encode_varint(len(body)) + body
+        offset = start + length
+    return bytes(changed)
+
+
+def _is_disabled(piece: bytes, kept: Container[str]) -> bool:
+    if not piece or piece[0] != _PIECE:
+        raise ValueError("a piece does not begin with its text")
+    length, start = _decode_varint(piece, 1)
+    text = piece[start : start + length].decode()
+    return len(text) > 1 and text not in kept
+
+
+def _decode_varint(message: bytes, offset: int) -> tuple[int, int]:
+    """Decode a base-128 varint; return its value and the offset after it."""
+    value = shift = 0
+    while True:
+        if offset >= len(message):
+            raise ValueError(f"byte {offset}: the model ends within a number")
+        value |= (message[offset] & 127) << shift
+        shift, offset = shift + 7, offset + 1
+        if message[offset - 1] < 128:
+            return value, offset
+
+
+def _encode_varint(value: int) -> bytes:
+    return bytes((value,)) if value < 128 else bytes((value & 127 | 128,)) + _encode_varint(value >> 7)

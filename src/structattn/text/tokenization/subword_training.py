@@ -1,6 +1,6 @@
 """Training of subword models from counted pre-tokens.
 
-Training needs the optional libraries of ``structattn[mt]``; applying a byte-pair encoding does not.
+It needs the optional libraries of ``structattn[mt]``, as does segmenting a text.
 """
 
 import io
@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from structattn.support.errors import UsageError
-from structattn.support.files import open_unflushed, temporary_folder
+from structattn.support.imports import import_library
 from structattn.text.tokenization.byte_pair_encoding import MARK, BytePairEncoding
-from structattn.text.tokenization.optional_libraries import import_library
 from structattn.text.tokenization.sentencepiece_model import SPACE, SentencePieceModel
-from structattn.text.tokenization.sentencepiece_proto import remove_input_path
 from structattn.text.tokenization.subword_tokenizer import SubwordModel
 
 _SENTENCEPIECE = "sentencepiece-"
@@ -39,7 +37,7 @@ def train_bpe(pretokens: Mapping[str, int], num_merges: int, marker: str = "end"
     Raises:
         UsageError: the library is not installed.
     """
-    tokenizers = import_library("tokenizers", _PURPOSE)
+    tokenizers = import_library("tokenizers", "mt", _PURPOSE)
     counts = _without_marks(pretokens) if marker == "continuation" else pretokens
     num_characters = len(set().union(*counts))
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -122,34 +120,30 @@ def train_sentencepiece(pretokens: Mapping[str, int], size: int, algorithm: str)
     Raises:
         UsageError: the library is not installed, or the size is too small for the characters alone.
     """
-    sentencepiece = import_library("sentencepiece", _PURPOSE)
+    sentencepiece = import_library("sentencepiece", "mt", _PURPOSE)
     model = io.BytesIO()
-    with temporary_folder() as folder:
-        words = folder / "words.tsv"
-        with open_unflushed(words) as file:
-            file.writelines(f"{pretoken}\t{count}\n".encode() for pretoken, count in sorted(pretokens.items()))
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                input=str(words),
-                input_format="tsv",
-                model_writer=model,
-                model_type=algorithm,
-                vocab_size=size,
-                character_coverage=1.0,
-                required_chars=_required_characters(pretokens),
-                normalization_rule_name="identity",
-                hard_vocab_limit=False,
-                max_sentence_length=_MAX_WORD_BYTES,
-                num_threads=1,
-                bos_id=-1,
-                eos_id=-1,
-                pad_id=-1,
-                unk_id=0,
-                minloglevel=3,
-            )
-        except (RuntimeError, OSError) as error:
-            raise UsageError(f"SentencePiece cannot learn {size} pieces from this text: {error}") from None
-    return SentencePieceModel(remove_input_path(model.getvalue(), str(words)))
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(f"{pretoken}\t{count}" for pretoken, count in sorted(pretokens.items())),
+            input_format="tsv",
+            model_writer=model,
+            model_type=algorithm,
+            vocab_size=size,
+            character_coverage=1.0,
+            required_chars=_required_characters(pretokens),
+            normalization_rule_name="identity",
+            hard_vocab_limit=False,
+            max_sentence_length=_MAX_WORD_BYTES,
+            num_threads=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            unk_id=0,
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"SentencePiece cannot learn {size} pieces from this text: {error}") from None
+    return SentencePieceModel(model.getvalue())
 
 
 def _required_characters(pretokens: Mapping[str, int]) -> str:

@@ -29,7 +29,7 @@ from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.settings.model import LanguageModelSettings, MaskedLanguageModelSettings
 from structattn.settings.positions import Sinusoidal, max_positions
 from structattn.support.files import write_unflushed
-from structattn.support.optional import require_modules
+from structattn.support.imports import require_modules
 from structattn.support.special_tokens import BOS, EOS, PAD
 
 FORM = "onnx"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from structattn.support import precision, processor
+from structattn.support import devices
 from structattn.support.errors import SettingsError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
@@ -21,8 +21,8 @@ def on_processor(monkeypatch):
     """Simulate a processor with these flags whose torch has oneDNN."""
 
     def simulate(*flags, has_types=True):
-        monkeypatch.setattr(precision, "processor_flags", lambda: frozenset(flags))
-        monkeypatch.setattr(precision, "processor_name", lambda: "Some CPU")
+        monkeypatch.setattr(devices, "processor_flags", lambda: frozenset(flags))
+        monkeypatch.setattr(devices, "processor_name", lambda: "Some CPU")
         types = SimpleNamespace(**{f"_is_mkldnn_{name}_supported": lambda: has_types for name in ("bf16", "fp16")})
         monkeypatch.setattr(torch.ops, "mkldnn", types)
         monkeypatch.setattr(torch._C, "_has_mkldnn", True)
@@ -46,8 +46,8 @@ def on_processor(monkeypatch):
 )
 def test_bf16_is_fast_with_instructions_for_it(on_processor, flags, is_fast):
     on_processor(*flags)
-    assert (torch.bfloat16 in precision.fast_autocast_dtypes(CPU)) == is_fast
-    assert (precision.slow_bf16(CPU) is None) == is_fast
+    assert (torch.bfloat16 in devices.fast_autocast_dtypes(CPU)) == is_fast
+    assert (devices.slow_bf16(CPU) is None) == is_fast
 
 
 @pytest.mark.parametrize(
@@ -59,37 +59,37 @@ def test_bf16_is_fast_with_instructions_for_it(on_processor, flags, is_fast):
 def test_a_limit_of_onednn_counts(on_processor, monkeypatch, variable, limit, is_fast):
     on_processor("avx512f", "avx512_bf16")
     monkeypatch.setenv(variable, limit)
-    assert (torch.bfloat16 in precision.fast_autocast_dtypes(CPU)) == is_fast
+    assert (torch.bfloat16 in devices.fast_autocast_dtypes(CPU)) == is_fast
 
 
 def test_without_types_in_onednn_nothing_is_fast(on_processor, monkeypatch):
     on_processor("avx512_bf16", "avx512_fp16", has_types=False)
-    assert precision.fast_autocast_dtypes(CPU) == set()
+    assert devices.fast_autocast_dtypes(CPU) == set()
     on_processor("avx512_bf16", "avx512_fp16")
-    assert precision.fast_autocast_dtypes(CPU) == {torch.bfloat16, torch.float16}
+    assert devices.fast_autocast_dtypes(CPU) == {torch.bfloat16, torch.float16}
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
-    assert precision.fast_autocast_dtypes(CPU) == set()
+    assert devices.fast_autocast_dtypes(CPU) == set()
 
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_gpu_that_emulates_bf16_is_refused(monkeypatch, native):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
-    assert (torch.bfloat16 in precision.fast_autocast_dtypes(GPU)) == native
-    assert precision.slow_bf16(GPU) == (None if native else "Some GPU has no bfloat16 instructions")
+    assert (torch.bfloat16 in devices.fast_autocast_dtypes(GPU)) == native
+    assert devices.slow_bf16(GPU) == (None if native else "Some GPU has no bfloat16 instructions")
 
 
 def test_the_refusal_names_the_processor_and_the_setting(on_processor):
     on_processor("avx2")
-    precision.require_fast("float32", CPU)
+    devices.require_fast("float32", CPU)
     with pytest.raises(SettingsError) as raised:
-        precision.require_fast("bf16", CPU)
+        devices.require_fast("bf16", CPU)
     assert str(raised.value) == (
         "training.precision=bf16: Some CPU has no bfloat16 instructions, so training would be several times slower "
         "than in float32; expected training.precision=float32, in a new run, or a device that has them"
     )
     on_processor("avx512_bf16")
-    precision.require_fast("bf16", CPU)
+    devices.require_fast("bf16", CPU)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_refusal_names_the_processor_and_the_setting(on_processor):
 def test_the_processor_is_read_from_its_description(tmp_path, monkeypatch, system, name, flags):
     if system in DESCRIPTIONS:
         (tmp_path / "cpuinfo").write_text(DESCRIPTIONS[system])
-    monkeypatch.setattr(processor, "_DESCRIPTION", tmp_path / "cpuinfo")
-    assert processor.processor_flags.__wrapped__() == flags
-    found = processor.processor_name.__wrapped__()
+    monkeypatch.setattr(devices, "_DESCRIPTION", tmp_path / "cpuinfo")
+    assert devices.processor_flags.__wrapped__() == flags
+    found = devices.processor_name.__wrapped__()
     assert found == name if name else found

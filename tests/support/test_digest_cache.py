@@ -4,16 +4,15 @@ import os
 
 import pytest
 
-from structattn.support import verified_digests
-from structattn.support.files import sha256_of_file
-from structattn.support.verified_digests import VARIABLE, cached_sha256
+from structattn.support import files
+from structattn.support.files import VARIABLE, cached_sha256, sha256_of_file
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(verified_digests, "SMALLEST", 1)
-    monkeypatch.setattr(verified_digests, "SETTLED", -1.0)
+    monkeypatch.setattr(files, "SMALLEST", 1)
+    monkeypatch.setattr(files, "SETTLED", -1.0)
     path = tmp_path / "tokens.bin"
     path.write_bytes(b"abc")
     return path
@@ -24,7 +23,7 @@ def reads(monkeypatch):
     """The paths of the files that were read."""
     found = []
     monkeypatch.setattr(
-        verified_digests, "sha256_of_file", lambda path, limit=None: found.append(path) or sha256_of_file(path, limit)
+        files, "sha256_of_file", lambda path, limit=None: found.append(path) or sha256_of_file(path, limit)
     )
     return found
 
@@ -56,7 +55,7 @@ def test_the_cache_confirms_but_never_refutes(file, reads):
 
 @pytest.mark.parametrize(("name", "value"), [("SMALLEST", 4), ("SETTLED", 3600.0)])
 def test_small_and_recently_changed_files_are_always_read(file, reads, monkeypatch, name, value):
-    monkeypatch.setattr(verified_digests, name, value)
+    monkeypatch.setattr(files, name, value)
     for _ in range(2):
         cached_sha256(file, sha256_of_file(file))
     assert len(reads) == 2

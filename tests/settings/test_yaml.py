@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 import yaml
 
-from structattn.support.yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, MAX_SCALAR, parse_yaml
+from structattn.settings.yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, MAX_SCALAR, parse_yaml
 
 NAMES = "abcdefghij"
 ALIAS_BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(

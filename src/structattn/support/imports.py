@@ -1,0 +1,99 @@
+"""Imports at first use, and of optional libraries."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from structattn.support.errors import UsageError
+
+
+def require_modules(extra: str, *names: str) -> None:
+    """Check that libraries are installed, without importing them.
+
+    Args:
+        extra: the extra of this package that installs them.
+        names: of the modules.
+
+    Raises:
+        UsageError: one is not installed.
+    """
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{missing[0]} is not installed; {install_command(extra)}")
+
+
+def import_library(name: str, extra: str, purpose: str) -> Any:
+    """Import an optional library.
+
+    Args:
+        name: the name of the module.
+        extra: the extra of this package that installs it.
+        purpose: what needs it, for the message.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        reason = f"{name}, which is not installed ({error}); {install_command(extra)}"
+        raise UsageError(f"{purpose} needs the optional library {reason}") from None
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that installs the packages of an extra of structattn.
+
+    It names the packages themselves, so that it works wherever structattn was installed from: an index or a checkout.
+    """
+    packages = _packages(extra)
+    names = " ".join(f"'{each}'" for each in packages) if packages else f"'structattn[{extra}]'"
+    return f"pip install {names}"
+
+
+def _packages(extra: str) -> list[str]:
+    """Return the requirements of an extra; none if structattn is not installed, but only on Python's path."""
+    try:
+        requirements = metadata.requires("structattn") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for requirement in requirements:
+        name, _, marker = (part.strip() for part in requirement.partition(";"))
+        if f"extra == '{extra}'" not in marker.replace('"', "'"):
+            continue
+        inner = name.removeprefix("structattn[").removesuffix("]") if name.startswith("structattn[") else ""
+        found += _packages(inner) if inner else [name]
+    return found
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import exported names on first use.
+
+    Args:
+        package: ``__name__`` of the package.
+        modules: exported name -> the module that defines it; a subpackage is exported under its own name:
+            ``{"attention": "structattn.attention"}`` in ``structattn``.
+    """
+
+    def __getattr__(name: str) -> object:  # noqa: N807 - the hook that Python calls
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    def __dir__() -> list[str]:  # noqa: N807 - the hook that Python calls
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return __getattr__, __dir__
+
+
+def lazy_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports ``name`` from ``module`` when it is first called, and calls it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+    return call
