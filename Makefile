@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 .PHONY: install demo test test-all sanitize docs lint check bench explorer wheel clean
 
 install: $(VENV)/installed
-demo: $(VENV)/installed
+demo: $(VENV)/package
 	$(BIN)/structattn demo
 
 test: $(VENV)/installed
@@ -60,8 +60,14 @@ $(VENV)/torch: constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
 	touch $@
 
-$(VENV)/installed: $(VENV)/torch $(SOURCES)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+# The package alone, which is all that the demo needs.
+$(VENV)/package: $(VENV)/torch $(SOURCES)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# By its name, the package stays as it is built, and what its extras ask for is added.
+$(VENV)/installed: $(VENV)/package
+	$(BIN)/pip install --quiet --constraint constraints.txt 'structattn[$(EXTRAS)]'
 	touch $@
 
 # For this system and Python, tagged with the oldest glibc that it runs on. cibuildwheel builds the others: see pyproject.toml.

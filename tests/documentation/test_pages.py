@@ -126,7 +126,6 @@ def run_block(block, source, folder, environment, names):
         exec(source, names)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUN, ids=[str(page.relative_to(ROOT)) for page in RUN])
 def test_a_page_runs_as_it_is_written(page, folder):
     found = blocks(page)

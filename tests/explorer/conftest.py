@@ -115,7 +115,7 @@ def opened(browser, tmp_path):
         contexts.append(context)
         patterns.append(ignored)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(300_000)
         note(page, path.as_uri())
         page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
         page.wait_for_selector("[role=tabpanel]")

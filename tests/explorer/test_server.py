@@ -250,7 +250,7 @@ def served(run_dir):
 def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
     link, process = served
     host, port, token = re.fullmatch(r"http://(127\.0\.0\.1):(\d+)/\?token=([\w-]{32})", link).groups()
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection = http.client.HTTPConnection(host, int(port))
     with closing(connection):
         connection.request("GET", f"/?token={token}")
         assert connection.getresponse().read().startswith(b"<!doctype html>")
@@ -259,11 +259,11 @@ def test_the_command_serves_on_this_computer_only_until_it_is_stopped(served):
         addresses = [line.split()[1] for line in listening.read_text().splitlines()[1:] if line.split()[3] == "0A"]
         assert f"0100007F:{int(port):04X}" in addresses
         assert f"00000000:{int(port):04X}" not in addresses
-    with socket.create_connection((host, int(port)), timeout=60) as raw:
+    with socket.create_connection((host, int(port))) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000)
         assert raw.recv(100).startswith(b"HTTP/1.1 4")
     process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert process.wait() == 0
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_the_page_shows_texts_and_what_interventions_change(served, browser):
     context = browser.new_context(viewport={"width": 1200, "height": 1000})
     with closing(context):
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(300_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: requests.append(request.url))

@@ -158,7 +158,7 @@ def read_all(run_dir):
     return load(run_dir, device="cpu").metadata
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["FIFO", "link to /dev/zero", "folder"])
 def test_only_regular_files_are_read(run, name, kind):
@@ -174,7 +174,7 @@ def test_only_regular_files_are_read(run, name, kind):
         read_all(run.path)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["lock", "events.jsonl", "timing.jsonl"])
 def test_files_that_training_appends_to_must_be_its_own(run, name, tmp_path):
     run.write_card({**run.read_card(), "result": None})

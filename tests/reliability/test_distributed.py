@@ -74,9 +74,7 @@ def stop_one(starter, settings, folder, rank, number, lines):
 
 
 def wait_for_lines(path, count):
-    deadline = time.monotonic() + 60
     while not path.exists() or path.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline
         time.sleep(0.001)
 
 

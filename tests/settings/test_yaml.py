@@ -92,7 +92,7 @@ def test_many_values_are_refused_before_all_are_read():
 
 
 def test_an_alias_bomb_takes_neither_time_nor_memory():
-    began = time.monotonic()
+    began = time.process_time()
     tracemalloc.start()
     try:
         for bomb in (ALIAS_BOMB, MERGE_BOMB):
@@ -101,4 +101,4 @@ def test_an_alias_bomb_takes_neither_time_nor_memory():
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

@@ -87,9 +87,7 @@ def follow(run_dir, stopped):
 
     def target():
         try:
-            until = time.monotonic() + 60
             while not RunFolder(run_dir).has_run():
-                assert time.monotonic() < until
                 time.sleep(0.01)
             log_run(run_dir, "tensorboard", stopped, follow=True)
         except Exception as error:
@@ -106,8 +104,7 @@ def test_a_run_interrupted_five_times_while_it_is_followed_has_each_step_once(
     monkeypatch.setattr(replay, "SECONDS_BETWEEN_READS", 0.01)
     thread, failures = follow(tmp_path / "run", tmp_path / "board")
     interrupted(resolve_settings(settings()), tmp_path / "run", 3, 7, 10, 14, 19)
-    thread.join(60)
-    assert not thread.is_alive()
+    thread.join()
     assert failures == []
     assert tensorboard(tmp_path / "board") == expected_scalars(tmp_path / "run")
 
@@ -125,17 +122,14 @@ def test_a_run_killed_five_times_while_it_is_followed_has_each_step_once(setting
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run([*command, "--resume"], env=environment, check=True)
-    thread.join(120)
-    assert not thread.is_alive()
+    thread.join()
     assert failures == []
     assert tensorboard(tmp_path / "board") == expected_scalars(run_dir)
     assert len(expected_scalars(run_dir)["train/loss"]) == 200
 
 
 def wait_for_update(run_dir, update):
-    until = time.monotonic() + 120
     while not any(event["update"] >= update for event in events_of(run_dir / "events.jsonl", ["train"])):
-        assert time.monotonic() < until
         time.sleep(0.05)
 
 
