@@ -29,6 +29,10 @@ class LoadedRun(Protocol):
     def model(self) -> TrainedModel:
         """In evaluation mode."""
 
+    @property
+    def accelerated(self) -> TrainedModel:
+        """The same, or its fast form; see ``structattn.accelerate``."""
+
 
 def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
     """Return the error of a run whose kind does not support an action."""
@@ -37,11 +41,13 @@ def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
 
 
 def translation_model(run: LoadedRun) -> EncoderDecoder:
-    """Return the model of a translation run.
+    """Return the model of a translation run, accelerated.
 
     Raises:
         UsageError: the model cannot translate.
     """
     if not isinstance(run.model, EncoderDecoder):
         raise cannot(run, "translate", "a translation model")
-    return run.model
+    found = run.accelerated
+    assert isinstance(found, EncoderDecoder)
+    return found

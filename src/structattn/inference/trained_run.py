@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 import numpy as np
 from jaxtyping import Float
 
+from structattn.acceleration import accelerate
 from structattn.data.folders import PreparedFolder
 from structattn.inference.explanations import TrainedModel, explain_texts
 from structattn.inference.generator import Generation, GenerationSettings, TextGenerator
@@ -50,6 +51,11 @@ class TrainedRun:
     model: TrainedModel
     update: int
     averaged_updates: tuple[int, ...] = ()
+
+    @cached_property
+    def accelerated(self) -> TrainedModel:
+        """What computes the model in the methods below: ``accelerate(run.model)``."""
+        return accelerate(self.model)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
