@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from structattn.fast.layers import FastLayers
+from structattn.fast.layers import FastLayers, Kernel
 from structattn.models.layers import Layers
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # of relative differences
@@ -56,16 +56,19 @@ def _compared(layers: Layers, name: str) -> str | None:
     torch.manual_seed(1)
     _randomize(layers)
     batches = list(_batches(fast))
-    tolerance = TOLERANCE[batches[0].x.dtype]
-    worst = max(_difference(fast, layers.body, batch) for batch in batches)
+    tolerance, kernels = TOLERANCE[batches[0].x.dtype], fast.kernels
+
+    def difference(some: dict[nn.Module, Kernel]) -> float:
+        fast.kernels = some
+        return max(_difference(fast, layers.body, batch) for batch in batches)
+
+    worst = difference(kernels)
     if worst <= tolerance:
         return None
-    kernels, culprit = fast.kernels, _label(name, layers)
-    for path, module in layers.named_modules(prefix=name):
-        if module in kernels:
-            fast.kernels = {module: kernels[module]}
-            alone = max(_difference(fast, layers.body, batch) for batch in batches)
-            if alone > tolerance:
+    culprit = _label(name, layers)
+    if difference({}) <= tolerance:
+        for path, module in layers.named_modules(prefix=name):
+            if module in kernels and (alone := difference({module: kernels[module]})) > tolerance:
                 culprit, worst = _label(f"{path}.layer", kernels[module].residual.layer), alone
                 break
     return f"{culprit} and its kernel differ by {worst:.2g} of their values"
