@@ -16,14 +16,14 @@ def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any
         kind: the class, of which ``__init__`` is not called.
         children: the submodules of the copy.
     """
-    cls = _following(kind)
-    copied: ModuleT = cls.__new__(cls)
+    cls: Any = _following(kind)
+    copied: ModuleT = object.__new__(cls)
     copied.__dict__.update(vars(module), _modules=children, _original=module)
     return copied
 
 
 @cache
-def _following(kind: type[nn.Module]) -> type[Any]:
+def _following(kind: Any) -> Any:
     """Return a subclass of the same name with the mode of ``_original``."""
 
     def training(self: nn.Module) -> bool:
