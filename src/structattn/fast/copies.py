@@ -1,7 +1,7 @@
 """Shallow copies of modules: other modules with the same parameters, buffers, hooks and mode."""
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -16,7 +16,7 @@ def shallow_copy(module: nn.Module, kind: type[ModuleT], children: dict[str, Any
         kind: the class, of which ``__init__`` is not called.
         children: the submodules of the copy.
     """
-    cls: Any = _following(kind)
+    cls = _following(cast(Any, kind))
     copied: ModuleT = object.__new__(cls)
     copied.__dict__.update(vars(module), _modules=children, _original=module)
     return copied
