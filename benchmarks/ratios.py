@@ -114,10 +114,12 @@ def training_steps(rounds: int) -> Iterator[Ratio]:
     """Training steps at the sizes of DuSell & Chiang (2024, section 6)."""
     with temporary_folder() as folder:
         steps = {name: step_of_model(name, STEP_LENGTH, folder) for name in MODELS}
+        modules = ("Tf", "Tf+Nd 2-3-5")
+        steps |= {f"{name} by modules": step_of_model(name, STEP_LENGTH, folder, accelerated=False) for name in modules}
         seconds = interleaved({"plain eager Tf": plain_step(), **steps}, rounds, "training steps")
     targets = {"Tf": 1 / 0.35, "Tf+Nd 2-3-5": 1 / 1.25, "LSTM+Nd 2-3-5": 1 / 2.5}
-    for name in MODELS:
-        base = "plain eager Tf" if name == "Tf" else name.partition("+")[0]
+    for name in steps:
+        base = "plain eager Tf" if name in ("Tf", "Tf by modules") else name.partition("+")[0]
         if name != base:
             yield Ratio.of(
                 "training step, ten strings of 60", name, base, seconds[base] / seconds[name], targets.get(name)

@@ -1,6 +1,7 @@
 """Whole training steps at the paper's sizes, on one batch of ten strings of one length."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +52,17 @@ def pointer_step(model: str, length: int, folder: Path) -> Callable[[], object]:
     return _step(folder / model, resolve_settings(tree), np.arange(32))
 
 
-def step_of_model(model: str, length: int, folder: Path) -> Callable[[], object]:
-    """Return a training step of the named model on ten strings of ww^R with ``length`` symbols."""
-    return _step(folder / model, settings_of_model(model, length, folder), np.arange(10))
+def step_of_model(model: str, length: int, folder: Path, accelerated: bool = True) -> Callable[[], object]:
+    """Return a training step of the named model on ten strings of ww^R with ``length`` symbols.
+
+    Args:
+        model: one of ``MODELS``.
+        length: of the strings.
+        folder: for the data and runs.
+        accelerated: whether kernels compute several modules at once, as in ``structattn train``.
+    """
+    settings = settings_of_model(model, length, folder)
+    return _step(folder / f"{model}{'' if accelerated else ', modules'}", settings, np.arange(10), accelerated)
 
 
 def settings_of_model(model: str, length: int, folder: Path) -> RunSettings:
@@ -65,8 +74,10 @@ def settings_of_model(model: str, length: int, folder: Path) -> RunSettings:
     return resolve_settings({"task": "formal_language", "data": str(data), "model": MODELS[model], "seed": 1})
 
 
-def _step(folder: Path, settings: RunSettings, examples: np.ndarray) -> Callable[[], object]:
+def _step(folder: Path, settings: RunSettings, examples: np.ndarray, accelerated: bool = True) -> Callable[[], object]:
     plan = make_plan(RunFolder(folder), settings)
     learner = initial_learner(plan)
+    if not accelerated:
+        learner = replace(learner, accelerated=learner.model)
     update = Update(1, [plan.task.batch(examples)], 0.001, settings.training.max_grad_norm)
     return lambda: training_step(learner, plan.task, update)

@@ -18,7 +18,12 @@ PACKAGES = sorted(
     for path in SOURCES.rglob("__init__.py")
     if path.parent != SOURCES
 )
-INTERNAL = ("structattn.support", "structattn.models.builders", "structattn.cli")  # need not export anything
+INTERNAL = (
+    "structattn.support",
+    "structattn.models.builders",
+    "structattn.fast",
+    "structattn.cli",
+)  # need not export anything
 
 
 def test_importing_the_package_loads_neither_torch_nor_pydantic():

@@ -17,7 +17,13 @@ from structattn.operators.common.kernels import INSTRUCTION_SETS
 from structattn.support.devices import processor_flags
 
 # Its processes interpret or compile Triton kernels, and load the installed modules.
-TESTS = ["tests/operators", "--ignore=tests/operators/common/test_gpu_kernels.py", "-m", "not slow"]
+TESTS = [
+    "tests/operators",
+    "tests/fast/test_residual_sublayers.py",
+    "--ignore=tests/operators/common/test_gpu_kernels.py",
+    "-m",
+    "not slow",
+]
 COMPARISONS = ["-k", "definition or hostile or large_logits or indexed"]
 OPTIONS = {
     # Python and torch keep memory until the process ends.

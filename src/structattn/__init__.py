@@ -14,16 +14,28 @@ from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
     from structattn import attention, models, operators
+    from structattn.acceleration import accelerate
     from structattn.loading.evaluate import evaluate
     from structattn.loading.load import load
     from structattn.settings.run import load_settings
     from structattn.training.run_training import train
 
-__all__ = ["__version__", "attention", "evaluate", "load", "load_settings", "models", "operators", "train"]
+__all__ = [
+    "__version__",
+    "accelerate",
+    "attention",
+    "evaluate",
+    "load",
+    "load_settings",
+    "models",
+    "operators",
+    "train",
+]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "accelerate": "structattn.acceleration",
         "attention": "structattn.attention",
         "evaluate": "structattn.loading.evaluate",
         "load": "structattn.loading.load",

@@ -10,9 +10,11 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # From the lowest to the highest: a part imports the parts before it, but for those in WITHOUT.
-LAYERS = ("support", "operators", "settings", "attention", "models", "decoding", "builders", "fast", "huggingface",
-          "text", "metrics", "runs", "report", "tasks", "loading", "training", "explorer", "interop", "sweeps", "cli",
-          "__main__")  # fmt: skip
+LAYERS = (
+    *("support", "operators", "settings", "attention", "models", "decoding", "builders", "fast", "acceleration"),
+    *("huggingface", "text", "metrics", "runs", "report", "tasks", "loading", "training", "explorer", "interop"),
+    *("sweeps", "cli", "__main__"),
+)
 NESTED = {"models.builders": "builders", "interop.huggingface": "huggingface"}  # parts inside of other packages
 WITHOUT = {
     "settings": {"operators"},

@@ -12,7 +12,6 @@ from structattn.attention.projections import InputProjection, apply_positions
 from structattn.operators import gaussian_attention, gaussian_weights, softmax_attention
 from structattn.operators.common.dropout import checked_rate
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.linear import apply_linear
 
 
 class LearnedHeads(nn.Module):
@@ -37,11 +36,11 @@ class LearnedHeads(nn.Module):
 
     def queries(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """Project ``x`` to queries."""
-        return self._split(apply_linear(self.query, x))
+        return self._split(self.query(x))
 
     def keys(self, x: Float[Tensor, "batch time d_model"]) -> Float[Tensor, "batch heads time size"]:
         """Project ``x`` to keys."""
-        return self._split(apply_linear(self.key, x))
+        return self._split(self.key(x))
 
     def forward(
         self,

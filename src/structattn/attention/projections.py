@@ -2,10 +2,10 @@
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.sizes import head_size, wrong_width
-from structattn.operators.linear import linear, linear_product
 
 
 class Projection(nn.Linear):
@@ -19,7 +19,7 @@ class Projection(nn.Linear):
         """
         if x.shape[-1] != self.in_features:
             raise wrong_width(x, self.in_features)
-        return linear_product(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias)
 
 
 class InputProjection(nn.Linear):
@@ -47,7 +47,7 @@ class InputProjection(nn.Linear):
         """
         if x.shape[-1] != self.in_features:
             raise wrong_width(x, self.in_features)
-        packed = linear(x, self.weight, self.bias).view(*x.shape[:2], self.parts, self.num_heads, self.size)
+        packed = F.linear(x, self.weight, self.bias).view(*x.shape[:2], self.parts, self.num_heads, self.size)
         return packed.permute(2, 0, 3, 1, 4).unbind(0)
 
 
@@ -64,7 +64,7 @@ class OutputProjection(nn.Linear):
 
     def forward(self, outputs: Float[Tensor, "batch heads time size"]) -> Float[Tensor, "batch time d_model"]:
         """Return the layer's output."""
-        return linear(outputs.transpose(1, 2).flatten(2), self.weight, self.bias)
+        return F.linear(outputs.transpose(1, 2).flatten(2), self.weight, self.bias)
 
 
 class ConcatenatedHeads(nn.Module):

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache, cached_softmax_attention, require_causal
 from structattn.attention.explanation import Explanation
-from structattn.attention.fused import fusible_weights
 from structattn.attention.positions.protocol import ScorePositions
 from structattn.attention.projections import InputProjection, OutputProjection, apply_positions
 from structattn.operators import softmax_attention
 from structattn.operators.common.checks import full_memory_lengths, mask_padding
 from structattn.operators.common.dropout import checked_rate
-from structattn.operators.residual_sublayers import AttentionSublayer
 
 
 class SoftmaxAttention(nn.Module):
@@ -52,22 +50,6 @@ class SoftmaxAttention(nn.Module):
     ) -> Float[Tensor, "batch time d_model"]:
         """Process whole sequences. Cost: O(T^2 d + T d^2) each."""
         return mask_padding(self.output(self._attend(x, lengths)), lengths)
-
-    def residual_sublayer(self, x: Tensor, norm: Any, dropout: float) -> AttentionSublayer | None:
-        """Return x + Dropout(self(norm(x), lengths)) as a sublayer of one kernel; None where that cannot run.
-
-        Args:
-            x: the input of the layer norm.
-            norm: the layer norm, or None.
-            dropout: of the residual.
-        """
-        fits = self.positions is None and type(self) is SoftmaxAttention
-        projection = self.projection
-        weights = fusible_weights(x, norm, projection, self.output) if fits else None
-        if weights is None:
-            return None
-        rate = self.dropout if self.training else 0.0
-        return AttentionSublayer(weights, projection.num_heads, self.causal, rate, dropout, norm.eps)
 
     def attend(
         self, x: Float[Tensor, "batch time d_model"], lengths: Int[Tensor, " batch"] | None = None

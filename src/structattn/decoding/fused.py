@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.modules import module as torch_module
 
 from structattn.attention.cache import CrossAttentionCache, KeyValueCache
-from structattn.attention.fused import LINEAR, is_hooked
 from structattn.decoding.candidates import Restriction, restrict
 from structattn.decoding.fused_state import FusedState
-from structattn.decoding.fused_sublayers import Step, is_cross, kind_of, linear_of, num_cached, weights_of
+from structattn.decoding.fused_sublayers import LINEAR, Step, is_cross, kind_of, linear_of, num_cached, weights_of
 from structattn.decoding.stepper import DecodingStart, Stepper
 from structattn.models import EncoderDecoder
 from structattn.models.block import Block, Residual
@@ -147,7 +146,7 @@ def _can_run(model: EncoderDecoder) -> bool:
         for parameter in model.parameters()
     )
     parts = [*model.decoder.modules(), *(() if model.output is None else model.output.modules())]
-    hooked = torch_module._has_any_global_hook() or is_hooked(*parts)  # type: ignore[no-untyped-call]  # torch's
+    hooked = torch_module._has_any_global_hook() or any(_is_hooked(part) for part in parts)  # type: ignore[no-untyped-call]  # torch's
     in_training = model.training or any(module.training for module in parts)
     known = type(model.target) is Embedding and (model.output is None or type(model.output) in LINEAR)
     return plain and known and not hooked and not in_training and can_run_decoder_layers(current_precision())
@@ -235,3 +234,8 @@ def _runs(parts: list[tuple[Any, Kind | None]], packed: PackedLayers) -> Iterato
 def _output(model: EncoderDecoder) -> Linear:
     embedding: Any = model.target
     return (embedding.class_embeddings(), None) if model.output is None else linear_of(model.output)
+
+
+def _is_hooked(module: Any) -> bool:
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks)

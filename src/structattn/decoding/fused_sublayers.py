@@ -16,9 +16,9 @@ from structattn.attention import (
     HardAttention,
     SoftmaxAttention,
 )
-from structattn.attention.fused import LINEAR
 from structattn.attention.positions.alibi import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
+from structattn.attention.projections import InputProjection, OutputProjection, Projection
 from structattn.decoding.fused_state import FusedState
 from structattn.models.block import FeedForward, Residual
 from structattn.operators import gaussian_weights
@@ -27,6 +27,7 @@ from structattn.operators.gaussian_attention import Gaussians
 from structattn.operators.linear.packed import Linear
 
 Made = TypeVar("Made")
+LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)  # not their subclasses
 
 KINDS: dict[type, Kind] = {
     SoftmaxAttention: "softmax",

@@ -43,8 +43,8 @@ def split_negative_log_likelihoods(
         raise DataError(run.prepared.path / split, "has no sequences to score")
     batches = run.settings.training.batches
     if isinstance(batches, StreamBatches):
-        return window_negative_log_likelihoods(run.model, sequences, batches.sequence_length, batch_tokens, split)
-    return sequence_negative_log_likelihoods(run.model, sequences, batch_tokens, split)
+        return window_negative_log_likelihoods(run.accelerated, sequences, batches.sequence_length, batch_tokens, split)
+    return sequence_negative_log_likelihoods(run.accelerated, sequences, batch_tokens, split)
 
 
 def text_baselines(run: TrainedRun, split: str) -> dict[str, dict[str, Any]] | None:

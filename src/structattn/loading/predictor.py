@@ -143,7 +143,7 @@ class TransductionPredictor:
 
     @torch.no_grad()
     def _predict(self, x: Ids) -> list[Prediction]:
-        model, vocabulary, form = self.run.model, self.run.prepared.vocabulary, form_of(self.run.settings)
+        model, vocabulary, form = self.run.accelerated, self.run.prepared.vocabulary, form_of(self.run.settings)
         y = np.full((len(x), self._task.output_length(x.shape[1])), FIRST_SYMBOL, dtype=np.int64)
         if form == "autoregressive":
             y = greedy_outputs(model, vocabulary, x, y.shape[1])

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 import numpy as np
 from jaxtyping import Float
 
+from structattn.acceleration import accelerate
 from structattn.decoding.seeded_sampling import seeded_sampling
 from structattn.loading.explanations import explain_texts
 from structattn.loading.predictor import Prediction, make_predictor
@@ -51,6 +52,11 @@ class TrainedRun:
     model: TrainedModel
     update: int
     averaged_updates: tuple[int, ...] = ()
+
+    @cached_property
+    def accelerated(self) -> TrainedModel:
+        """What computes the model in the methods below: ``accelerate(run.model)``."""
+        return accelerate(self.model)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:

@@ -17,12 +17,9 @@ from structattn.attention import (
     TwoStreamAttention,
 )
 from structattn.attention.explanation import Sublayer
-from structattn.attention.fused import fusible_weights, is_hooked, modules_replaceable
 from structattn.models.streams import layer_norm
 from structattn.models.two_stream import FeedForwardFirst
 from structattn.operators.common.dropout import checked_rate, dropout
-from structattn.operators.linear import apply_feedforward, apply_linear
-from structattn.operators.residual_sublayers import FeedForwardSublayer, ResidualSublayer, residual_sublayers
 
 HiddenStates = Float[Tensor, "*batch d_model"] | Streams
 Memory = Float[Tensor, "memory source d_model"] | Streams
@@ -69,19 +66,7 @@ class Residual(nn.Module):
 
     def forward(self, x: HiddenStates, *arguments: SublayerArgument) -> HiddenStates:
         """Process whole sequences; ``arguments`` of f after x are the lengths, or a memory and both lengths."""
-        if modules_replaceable(x) and (sublayer := self.fused_sublayer(cast(Tensor, x))) is not None:
-            return residual_sublayers(cast(Tensor, x), [sublayer], *cast(tuple[Tensor | None, ...], arguments))
-        normalized = self.norm(x) if self.norm is not None and self.norm_placement == "pre" else x
-        return self._add_residual(x, self.layer(normalized, *arguments))
-
-    def fused_sublayer(self, x: Tensor) -> ResidualSublayer | None:
-        """Return the sublayer for the kernel if that is for it and skips no hooks; ``modules_replaceable(x)`` holds."""
-        layer = self.layer
-        of_layer = getattr(layer, "residual_sublayer", None)
-        if of_layer is None or self.norm_placement != "pre" or is_hooked(layer):
-            return None
-        sublayer: ResidualSublayer | None = of_layer(x, self.norm, self.dropout if self.training else 0.0)
-        return sublayer
+        return self._add_residual(x, self.layer(self._normalized(x), *arguments))
 
     def attend(self, x: HiddenStates, *arguments: SublayerArgument) -> tuple[HiddenStates, Tensor | None]:
         """Return the output and f's weights, None if f has no ``attend``."""
@@ -92,8 +77,7 @@ class Residual(nn.Module):
 
     def step(self, x_t: HiddenStates, state: Any) -> tuple[HiddenStates, Any]:
         """Process one position; return its output and f's new state."""
-        normalized = self.norm(x_t) if self.norm is not None and self.norm_placement == "pre" else x_t
-        y_t, state = self.layer.step(normalized, state)
+        y_t, state = self.layer.step(self._normalized(x_t), state)
         return self._add_residual(x_t, y_t), state
 
     def explain(self, x: HiddenStates, *arguments: SublayerArgument) -> Explanation:
@@ -130,23 +114,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Process each position independently."""
-        if not self.training:
-            return apply_feedforward(self.hidden, self.output, x)
-        hidden = F.relu(apply_linear(self.hidden, x))
-        return apply_linear(self.output, dropout(hidden, self.dropout))
-
-    def residual_sublayer(self, x: Tensor, norm: Any, dropout: float) -> FeedForwardSublayer | None:
-        """Return x + Dropout(self(norm(x))) as a sublayer of one kernel; None where that cannot run.
-
-        Args:
-            x: the input of the layer norm.
-            norm: the layer norm, or None.
-            dropout: of the residual.
-        """
-        weights = fusible_weights(x, norm, self.hidden, self.output) if type(self) is FeedForward else None
-        if weights is None:
-            return None
-        return FeedForwardSublayer(weights, self.dropout if self.training else 0.0, dropout, norm.eps)
+        hidden = F.relu(self.hidden(x))
+        y: Tensor = self.output(dropout(hidden, self.dropout) if self.training else hidden)
+        return y
 
 
 @dataclass(frozen=True)
@@ -237,15 +207,6 @@ class Block(nn.Module):
             x = self.stack(x, lengths)
         return x
 
-    def fused_sublayers(self, x: Tensor) -> list[ResidualSublayer] | None:
-        """Return the sublayers if the kernel is for each of them; ``modules_replaceable(x)`` holds."""
-        present = [residual for residual in (self.attention, self.feedforward) if residual is not None]
-        if self.cross is not None or self.stack is not None or type(self) is not Block or is_hooked(self, *present):
-            return None
-        found = [residual.fused_sublayer(x) for residual in present]
-        sublayers = [sublayer for sublayer in found if sublayer is not None]
-        return sublayers if len(sublayers) == len(found) else None
-
     def attend(
         self,
         x: HiddenStates,
@@ -260,7 +221,7 @@ class Block(nn.Module):
         ``decoder_receptive_fields`` take lists of them.
         """
         weights: dict[Sublayer | None, Tensor | None] = {}
-        for name, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
+        for name, sublayer, arguments in self.sublayers(lengths, memory, memory_lengths):
             x, weights[name] = sublayer.attend(x, *arguments)
         return x, (None if self.stack else weights.get("attention"), weights.get("cross"))
 
@@ -307,16 +268,16 @@ class Block(nn.Module):
     ) -> tuple[HiddenStates, list[Explanation]]:
         """Return the block's output and the attention weights of each sublayer."""
         explanations = []
-        for name, sublayer, arguments in self._sublayers(lengths, memory, memory_lengths):
+        for name, sublayer, arguments in self.sublayers(lengths, memory, memory_lengths):
             if name is not None:
                 explanations.append(replace(sublayer.explain(x, *arguments), sublayer=name))
             x = sublayer(x, *arguments)
         return x, explanations
 
-    def _sublayers(
+    def sublayers(
         self, lengths: Tensor | None, memory: Memory | None, memory_lengths: Tensor | None
     ) -> list[tuple[Sublayer | None, Residual, tuple[SublayerArgument, ...]]]:
-        """Return the sublayers that are present: the name of attention sublayers, and the arguments after x."""
+        """Return the sublayers that are present: the name of those of attention, and the arguments after x."""
         if self.cross is not None and memory is None:
             raise ValueError(_NO_MEMORY)
         sublayers: list[tuple[Sublayer | None, Residual | None, tuple[SublayerArgument, ...]]] = [

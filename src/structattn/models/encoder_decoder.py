@@ -6,13 +6,13 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import Memory
 from structattn.models.characters import SpelledEmbedding, SpellingDecoder
 from structattn.models.embedding import Embedding, TwoStreamEmbedding, max_positions
 from structattn.models.layers import Layers, LayersState
-from structattn.operators.linear import apply_linear, linear
 
 AnyEmbedding = Embedding | SpelledEmbedding | TwoStreamEmbedding
 
@@ -130,9 +130,10 @@ class EncoderDecoder(nn.Module):
     def logits(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch classes"]:
         """Return the logits of the next token, given the decoder's output."""
         if self.output is not None:
-            return apply_linear(self.output, x)
+            y: Tensor = self.output(x)
+            return y
         assert not isinstance(self.target, SpelledEmbedding)
-        return linear(x, self.target.class_embeddings())
+        return F.linear(x, self.target.class_embeddings())
 
     def encode(
         self,

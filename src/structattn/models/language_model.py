@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import HiddenStates
 from structattn.models.characters import SpelledEmbedding
 from structattn.models.embedding import Embedding, TwoStreamEmbedding
 from structattn.models.layers import Layers, LayersState
-from structattn.operators.linear import apply_linear, linear_product
 
 
 class LanguageModel(nn.Module):
@@ -84,6 +84,7 @@ class LanguageModel(nn.Module):
 
     def _logits(self, x: Any) -> Tensor:
         if self.output is not None:
-            return apply_linear(self.output, x)
+            y: Tensor = self.output(x)
+            return y
         assert not isinstance(self.embedding, SpelledEmbedding)
-        return linear_product(x, self.embedding.class_embeddings())
+        return F.linear(x, self.embedding.class_embeddings())

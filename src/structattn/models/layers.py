@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from structattn.attention import Explanation, Streams
-from structattn.attention.fused import modules_replaceable
 from structattn.models.block import Block, HiddenStates, Memory
-from structattn.operators.residual_sublayers import ResidualSublayer, residual_sublayers
 
 
 @dataclass(frozen=True)
@@ -52,25 +50,27 @@ class Layers(nn.Module):
         """Process whole sequences. Outputs at padding are undefined."""
         lengths = _drop_full_lengths(lengths, x)
         memory_lengths = _drop_full_lengths(memory_lengths, memory)
-        run: list[ResidualSublayer] = []
-        replaceable = modules_replaceable(x)
-        for block in self.blocks:
-            sublayers = block.fused_sublayers(x) if replaceable else None
-            if sublayers is not None:
-                run += sublayers
-                continue
-            x = block(_apply_run(run, x, lengths), lengths, memory, memory_lengths)
-            run.clear()
-        y: HiddenStates = self.final(_apply_run(run, x, lengths))
+        y: HiddenStates = self.final(self.body(x, lengths, memory, memory_lengths))
         return y
+
+    def body(
+        self,
+        x: HiddenStates,
+        lengths: Int[Tensor, " batch"] | None = None,
+        memory: Memory | None = None,
+        memory_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> HiddenStates:
+        """Return the last block's output. It is undefined at padding."""
+        for block in self.blocks:
+            x = block(x, lengths, memory, memory_lengths)
+        return x
 
     def hidden_states(self, x: HiddenStates, lengths: Int[Tensor, " batch"] | None = None) -> HiddenStates:
         """Return the output for whole sequences, but both streams where ``final`` selects one of two.
 
         The syntactic stream is then that of the last block. Outputs at padding are undefined.
         """
-        for block in self.blocks:
-            x = block(x, lengths)
+        x = self.body(x, lengths)
         y: HiddenStates = self.final(x)
         return Streams(x.syntactic, y) if isinstance(x, Streams) and not isinstance(y, Streams) else y
 
@@ -120,11 +120,6 @@ class Layers(nn.Module):
             x, block_explanations = block.explain(x, lengths, memory, memory_lengths)
             explanations += [replace(explanation, layer=index) for explanation in block_explanations]
         return explanations
-
-
-def _apply_run(run: list[ResidualSublayer], x: HiddenStates, lengths: Tensor | None) -> HiddenStates:
-    """Return the output of sublayers that have a kernel: one call for those of several blocks."""
-    return residual_sublayers(cast(Tensor, x), run, lengths) if run else x
 
 
 def _drop_full_lengths(lengths: Tensor | None, x: HiddenStates | None) -> Tensor | None:

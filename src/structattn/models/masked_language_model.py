@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from structattn.attention import Explanation
 from structattn.models.block import HiddenStates
 from structattn.models.embedding import Embedding
 from structattn.models.layers import Layers
-from structattn.operators.linear import apply_linear, linear_product
 
 
 class MaskedLanguageModel(nn.Module):
@@ -71,5 +71,6 @@ class MaskedLanguageModel(nn.Module):
 
     def _logits(self, x: Any) -> Tensor:
         if self.output is not None:
-            return apply_linear(self.output, x)
-        return linear_product(x, self.embedding.class_embeddings())
+            y: Tensor = self.output(x)
+            return y
+        return F.linear(x, self.embedding.class_embeddings())

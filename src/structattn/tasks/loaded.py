@@ -34,6 +34,10 @@ class LoadedRun(Protocol):
     def update(self) -> int:
         """The update after which the weights were saved; for averaged weights, the last one."""
 
+    @property
+    def accelerated(self) -> TrainedModel:
+        """The same, or its fast form; see ``structattn.accelerate``."""
+
 
 def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
     """Return the error of a run whose kind does not support an action."""
@@ -42,11 +46,13 @@ def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
 
 
 def translation_model(run: LoadedRun) -> EncoderDecoder:
-    """Return the model of a translation run.
+    """Return the model of a translation run, accelerated.
 
     Raises:
         UsageError: the model cannot translate.
     """
     if not isinstance(run.model, EncoderDecoder):
         raise cannot(run, "translate", "a translation model")
-    return run.model
+    found = run.accelerated
+    assert isinstance(found, EncoderDecoder)
+    return found

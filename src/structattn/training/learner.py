@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from structattn.acceleration import accelerate
 from structattn.runs.weights import MismatchError, check_like, whole
 from structattn.settings.training import TrainingSettings
 from structattn.support.devices import default_device
@@ -22,6 +23,7 @@ class Learner:
 
     Args:
         model: the model, on its device, with float32 weights.
+        accelerated: what computes the model: its fast form, or the model.
         parameters: the parameters in the order of ``model.parameters()``; walking the modules for them takes time.
         optimizers: the optimizers of these parameters, each of some of them.
         device: the device of the model.
@@ -31,6 +33,7 @@ class Learner:
     """
 
     model: torch.nn.Module
+    accelerated: torch.nn.Module
     parameters: tuple[Tensor, ...]
     optimizers: Optimizers
     device: torch.device
@@ -58,7 +61,7 @@ def build_learner(model: torch.nn.Module, settings: TrainingSettings, device: st
     model = model.to(place).train()
     parameters = tuple(model.parameters())
     optimizers = build_optimizers(model, settings.optimizer)
-    return Learner(model, parameters, optimizers, place, bf16=settings.precision == "bf16")
+    return Learner(model, accelerate(model), parameters, optimizers, place, bf16=settings.precision == "bf16")
 
 
 def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
@@ -70,7 +73,7 @@ def distribute(learner: Learner, settings: TrainingSettings) -> Learner:
     if world.size == 1:
         return learner
     if settings.strategy == "ddp":
-        return replace(learner, parallel=DataParallel(world, replicate(learner.model)))
+        return replace(learner, parallel=DataParallel(world, replicate(learner.accelerated)))
     module = shard(learner.model, learner.device)
     parameters = tuple(learner.model.parameters())
     optimizers = build_optimizers(learner.model, settings.optimizer)

@@ -92,7 +92,7 @@ def accumulate_gradients(learner: Learner, task: Task[BatchT], batches: Sequence
     for number, batch in enumerate(batches, start=1):
         with learner.autocast():
             if parallel is None:
-                loss_sum = task.loss_sum(learner.model, batch)
+                loss_sum = task.loss_sum(learner.accelerated, batch)
             else:
                 loss_sum = parallel.loss_sum(task, batch, number == len(batches)) * (number <= count)
         (loss_sum / denominator).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -195,7 +195,7 @@ def validate(run: Run) -> None:
     began = run.timing.seconds
     with run.learner.autocast():
         if run.learner.parallel is None:
-            scores = run.task.validate(run.learner.model, run.stop.check)
+            scores = run.task.validate(run.learner.accelerated, run.stop.check)
         else:
             scores = run.learner.parallel.validate(run.task, run.stop.check)
     if not math.isfinite(scores.perplexity):

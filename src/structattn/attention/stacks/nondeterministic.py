@@ -1,14 +1,13 @@
 """Nondeterministic stack attention."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from structattn.attention.explanation import Explanation
-from structattn.attention.fused import fusible_stack_weights
 from structattn.attention.projections import Projection
 from structattn.operators import (
     NondeterministicStackState,
@@ -23,7 +22,6 @@ from structattn.operators.common.checks import mask_padding
 from structattn.operators.common.implementation import Implementation
 from structattn.operators.nondeterministic_stack.arguments import checked_window
 from structattn.operators.nondeterministic_stack.contents import nondeterministic_stack_contents
-from structattn.operators.residual_sublayers import StackSublayer
 
 
 class NondeterministicStackAttention(nn.Module):
@@ -75,22 +73,6 @@ class NondeterministicStackAttention(nn.Module):
         transitions, bottom = self._transitions(logits), torch.sigmoid(self.bottom)
         readings = nondeterministic_stack(*transitions, values, bottom, lengths=lengths, window=self.window)
         return mask_padding(self.output(readings.flatten(2)), lengths)
-
-    def residual_sublayer(self, x: Tensor, norm: Any, dropout: float) -> StackSublayer | None:
-        """Return x + Dropout(self(norm(x), lengths)) as a sublayer of one kernel; None where that cannot run.
-
-        Args:
-            x: the input of the layer norm.
-            norm: the layer norm, or None.
-            dropout: of the residual.
-        """
-        if type(self) is not NondeterministicStackAttention:
-            return None
-        weights = fusible_stack_weights(x, norm, self.projection, self.output, self.bottom)
-        if weights is None:
-            return None
-        sizes = self.num_states, self.stack_alphabet_size, self.window
-        return StackSublayer(weights, *sizes, self.pushed_activation, self.pop_offset, dropout, norm.eps)
 
     def initial_state(self, batch_size: int, implementation: Implementation = "auto") -> NondeterministicStackState:
         """Return the state before the first step; with ``implementation="reference"`` steps support `torch.export`."""

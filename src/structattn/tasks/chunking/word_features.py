@@ -109,7 +109,7 @@ class WordFeatures:
         return dict(zip(self.streams, torch.cat(found, dim=1).numpy(), strict=True))
 
     def _hidden_states(self, batch: list[EncodedWords]) -> HiddenStates:
-        model = self.run.model
+        model = self.run.accelerated
         inputs, lengths = pad_sequences([each.inputs for each in batch], next(model.parameters()).device)
         if not isinstance(model, EncoderDecoder):
             return model.hidden_states(inputs, lengths)

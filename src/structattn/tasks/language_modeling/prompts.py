@@ -46,8 +46,8 @@ class TextEncoder:
 
     @property
     def model(self) -> CausalModel:
-        """The model of the run."""
-        model = self.run.model
+        """The model of the run, accelerated."""
+        model = self.run.accelerated
         assert isinstance(model, CausalModel)  # the registry of tasks says so
         return model
 

@@ -109,7 +109,7 @@ class CausalTextScorer:
 
     @property
     def _model(self) -> torch.nn.Module:
-        return self.encoder.run.model
+        return self.encoder.run.accelerated
 
 
 @dataclass(frozen=True)
@@ -154,5 +154,5 @@ class MaskedTextScorer:
 
     def _score(self, tokens: np.ndarray) -> Score:
         vocabulary, bos = self.run.prepared.vocabulary, reads_bos(self.run.settings.model)
-        found = pseudo_log_likelihoods(self.run.model, tokens, vocabulary.size, bos, self.batch_size)
+        found = pseudo_log_likelihoods(self.run.accelerated, tokens, vocabulary.size, bos, self.batch_size)
         return score_of(vocabulary.symbols, tokens[tokens != EOS].tolist(), found.tolist(), self.per_token)

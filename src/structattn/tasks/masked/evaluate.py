@@ -24,7 +24,7 @@ def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
     examples = masked_examples(run.prepared, split, run.settings, how.mask_seed)
     plan = examples.examples.scoring_order()
     with progress(f"Scoring {split}", len(plan), "batches") as advance:
-        scores = score_masked(run.model, (examples.batch(indices) for indices in plan), advance)
+        scores = score_masked(run.accelerated, (examples.batch(indices) for indices in plan), advance)
     chosen = evenly_spaced(examples.examples.num_examples, how.pseudo_perplexity_examples)
     return SplitScores(
         split=split,
@@ -53,7 +53,7 @@ def pseudo_scores(run: LoadedRun, examples: MaskedExamples, chosen: Indices, bat
         for index in chosen:
             (tokens,) = examples.tokens(np.array([index]))
             rows = max(1, batch_tokens // (len(tokens) + examples.bos))
-            found = pseudo_log_likelihoods(run.model, tokens, mask, examples.bos, rows)
+            found = pseudo_log_likelihoods(run.accelerated, tokens, mask, examples.bos, rows)
             total, num_tokens = total + float(found.sum()), num_tokens + len(found)
             advance()
     cross_entropy = -total / num_tokens if num_tokens else 0.0

@@ -147,6 +147,6 @@ class SentenceScorer:
         """
         lines = list(dict.fromkeys(span.line for span in spans))
         size = min(_MAX_BATCH_TOKENS, max(1, _MAX_LOGITS // self.run.prepared.vocabulary.size))
-        found = line_token_losses(self.run.model, lines, size, what, EOS if self.is_stream else BOS)
+        found = line_token_losses(self.run.accelerated, lines, size, what, EOS if self.is_stream else BOS)
         losses = dict(zip(lines, found, strict=True))
         return np.array([-losses[span.line][span.start : span.stop].sum() for span in spans], dtype=np.float64)

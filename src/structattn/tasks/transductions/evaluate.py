@@ -62,11 +62,11 @@ def _length_score(
     data = transduction_data(run.prepared, run.settings.seed)
     rows = max(1, batch_tokens // (2 + x.shape[1] + y.shape[1]))
     pieces = [(x[i : i + rows], y[i : i + rows]) for i in range(0, len(x), rows)]
-    counts = [length_counts(run.model, data.task, data.vocabulary, *piece, form) for piece in pieces]
+    counts = [length_counts(run.accelerated, data.task, data.vocabulary, *piece, form) for piece in pieces]
     num_scored = sum(each.num_scored for each in counts)
     greedy = None
     if form == "autoregressive":
-        num_correct = sum(num_correct_greedy(run.model, data.task, data.vocabulary, *piece) for piece in pieces)
+        num_correct = sum(num_correct_greedy(run.accelerated, data.task, data.vocabulary, *piece) for piece in pieces)
         greedy = fraction_correct(num_correct, num_scored)
     score = LengthScore(
         length=x.shape[1],

@@ -117,7 +117,7 @@ class ModelAnswers:
 
 def language_model_answers(run: LoadedRun, split: str) -> ModelAnswers:
     """Return the answers of a language model, which continues a source with its target."""
-    model = run.model
+    model = run.accelerated
     if isinstance(model, EncoderDecoder | MaskedLanguageModel):
         raise UsageError(f"{run.run_dir}: a model of kind {run.settings.model.kind!r} cannot continue a source")
     encode, device = run.prepared.tokenizer.encode, next(model.parameters()).device

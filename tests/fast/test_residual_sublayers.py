@@ -2,25 +2,24 @@
 
 import pytest
 import torch
+from opcheck import Recorder, check, name_of
 
-from structattn.operators.common.dropout import dropped_steps, mask_numbers
-from structattn.operators.common.kernels import has_kernel
-from structattn.operators.residual_sublayers import (
+from structattn.fast.residual_sublayers import (
     AttentionSublayer,
     FeedForwardSublayer,
     StackSublayer,
     StackWeights,
     SublayerWeights,
-    can_fuse,
-    fit,
     residual_sublayers,
 )
-from structattn.operators.residual_sublayers.reference import (
+from structattn.fast.residual_sublayers.reference import (
     Dropout,
     residual_attention_reference,
     residual_feedforward_reference,
     residual_stack_reference,
 )
+from structattn.operators.common.dropout import dropped_steps, mask_numbers
+from structattn.operators.common.kernels import has_kernel
 
 EPSILON = 1e-3
 # batch, time, d_model, heads, d_ff: whole vectors or not, one or none of something, more rows than fit into a block
@@ -284,31 +283,6 @@ def test_double_backward_through_a_sequence_is_refused():
         gradient.sum().backward()
 
 
-class TestCanFuse:
-    x, weights = torch.zeros(2, 3, 8), weights_of(8, 24, 8, torch.float32)
-
-    def test_tensors_on_a_cpu(self):
-        assert can_fuse(self.x)
-        assert can_fuse(self.x.double())
-        assert not can_fuse(self.x[0])
-        assert not can_fuse(self.x.half())
-        assert not can_fuse(self.x.to("meta"))
-
-    def test_small_weights_of_the_same_precision(self):
-        assert fit(self.x, self.weights)
-        assert not fit(self.x.double(), self.weights)
-        assert not fit(torch.zeros(2, 3, 7), self.weights)
-        assert not fit(torch.zeros(2, 513, 8), self.weights)
-        assert not fit(torch.zeros(2, 3, 128), weights_of(128, 384, 128, torch.float32))
-
-    def test_eager_mode_alone(self):
-        assert not torch.func.vmap(lambda x: torch.tensor(can_fuse(x)))(self.x[None]).any()
-        with torch.autocast("cpu", torch.bfloat16):
-            assert not can_fuse(self.x)
-        with torch.autograd.forward_ad.dual_level():
-            assert not can_fuse(self.x)
-
-
 def test_heads_that_do_not_divide_the_width_are_refused():
     weights = SublayerWeights(torch.ones(8), torch.ones(8), torch.ones(24, 8), None, torch.ones(8, 8), None)
     with pytest.raises(ValueError, match="3 heads do not divide a width of 8"):
@@ -334,3 +308,28 @@ def test_batches_of_gradients_are_refused_by_name():
     y = residual_sublayers(x, [FeedForwardSublayer(weights)] * 2)
     with pytest.raises(RuntimeError, match=r"is_grads_batched.*torch\.func\.jacrev"):
         torch.autograd.grad(y, x, torch.randn(5, *y.shape), is_grads_batched=True)
+
+
+def recorded_calls():
+    with Recorder() as recorder:
+        x, lengths = torch.randn(2, 3, 4, requires_grad=True), torch.tensor([3, 1])
+        for outputs, inputs in ((12, 4), (5, 5)):
+            shapes = (4,), (4,), (outputs, 4), (outputs,), (4, inputs), (4,)
+            weights = SublayerWeights(*(torch.randn(shape, requires_grad=True) for shape in shapes))
+            attention, feedforward = (
+                AttentionSublayer(weights, 2, True, 0.1, 0.1),
+                FeedForwardSublayer(weights, 0.1, 0.1),
+            )
+            y = residual_sublayers(x, [attention if inputs == 4 else feedforward], lengths)
+            y.sum().backward()
+        stack = StackWeights(*(torch.randn(shape, requires_grad=True) for shape in ((4,), (4,), (42, 4), (4, 8), (2,))))
+        residual_sublayers(x, [StackSublayer(stack, 2, 2, dropout=0.1)], lengths).sum().backward()
+    return recorder.calls
+
+
+def test_opcheck():
+    calls = recorded_calls()
+    kinds = {"residual_attention", "residual_feedforward", "residual_stack"}
+    assert set(map(name_of, calls)) == kinds | {f"{kind}_backward" for kind in kinds}
+    for function, call in calls.items():
+        check(function, call, requires_grad=name_of(function) in kinds, unwritten=name_of(function) in kinds)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch._utils import _unflatten_dense_tensors
 
+from structattn.fast.residual_sublayers.cpu import AttentionOptions, FeedForwardOptions
+from structattn.fast.residual_sublayers.reference import SublayerWeights
 from structattn.operators.common.dropout import random_integers
 from structattn.operators.common.kernels import kernel_module
 from structattn.operators.common.registration import refuse_double_backward
-from structattn.operators.residual_sublayers.cpu import AttentionOptions, FeedForwardOptions
-from structattn.operators.residual_sublayers.reference import SublayerWeights
 
 _NUM_WEIGHTS = len(SublayerWeights._fields)
 

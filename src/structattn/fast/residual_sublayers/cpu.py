@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from structattn.operators.common.batching import Batching
-from structattn.operators.common.kernels import contiguous, kernel_for, kernel_module
-from structattn.operators.common.registration import refuse_double_backward, register
-from structattn.operators.residual_sublayers.reference import (
+from structattn.fast.residual_sublayers.reference import (
     Dropout,
     SublayerWeights,
     residual_feedforward_reference,
 )
+from structattn.operators.common.batching import Batching
+from structattn.operators.common.kernels import contiguous, kernel_for, kernel_module
+from structattn.operators.common.registration import refuse_double_backward, register
 
 _ROW_UNIT = 16  # rows that are kept for the backward pass are padded, as in common/small_matrix.h
 _WEIGHTS = SublayerWeights._fields

@@ -13,20 +13,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.operators.common.checks import integer_lengths
-from structattn.operators.common.differentiation import in_forward_mode, transforms_active
-from structattn.operators.common.dropout import dropped_steps, mask_numbers
-from structattn.operators.common.kernels import has_kernel
-from structattn.operators.linear import current_precision
-from structattn.operators.residual_sublayers.cpu import (
+from structattn.fast.residual_sublayers.cpu import (
     AttentionOptions,
     FeedForwardOptions,
     residual_attention_cpu,
     residual_feedforward_cpu,
 )
-from structattn.operators.residual_sublayers.reference import StackWeights, SublayerWeights
-from structattn.operators.residual_sublayers.sequence import run_sequence
-from structattn.operators.residual_sublayers.stack import StackOptions, residual_stack_cpu
+from structattn.fast.residual_sublayers.reference import StackWeights, SublayerWeights
+from structattn.fast.residual_sublayers.sequence import run_sequence
+from structattn.fast.residual_sublayers.stack import StackOptions, residual_stack_cpu
+from structattn.operators.common.checks import integer_lengths
+from structattn.operators.common.dropout import dropped_steps, mask_numbers
 
 __all__ = [
     "AttentionSublayer",
@@ -35,33 +32,8 @@ __all__ = [
     "StackSublayer",
     "StackWeights",
     "SublayerWeights",
-    "can_fuse",
-    "fit",
     "residual_sublayers",
 ]
-
-MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast
-
-
-def can_fuse(x: object) -> bool:
-    """Whether the kernel can run.
-
-    It is for float32 and float64 tensors (B, T, d) on a CPU in eager mode: not under a compiler, autocast, int8
-    precision, transforms of ``torch.func`` or forward-mode differentiation.
-    """
-    if torch.compiler.is_compiling() or type(x) is not Tensor or x.dim() != 3 or x.device.type != "cpu":
-        return False
-    eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
-    precise = x.dtype in (torch.float32, torch.float64) and current_precision() == "float32"
-    return eager and precise and has_kernel("ResidualSequence")
-
-
-def fit(x: Tensor, weights: SublayerWeights | StackWeights) -> bool:
-    """Whether weights are those of a sublayer of ``x`` that is so small that the kernel is faster than operators."""
-    (_, time, size), units, dtype = x.shape, weights.second.shape[1], x.dtype
-    if size > MOST_D_MODEL or units > MOST_D_FF or time > MOST_TIME or weights.scale.shape != (size,):
-        return False
-    return {weight.dtype for weight in weights if weight is not None} == {dtype}
 
 
 class AttentionSublayer(NamedTuple):
@@ -177,7 +149,7 @@ def residual_sublayers(
     """Apply sublayers one after the other. Differentiable once; a single feed-forward sublayer twice.
 
     Args:
-        x: the input, for which ``can_fuse`` is true, and ``fit`` with the weights of each sublayer.
+        x: the input, float32 or float64 on a CPU, as the weights of each sublayer.
         sublayers: what to apply; stacks by a call of their own, all others between them by one.
         lengths: the number of positions of each sequence, for attention; None: T.
 

@@ -1,0 +1,34 @@
+"""Fast forms of models, where the package ``fast`` is there; without it, models run as they are."""
+
+from importlib import import_module
+from typing import TypeVar
+
+from torch import nn
+
+FAST = "structattn.fast"
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+def accelerate(model: ModelT) -> ModelT:
+    """Return a model of the same class and weights that computes several modules by one kernel call where it can.
+
+        fast = structattn.accelerate(model)
+        logits = fast(tokens, lengths)
+
+    The model itself is not changed. The weights of its modules, their mode and their hooks hold at each call; after
+    any other change, such as that of a method or of a submodule, call this function again. Before it returns, it
+    compares both on random weights and inputs, with gradients and dropout; random generators stay as they are. Where
+    they differ, it logs one warning and returns ``model``, and so it does, without a warning, if it has no kernel for
+    any of the modules.
+
+    Args:
+        model: with ``Layers`` that are small, on a CPU, in float32 or float64.
+    """
+    try:
+        package = import_module(FAST)
+    except ModuleNotFoundError as error:
+        if error.name != FAST:
+            raise
+        return model
+    accelerated: ModelT = package.accelerate(model)
+    return accelerated
