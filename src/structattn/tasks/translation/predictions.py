@@ -9,6 +9,7 @@ from torch import Tensor
 from structattn.models import EncoderDecoder, SpelledEmbedding
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
+from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import cross_entropy_sum, token_losses
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.unknown_words import UnknownWords
@@ -102,3 +103,14 @@ def _required(words: UnknownWords | None) -> UnknownWords:
     if words is None:
         raise StructattnError("the model spells words, but the pairs have no spellings")
     return words
+
+
+def translation_model(run: LoadedRun) -> EncoderDecoder:
+    """Return the model of a translation run.
+
+    Raises:
+        UsageError: the model cannot translate.
+    """
+    if not isinstance(run.model, EncoderDecoder):
+        raise cannot(run, "translate", "a translation model")
+    return run.model
