@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from structattn.explorer.examples import example_batch
 from structattn.explorer.head_locality import argmax_offsets, locality, write_locality
-from structattn.explorer.pairs import stored_pair_batch
-from structattn.loading.explanations import example_records
+from structattn.loading.explanations import layer_records
+from structattn.tasks.translation.explain import PairExplainer
 
 HARD_CODED = {
     "encoder": {"layers": "2xgaussian"},
@@ -30,7 +31,7 @@ def by_hand(run, split):
     """Place -> layer -> head -> offsets of every pair, from the records."""
     found = {}
     for example in range(len(run.prepared.pairs(split))):
-        for record in example_records(run.model, run.prepared, stored_pair_batch(run, split, example, 99)):
+        for record in layer_records(PairExplainer(run), example_batch(run, split, example, 99)):
             if record.actions is None:
                 kind = "cross" if record.sublayer == "cross" else record.side
                 offsets = [int(np.argmax(row)) - i for i, row in enumerate(record.weights) if row.max() > 0]

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from structattn.explorer.examples import default_examples
-from structattn.explorer.pairs import explain_all_pairs, stored_pair_batch
+from structattn.explorer.examples import default_examples, example_batch
+from structattn.explorer.pairs import explain_all_pairs
 from structattn.explorer.receptive_fields import receptive_field_records
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze_run
-from structattn.loading.explanations import example_records
+from structattn.loading.explanations import layer_records
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.model import build_model_for
+from structattn.tasks.translation.explain import PairExplainer
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
 from structattn.text.folders.prepared import open_prepared
@@ -39,7 +40,7 @@ def places(records):
 
 
 def pair_records(run, split, example, longest):
-    return example_records(run.model, run.prepared, stored_pair_batch(run, split, example, longest))
+    return layer_records(PairExplainer(run), example_batch(run, split, example, longest))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -119,7 +120,7 @@ def test_the_records_of_pairs_are_in_one_file(translation_run):
 def test_receptive_fields_of_pairs_are_recorded(translation_run, model):
     run = translation_run(**MODELS[model])
     run.model.train()
-    records = receptive_field_records(run, stored_pair_batch(run, "test", 3, 99), 1)
+    records = receptive_field_records(run, example_batch(run, "test", 3, 99), 1)
     assert run.model.training
     assert len(records) == (0 if model == "stacks" else 2)
     source, target = (

@@ -12,12 +12,14 @@ from structattn.settings.model import LanguageModelSettings, MaskedLanguageModel
 from structattn.support.special_tokens import BOS, EOS
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.evaluate import (
+    make_split_scores,
+    make_text_scores,
     sequence_negative_log_likelihoods,
     window_negative_log_likelihoods,
 )
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling
 from structattn.tasks.language_modeling.settings import TextSettings
-from structattn.tasks.split_scores import make_split_scores, make_text_scores, scores_to_json
+from structattn.tasks.scores import scores_to_json
 from structattn.text.folders.prepared import open_prepared
 from structattn.text.folders.writing import write_prepared
 from structattn.text.tokenization.vocabulary import Vocabulary

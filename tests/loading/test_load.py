@@ -155,7 +155,7 @@ def test_data_that_have_moved_are_named_with_the_run(run_dir, tmp_path):
 def test_the_device_may_be_named(run_dir):
     run = load(str(run_dir("sentences")), device="cpu")
     assert {parameter.device for parameter in run.model.parameters()} == {torch.device("cpu")}
-    records = explain_texts(run.model, run.prepared, run.settings, ["a b"])
+    records = explain_texts(run, ["a b"])
     assert [record.layer for record in records[0]] == [record.layer for record in run.explain(["a b"])[0]]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from structattn.settings.training import SequenceBatches
 from structattn.tasks.language_modeling.batches import Examples
-from structattn.tasks.language_modeling.scores import score_batches
+from structattn.tasks.language_modeling.evaluate import score_batches
 from structattn.tasks.language_modeling.task import NextTokenTask
 from structattn.tasks.losses import Criterion
 from structattn.tasks.task import perplexity

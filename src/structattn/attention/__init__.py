@@ -15,21 +15,26 @@ Incremental states satisfy ``AttentionState``; ``explain`` returns an ``Explanat
 ``structattn.attention.positions``.
 """
 
-from structattn.attention.explanation import Explanation
-from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
-from structattn.attention.hard import CrossHardAttention, HardAttention
-from structattn.attention.protocols import (
-    AttendingLayer,
-    AttentionLayer,
-    AttentionState,
-    CrossAttentionLayer,
-    XavierInitialized,
-)
-from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
-from structattn.attention.stacks.nondeterministic import NondeterministicStackAttention
-from structattn.attention.stacks.stack_pointer import StackPointerAttention
-from structattn.attention.stacks.superposition import SuperpositionStackAttention
-from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
+from typing import TYPE_CHECKING
+
+from structattn.support.imports import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.attention.explanation import Explanation
+    from structattn.attention.gaussian import CrossGaussianAttention, GaussianAttention
+    from structattn.attention.hard import CrossHardAttention, HardAttention
+    from structattn.attention.protocols import (
+        AttendingLayer,
+        AttentionLayer,
+        AttentionState,
+        CrossAttentionLayer,
+        XavierInitialized,
+    )
+    from structattn.attention.softmax import CrossSoftmaxAttention, SoftmaxAttention
+    from structattn.attention.stacks.nondeterministic import NondeterministicStackAttention
+    from structattn.attention.stacks.stack_pointer import StackPointerAttention
+    from structattn.attention.stacks.superposition import SuperpositionStackAttention
+    from structattn.attention.two_stream import CrossTwoStreamAttention, Streams, TwoStreamAttention
 
 __all__ = [
     "AttendingLayer",
@@ -51,3 +56,27 @@ __all__ = [
     "TwoStreamAttention",
     "XavierInitialized",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AttendingLayer": "structattn.attention.protocols",
+        "AttentionLayer": "structattn.attention.protocols",
+        "AttentionState": "structattn.attention.protocols",
+        "CrossAttentionLayer": "structattn.attention.protocols",
+        "CrossGaussianAttention": "structattn.attention.gaussian",
+        "CrossHardAttention": "structattn.attention.hard",
+        "CrossSoftmaxAttention": "structattn.attention.softmax",
+        "CrossTwoStreamAttention": "structattn.attention.two_stream",
+        "Explanation": "structattn.attention.explanation",
+        "GaussianAttention": "structattn.attention.gaussian",
+        "HardAttention": "structattn.attention.hard",
+        "NondeterministicStackAttention": "structattn.attention.stacks.nondeterministic",
+        "SoftmaxAttention": "structattn.attention.softmax",
+        "StackPointerAttention": "structattn.attention.stacks.stack_pointer",
+        "Streams": "structattn.attention.two_stream",
+        "SuperpositionStackAttention": "structattn.attention.stacks.superposition",
+        "TwoStreamAttention": "structattn.attention.two_stream",
+        "XavierInitialized": "structattn.attention.protocols",
+    },
+)

@@ -10,7 +10,7 @@ from structattn.cli.options import Checkpoint, Json, PreparedData
 from structattn.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
-    from structattn.tasks.split_scores import SplitScores
+    from structattn.tasks.scores import SplitScores
 
 
 def evaluate(
@@ -31,7 +31,7 @@ def evaluate(
     from structattn.loading.evaluate import evaluate_run
     from structattn.loading.load import open_run
     from structattn.runs.folder import existing_run
-    from structattn.tasks.split_scores import scores_to_json
+    from structattn.tasks.scores import scores_to_json
 
     for folder in runs:
         existing_run(folder)

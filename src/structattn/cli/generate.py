@@ -56,13 +56,13 @@ def generate(
     """
     from structattn.loading.load import open_run
     from structattn.support.progress import progress
-    from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
-    from structattn.tasks.language_modeling.prompts import TextEncoder
+    from structattn.tasks.language_modeling.generator import GenerationSettings
+    from structattn.tasks.registry import kind_of
     from structattn.tasks.streams import in_chunks
 
     opened = open_run(run, checkpoint, data=data)
-    how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)
-    generator = TextGenerator(TextEncoder(opened), how)
+    settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop or ()), max_length, batch_size)
+    generator = kind_of(opened).generator(opened, settings)
     with progress("Generating", None, "texts") as advance:
         given = prompt or ([""] if is_terminal_or_null() else None)
         prompts, path = (standard_input_lines(), STANDARD_INPUT) if given is None else (given, GIVEN_PROMPTS)

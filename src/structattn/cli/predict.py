@@ -25,11 +25,12 @@ def predict(
     the question or the sentence in the present tense; the words of a sentence by their bracketed tree.
     """
     from structattn.loading.load import open_run
-    from structattn.loading.predictor import make_predictor
     from structattn.support.progress import progress
+    from structattn.tasks.registry import kind_of
     from structattn.tasks.streams import in_chunks
 
-    predictor = make_predictor(open_run(run, checkpoint, data=data), batch_size)
+    opened = open_run(run, checkpoint, data=data)
+    predictor = kind_of(opened).predictor(opened, batch_size)
     with progress("Predicting", None, "lines") as advance:
         for each in in_chunks(standard_input_lines(), partial(predictor, path=STANDARD_INPUT, advance=advance)):
             if json:

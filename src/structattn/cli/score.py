@@ -72,10 +72,10 @@ def _plain(number: int, score: "Score") -> str:
 def _text_scores(
     run: "TrainedRun", tokens: bool, batch_size: int, advance: Callable[[int], object]
 ) -> "Iterator[Score]":
-    from structattn.tasks.language_modeling.text_scorer import make_text_scorer
+    from structattn.tasks.registry import kind_of
     from structattn.tasks.streams import in_chunks
 
-    scorer = make_text_scorer(run, tokens, batch_size)
+    scorer = kind_of(run).scorer(run, tokens, batch_size)
     return in_chunks(standard_input_lines(), partial(scorer, path=STANDARD_INPUT, advance=advance))
 
 

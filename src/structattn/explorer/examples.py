@@ -1,18 +1,15 @@
 """Examples of a split as batches of size 1, and those that are chosen by default."""
 
+from typing import Any
+
 import numpy as np
 
-from structattn.explorer.pairs import stored_pair_batch
 from structattn.loading.trained_run import TrainedRun
-from structattn.models import EncoderDecoder
 from structattn.settings.run import RunSettings
-from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
-from structattn.tasks.masked.batches import masked_examples
-from structattn.tasks.transductions.batches import FORMS, form_of, stored_pair
+from structattn.tasks.registry import kind_of
 from structattn.text.batching.pairs import PairBatch
-from structattn.text.batching.sequences import Batch, make_batch, make_stream_batch
 from structattn.text.folders.prepared import PreparedFolder
 
 MAX_TOKENS = 1024  # of an example, of either side
@@ -58,28 +55,20 @@ def require_example(settings: RunSettings, prepared: PreparedFolder, split: str,
         raise UsageError(f"{split} has no example {example}; expected 0 to {count - 1}")
 
 
-def example_batch(run: TrainedRun, split: str, example: int, longest: int = MAX_TOKENS) -> Batch | PairBatch:
+def example_batch(run: TrainedRun, split: str, example: int, longest: int = MAX_TOKENS) -> Any:
     """Return an example of a split as a batch of size 1, with the inputs of training, but without masks.
 
     Raises:
         UsageError: there is no such example, or it has more than ``longest`` tokens.
     """
     require_example(run.settings, run.prepared, split, example)
-    if isinstance(run.model, EncoderDecoder):
-        return stored_pair_batch(run, split, example, longest)
-    batch = _example(run, split, example)
-    if batch.inputs.shape[1] > longest:
-        count = batch.inputs.shape[1]
-        raise UsageError(f"example {example} of {split} has {count} tokens; expected at most {longest}")
+    batch = kind_of(run).explainer(run).example(split, example)
+    require_short(batch, f"example {example} of {split}", longest)
     return batch
 
 
-def _example(run: TrainedRun, split: str, example: int) -> Batch:
-    if run.settings.task in FORMS:
-        return stored_pair(run.prepared, split, example, form_of(run.settings))
-    if run.settings.task == MASKED_LANGUAGE_MODELING:
-        return masked_examples(run.prepared, split, run.settings, 0).uncorrupted(np.array([example]))
-    sequences, batches = run.prepared.split(split), run.settings.training.batches
-    if isinstance(batches, StreamBatches):
-        return make_stream_batch(sequences, [example], batches.sequence_length)
-    return make_batch(sequences, [example])
+def require_short(batch: Any, name: str, longest: int = MAX_TOKENS) -> None:
+    """Raise UsageError if an example, or either side of a pair, has more than ``longest`` tokens."""
+    count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
+    if count > longest:
+        raise UsageError(f"{name} has {count} tokens; expected at most {longest}")

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from structattn.attention.projections import ConcatenatedHeads, OutputProjection
-from structattn.loading.records import ACTION_NAMES, Side
+from structattn.loading.records import ACTION_NAMES
 from structattn.models import EncoderDecoder
 from structattn.models.layers import Layers
 from structattn.support.errors import UsageError
+from structattn.tasks.loaded import Side
 
 _NEVER = -1e4  # a log-weight that no sum of others makes visible
 

@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from structattn.loading.explanations import explain_pairs
 from structattn.loading.trained_run import TrainedRun
 from structattn.models.encoder_decoder import EncoderDecoderExplanation
-from structattn.support.errors import UsageError
 from structattn.support.progress import progress
-from structattn.tasks.loaded import translation_model
 from structattn.tasks.translation.batches import scoring_pairs
-from structattn.text.batching.pairs import PairBatch, make_pair_batch
-from structattn.text.tokenization.vocabulary import Vocabulary
+from structattn.tasks.translation.explain import explain_pairs
+from structattn.tasks.translation.predictions import translation_model
+from structattn.text.batching.pairs import PairBatch
 
 BATCH_TOKENS = 2048  # a map has this many numbers per head, times the length
 
@@ -41,29 +37,3 @@ def explain_all_pairs(
             batch = examples.batch(numbers)
             yield batch, explain_pairs(translation_model(run), batch)
             advance(len(numbers))
-
-
-def stored_pair_batch(run: TrainedRun, split: str, example: int, longest: int) -> PairBatch:
-    """Return one pair as a batch.
-
-    Args:
-        run: a translation run.
-        split: a split of its prepared folder.
-        example: the index of the pair.
-        longest: the maximal number of tokens of either side.
-
-    Raises:
-        UsageError: a side is longer.
-    """
-    batch = make_pair_batch(run.prepared.pairs(split), [example])
-    sides = run.prepared.sides
-    source = _symbols(sides.source.vocabulary, batch.source[0].numpy())
-    target = _symbols(sides.target.vocabulary, batch.inputs[0].numpy())
-    for tokens in (source, target):
-        if len(tokens) > longest:
-            raise UsageError(f"pair {example} of {split} has {len(tokens)} tokens; expected at most {longest}")
-    return batch
-
-
-def _symbols(vocabulary: Vocabulary, ids: np.ndarray) -> tuple[str, ...]:
-    return tuple(vocabulary.symbols[token] for token in ids.tolist())

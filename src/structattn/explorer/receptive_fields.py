@@ -9,8 +9,12 @@ from structattn.loading.trained_run import TrainedRun
 from structattn.models.mode import evaluating
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.dependencies import has_dependencies, receptive_fields, true_dependencies
-from structattn.tasks.loaded import translation_model
-from structattn.tasks.translation.predictions import layer_without_weights, model_inputs, pair_receptive_fields
+from structattn.tasks.translation.predictions import (
+    layer_without_weights,
+    model_inputs,
+    pair_receptive_fields,
+    translation_model,
+)
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch
 from structattn.text.tokenization.vocabulary import Vocabulary

@@ -6,31 +6,26 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
-from structattn.explorer.examples import MAX_TOKENS, example_batch
+from structattn.explorer.examples import example_batch, require_short
 from structattn.explorer.interventions import Intervention, intervened
 from structattn.explorer.receptive_fields import receptive_field_records
 from structattn.explorer.searched_text import RecordedBeamSearch, continued_text, searched_pair
-from structattn.loading.explanations import example_records, text_batches
+from structattn.loading.explanations import layer_records, targets_of
 from structattn.loading.records import Record
 from structattn.loading.trained_run import TrainedRun
 from structattn.models import EncoderDecoder
-from structattn.settings.model import reads_bos
-from structattn.settings.tasks import MASKED_LANGUAGE_MODELING
 from structattn.support.errors import UsageError
 from structattn.support.progress import progress
-from structattn.support.special_tokens import EOS, PAD
-from structattn.tasks.losses import model_inputs, token_losses
-from structattn.tasks.masked.scores import pseudo_log_likelihoods
+from structattn.support.special_tokens import PAD
+from structattn.tasks.loaded import Explainer
+from structattn.tasks.registry import kind_of
 from structattn.tasks.streams import require_no_string
-from structattn.tasks.translation.predictions import predictions
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch
 
 DEPTHS = 10
-_ROWS = 64  # masked copies of a text in one pass
 
 
 @dataclass(frozen=True)
@@ -149,14 +144,14 @@ class _Chosen:
 
 def _chosen_examples(run: TrainedRun, examples: Sequence[int], split: str) -> Iterator[_Chosen]:
     for index in examples:
-        yield _Chosen(example_batch(run, split, index, MAX_TOKENS), split, index)
+        yield _Chosen(example_batch(run, split, index), split, index)
 
 
 def _chosen_texts(
     run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
 ) -> Iterator[_Chosen]:
     for number, chosen in enumerate(_completed_texts(run, texts, targets, beam), start=1):
-        _require_short(chosen.batch, number)
+        require_short(chosen.batch, f"text {number}")
         yield chosen
 
 
@@ -170,13 +165,9 @@ def _completed_texts(
         pairs = (searched_pair(run, text, number) for number, text in enumerate(texts, start=1))
         yield from (_Chosen(pair, beam_search=search) for pair, search in pairs)
     else:
-        yield from map(_Chosen, text_batches(run.model, run.prepared, run.settings, texts, targets))
-
-
-def _require_short(batch: Batch | PairBatch, number: int) -> None:
-    count = max(batch.inputs.shape[1], batch.source.shape[1] if isinstance(batch, PairBatch) else 0)
-    if count > MAX_TOKENS:
-        raise UsageError(f"text {number} has {count} tokens; expected at most {MAX_TOKENS}")
+        explainer = kind_of(run).explainer(run)
+        pairs = zip(texts, targets_of(explainer, run, texts, targets), strict=True)
+        yield from (_Chosen(explainer.text(*pair, number)) for number, pair in enumerate(pairs, start=1))
 
 
 def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
@@ -186,53 +177,22 @@ def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:
         source = tuple(run.prepared.sides.source.vocabulary.symbols[token] for token in batch.source[0].tolist())
     else:
         vocabulary = run.prepared.vocabulary
-    symbols, targets = vocabulary.symbols, _targets(run, batch)
+    symbols, explainer = vocabulary.symbols, kind_of(run).explainer(run)
+    targets, surprisal = explainer.surprisal(batch)
     return RecordedExample(
         tokens=tuple(symbols[token] for token in batch.inputs[0].tolist()),
         source=source,
         predicted=tuple(None if token == PAD else symbols[token] for token in targets.tolist()),
-        surprisal=_surprisal(run, batch, targets),
-        records=tuple(_records(run, batch, depths)),
+        surprisal=np.where(targets == PAD, np.nan, surprisal),
+        records=tuple(_records(run, explainer, batch, depths)),
         split=chosen.split,
         example=chosen.example,
         beam_search=chosen.beam_search,
     )
 
 
-def _records(run: TrainedRun, batch: Batch | PairBatch, depths: int) -> list[Record]:
+def _records(run: TrainedRun, explainer: Explainer, batch: Batch | PairBatch, depths: int) -> list[Record]:
     """Return the records of all layers and heads, and the receptive fields."""
-    records = example_records(run.model, run.prepared, batch, depths)
+    records = layer_records(explainer, batch, depths)
     last = max((record.layer for record in records if record.side != "encoder"), default=0)
     return [*records, *receptive_field_records(run, batch, last)]
-
-
-def _is_masked_text(run: TrainedRun) -> bool:
-    return run.settings.task == MASKED_LANGUAGE_MODELING
-
-
-def _targets(run: TrainedRun, batch: Batch | PairBatch) -> np.ndarray:
-    """Return the ids that are predicted at each position, <pad> for none; of a masked text its own tokens."""
-    ids = batch.targets[0].numpy()
-    if not _is_masked_text(run):
-        return ids
-    inputs = batch.inputs[0].numpy().copy()
-    inputs[inputs == EOS] = PAD
-    if reads_bos(run.settings.model):
-        inputs[0] = PAD
-    return inputs
-
-
-@torch.no_grad()
-def _surprisal(run: TrainedRun, batch: Batch | PairBatch, targets: np.ndarray) -> np.ndarray:
-    """Return -log p of each target; NaN where nothing is predicted."""
-    if isinstance(batch, PairBatch):
-        found = predictions(run.model, batch).token_losses()[0].cpu().numpy()
-    elif _is_masked_text(run):
-        bos = reads_bos(run.settings.model)
-        tokens = batch.inputs[0, int(bos) :].numpy()
-        found = np.full(len(targets), np.nan)
-        found[targets != PAD] = -pseudo_log_likelihoods(run.model, tokens, run.prepared.vocabulary.size, bos, _ROWS)
-    else:
-        inputs, lengths, classes = model_inputs(run.model, batch)
-        found = token_losses(run.model(inputs, lengths=lengths), classes)[0].double().cpu().numpy()
-    return np.where(targets == PAD, np.nan, found)

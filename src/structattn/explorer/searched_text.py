@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from structattn.decoding import BeamTree
-from structattn.loading.explanations import TEXTS, decoded_pair_batch
 from structattn.loading.trained_run import TrainedRun
 from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
 from structattn.tasks.language_modeling.prompts import TextEncoder
-from structattn.tasks.loaded import translation_model
+from structattn.tasks.streams import TEXTS
+from structattn.tasks.translation.explain import decoded_pair_batch
 from structattn.tasks.translation.pairs import PairEncoder
+from structattn.tasks.translation.predictions import translation_model
 from structattn.tasks.translation.translators import make_translator
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.sequences import Batch

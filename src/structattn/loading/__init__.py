@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from structattn.loading.load import load, open_run
     from structattn.loading.records import Record
     from structattn.loading.trained_run import TrainedRun
-    from structattn.tasks.split_scores import SplitScores
+    from structattn.tasks.scores import SplitScores
 
 __all__ = [
     "Record",
@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Record": "structattn.loading.records",
-        "SplitScores": "structattn.tasks.split_scores",
+        "SplitScores": "structattn.tasks.scores",
         "TrainedRun": "structattn.loading.trained_run",
         "evaluate": "structattn.loading.evaluate",
         "evaluate_run": "structattn.loading.evaluate",

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from jaxtyping import Int64
 
-from structattn.loading.evaluate import split_negative_log_likelihoods
 from structattn.loading.load import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
@@ -16,6 +15,7 @@ from structattn.runs.analyses import write_analysis
 from structattn.runs.folder import RunFolder
 from structattn.settings.training import StreamBatches
 from structattn.support.errors import UsageError
+from structattn.tasks.language_modeling.evaluate import split_negative_log_likelihoods
 
 KIND: Final = "likelihood_comparison"
 
@@ -43,7 +43,7 @@ def compare_likelihoods(
     first = _opened(base, data)
     num_tokens = _tokens_per_example(first, split)
     losses = split_negative_log_likelihoods(first, split)
-    found = []
+    differences = []
     for folder in others:
         second = _opened(folder, data)
         _check_same_targets(first, second)
@@ -51,8 +51,8 @@ def compare_likelihoods(
         updates = {"base": first.averaged_updates, "run": second.averaged_updates}
         content = {"split": split, "base": base.resolve().name, "updates": updates, **asdict(difference)}
         write_analysis(folder, f"{split}-against-{base.resolve().name}", KIND, content)
-        found.append(difference)
-    return found
+        differences.append(difference)
+    return differences
 
 
 def _opened(folder: Path, data: Path | None) -> TrainedRun:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,11 +9,10 @@ from torch import Tensor
 
 from structattn.attention.explanation import Explanation
 from structattn.settings.mechanisms import MECHANISMS
+from structattn.tasks.loaded import Side
 
 BOTTOM = "(bottom)"
 ACTION_NAMES = {name: entry.actions for name, entry in MECHANISMS.items() if entry.actions}
-
-Side = Literal["encoder", "decoder"]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """A trained run: the model with its settings and data, and what can be done with it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -12,23 +12,33 @@ from jaxtyping import Float
 from structattn.acceleration import accelerate
 from structattn.decoding.seeded_sampling import seeded_sampling
 from structattn.loading.explanations import explain_texts
-from structattn.loading.predictor import Prediction, make_predictor
 from structattn.loading.records import Record
 from structattn.loading.word_vectors import embed_words
-from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
-from structattn.support.errors import UsageError
-from structattn.tasks.language_modeling.generator import Generation, GenerationSettings, TextGenerator
-from structattn.tasks.language_modeling.prompts import TextEncoder
-from structattn.tasks.language_modeling.text_scorer import make_text_scorer
-from structattn.tasks.loaded import TrainedModel
-from structattn.tasks.scores import Score
+from structattn.support.imports import lazy_function
+from structattn.tasks.loaded import Prediction, TrainedModel
+from structattn.tasks.registry import kind_of
 from structattn.tasks.streams import in_chunks, require_no_string
-from structattn.tasks.translation.predict import Translation
-from structattn.tasks.translation.translators import make_pair_scorer, make_translator
 from structattn.text.folders.prepared import PreparedFolder
+
+if TYPE_CHECKING:
+    from structattn.decoding.seeded_sampling import seeded_sampling
+    from structattn.loading.explanations import explain_texts
+    from structattn.loading.records import Record
+    from structattn.loading.word_vectors import embed_words
+    from structattn.operators.linear import LinearPrecision
+    from structattn.tasks.language_modeling.generator import Generation, GenerationSettings
+    from structattn.tasks.scores import Score
+    from structattn.tasks.translation.predict import Translation
+    from structattn.tasks.translation.translators import make_line_translator
+else:  # each is imported when it is first called
+    seeded_sampling = lazy_function("structattn.decoding.seeded_sampling", "seeded_sampling")
+    explain_texts = lazy_function("structattn.loading.explanations", "explain_texts")
+    embed_words = lazy_function("structattn.loading.word_vectors", "embed_words")
+    GenerationSettings = lazy_function("structattn.tasks.language_modeling.generator", "GenerationSettings")
+    make_line_translator = lazy_function("structattn.tasks.translation.translators", "make_line_translator")
 
 Result = TypeVar("Result")
 
@@ -68,10 +78,12 @@ class TrainedRun:
         return RunFolder(self.run_dir).read_card()
 
     @overload
-    def generate(self, prompts: Sequence[str] | None = None, n: int = 1, **how: Any) -> list[list[Generation]]: ...
+    def generate(
+        self, prompts: Sequence[str] | None = None, n: int = 1, **options: Any
+    ) -> "list[list[Generation]]": ...
 
     @overload
-    def generate(self, prompts: Iterator[str], n: int = 1, **how: Any) -> Iterator[list[Generation]]: ...
+    def generate(self, prompts: Iterator[str], n: int = 1, **options: Any) -> "Iterator[list[Generation]]": ...
 
     def generate(
         self,
@@ -86,7 +98,7 @@ class TrainedRun:
         stop: Sequence[str] = (),
         max_length: int = 500,
         batch_size: int = 64,
-    ) -> list[list[Generation]] | Iterator[list[Generation]]:
+    ) -> "list[list[Generation]] | Iterator[list[Generation]]":
         """Continue prompts with a language model of text or of a formal language; the command ``structattn generate``.
 
         Args:
@@ -107,15 +119,15 @@ class TrainedRun:
             UsageError: the run is of another kind, or an argument is out of its range.
         """
         require_no_string(stop)
-        how = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
-        generator = TextGenerator(TextEncoder(self), how)
+        settings = GenerationSettings(n, temperature, top_k, top_p, beam, seed, tuple(stop), max_length, batch_size)
+        generator = kind_of(self).generator(self, settings)
         return _listed(prompts, in_chunks([""] if prompts is None else prompts, generator))
 
     @overload
-    def score(self, texts: Sequence[str] | Sequence[tuple[str, str]], **how: Any) -> list[Score]: ...
+    def score(self, texts: Sequence[str] | Sequence[tuple[str, str]], **options: Any) -> "list[Score]": ...
 
     @overload
-    def score(self, texts: Iterator[str] | Iterator[tuple[str, str]], **how: Any) -> Iterator[Score]: ...
+    def score(self, texts: Iterator[str] | Iterator[tuple[str, str]], **options: Any) -> "Iterator[Score]": ...
 
     def score(
         self,
@@ -123,7 +135,7 @@ class TrainedRun:
         *,
         per_token: bool = False,
         batch_size: int = 64,
-    ) -> list[Score] | Iterator[Score]:
+    ) -> "list[Score] | Iterator[Score]":
         """Return the log-probability of each text in nats, as ``structattn score`` writes it.
 
         Args:
@@ -137,17 +149,13 @@ class TrainedRun:
             DataError: a text cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind.
         """
-        if isinstance(self.model, EncoderDecoder):
-            scorer = replace(make_pair_scorer([self]), per_token=per_token, batch_size=batch_size)
-            pairs = cast(Iterable[tuple[str, str]], texts)
-            return _listed(texts, in_chunks(pairs, scorer.score_texts))
-        return _listed(texts, in_chunks(cast(Iterable[str], texts), make_text_scorer(self, per_token, batch_size)))
+        return _listed(texts, in_chunks(texts, kind_of(self).scorer(self, per_token, batch_size)))
 
     @overload
-    def translate(self, lines: Sequence[str], n: int = 1, **how: Any) -> list[list[Translation]]: ...
+    def translate(self, lines: Sequence[str], n: int = 1, **options: Any) -> "list[list[Translation]]": ...
 
     @overload
-    def translate(self, lines: Iterator[str], n: int = 1, **how: Any) -> Iterator[list[Translation]]: ...
+    def translate(self, lines: Iterator[str], n: int = 1, **options: Any) -> "Iterator[list[Translation]]": ...
 
     def translate(
         self,
@@ -159,10 +167,10 @@ class TrainedRun:
         top_p: float | None = None,
         seed: int = 1,
         batch_size: int = 64,
-        precision: LinearPrecision = "float32",
+        precision: "LinearPrecision" = "float32",
         shortlist: bool = False,
         **evaluation: Any,
-    ) -> list[list[Translation]] | Iterator[list[Translation]]:
+    ) -> "list[list[Translation]] | Iterator[list[Translation]]":
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
 
         Args:
@@ -186,13 +194,8 @@ class TrainedRun:
             UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
         """
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
-        least = {"beam_size": max(n, self.settings.evaluation.beam_size)}
-        how = self.settings.evaluation.changed(least | evaluation)
-        if n < 1 or (sampling is None and n > how.beam_size):
-            raise UsageError(f"n is {n}; expected 1 to {how.beam_size}, the size of the beam")
-        translator = make_translator([self], how, precision, shortlist)
-        translator = replace(translator, sampling=sampling, batch_size=batch_size)
-        return _listed(lines, in_chunks(lines, lambda chunk, first: translator(chunk, n, first=first)))
+        translator = make_line_translator(self, n, sampling, precision, shortlist, batch_size, evaluation)
+        return _listed(lines, in_chunks(lines, translator))
 
     @overload
     def predict(self, inputs: Sequence[str], batch_size: int = 64) -> list[Prediction]: ...
@@ -213,7 +216,7 @@ class TrainedRun:
             DataError: an input cannot be encoded, or is too long for the model.
             UsageError: the run is of another kind.
         """
-        return _listed(inputs, in_chunks(inputs, make_predictor(self, batch_size)))
+        return _listed(inputs, in_chunks(inputs, kind_of(self).predictor(self, batch_size)))
 
     def embed(
         self, words: Sequence[str], side: Literal["source", "target"] | None = None, stream: str | None = None
@@ -231,7 +234,7 @@ class TrainedRun:
         require_no_string(words)
         return embed_words(self, words, side, stream)
 
-    def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[Record]]:
+    def explain(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> "list[list[Record]]":
         """Return the attention weights of all layers and heads for each text.
 
         Args:
@@ -243,7 +246,7 @@ class TrainedRun:
             DataError: a text or target cannot be encoded, or is too long for the model.
             UsageError: there is not one target for each text, or the task has no targets.
         """
-        return explain_texts(self.model, self.prepared, self.settings, texts, targets)
+        return explain_texts(self, texts, targets)
 
 
 def _listed(texts: Iterable[object] | None, results: Iterator[Result]) -> list[Result] | Iterator[Result]:

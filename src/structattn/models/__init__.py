@@ -12,26 +12,31 @@
 - ``BlockState``, ``LayersState``, ``SpellingState``: incremental states; ``EncoderDecoderExplanation``
 """
 
-from structattn.models.block import Block, BlockState, FeedForward, Residual
-from structattn.models.characters import (
-    BidirectionalComposition,
-    Composition,
-    ForwardComposition,
-    SpelledEmbedding,
-    SpellingDecoder,
-    SpellingState,
-)
-from structattn.models.embedding import Embedding, TwoStreamEmbedding
-from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
-from structattn.models.initialization import initialize_transformer
-from structattn.models.language_model import LanguageModel
-from structattn.models.layers import Layers, LayersState
-from structattn.models.masked_language_model import MaskedLanguageModel
-from structattn.models.mode import evaluating, evaluating_with_dropout
-from structattn.models.protocols import AttendingModel, CausalModel
-from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
-from structattn.models.streams import EachStream, SemanticStream
-from structattn.models.two_stream import FeedForwardFirst
+from typing import TYPE_CHECKING
+
+from structattn.support.imports import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.models.block import Block, BlockState, FeedForward, Residual
+    from structattn.models.characters import (
+        BidirectionalComposition,
+        Composition,
+        ForwardComposition,
+        SpelledEmbedding,
+        SpellingDecoder,
+        SpellingState,
+    )
+    from structattn.models.embedding import Embedding, TwoStreamEmbedding
+    from structattn.models.encoder_decoder import EncoderDecoder, EncoderDecoderExplanation
+    from structattn.models.initialization import initialize_transformer
+    from structattn.models.language_model import LanguageModel
+    from structattn.models.layers import Layers, LayersState
+    from structattn.models.masked_language_model import MaskedLanguageModel
+    from structattn.models.mode import evaluating, evaluating_with_dropout
+    from structattn.models.protocols import AttendingModel, CausalModel
+    from structattn.models.recurrent import RecurrentLanguageModel, initialize_recurrent
+    from structattn.models.streams import EachStream, SemanticStream
+    from structattn.models.two_stream import FeedForwardFirst
 
 __all__ = [
     "AttendingModel",
@@ -63,3 +68,37 @@ __all__ = [
     "initialize_recurrent",
     "initialize_transformer",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AttendingModel": "structattn.models.protocols",
+        "BidirectionalComposition": "structattn.models.characters",
+        "Block": "structattn.models.block",
+        "BlockState": "structattn.models.block",
+        "CausalModel": "structattn.models.protocols",
+        "Composition": "structattn.models.characters",
+        "EachStream": "structattn.models.streams",
+        "Embedding": "structattn.models.embedding",
+        "EncoderDecoder": "structattn.models.encoder_decoder",
+        "EncoderDecoderExplanation": "structattn.models.encoder_decoder",
+        "FeedForward": "structattn.models.block",
+        "FeedForwardFirst": "structattn.models.two_stream",
+        "ForwardComposition": "structattn.models.characters",
+        "LanguageModel": "structattn.models.language_model",
+        "Layers": "structattn.models.layers",
+        "LayersState": "structattn.models.layers",
+        "MaskedLanguageModel": "structattn.models.masked_language_model",
+        "RecurrentLanguageModel": "structattn.models.recurrent",
+        "Residual": "structattn.models.block",
+        "SemanticStream": "structattn.models.streams",
+        "SpelledEmbedding": "structattn.models.characters",
+        "SpellingDecoder": "structattn.models.characters",
+        "SpellingState": "structattn.models.characters",
+        "TwoStreamEmbedding": "structattn.models.embedding",
+        "evaluating": "structattn.models.mode",
+        "evaluating_with_dropout": "structattn.models.mode",
+        "initialize_recurrent": "structattn.models.recurrent",
+        "initialize_transformer": "structattn.models.initialization",
+    },
+)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from structattn.support.errors import UsageError
@@ -75,18 +76,27 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
     Args:
         package: ``__name__`` of the package.
         modules: exported name -> the module that defines it; a subpackage is exported under its own name:
-            ``{"attention": "structattn.attention"}`` in ``structattn``.
+            ``{"attention": "structattn.attention"}`` in ``structattn``, unless it defines that name: then the name
+            stands for its own, ``operators.softmax_attention`` for the function, also once the subpackage is imported.
     """
+    own_names = frozenset(name for name, module in modules.items() if module == f"{package}.{name}")
 
     def __getattr__(name: str) -> object:  # noqa: N807 - the hook that Python calls
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
         module = importlib.import_module(modules[name])
-        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+        return vars(module).get(name, module) if name in own_names else getattr(module, name)
 
     def __dir__() -> list[str]:  # noqa: N807 - the hook that Python calls
         return sorted({*vars(sys.modules[package]), *modules})
 
+    class Package(ModuleType):
+        """The package, in which the import of a subpackage does not hide the exported function of its name."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, vars(value).get(name, value) if name in own_names else value)
+
+    sys.modules[package].__class__ = Package
     return __getattr__, __dir__
 
 

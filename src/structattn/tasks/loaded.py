@@ -1,14 +1,28 @@
-"""What the functions of a trained run take: the protocol of ``TrainedRun`` without its methods."""
+"""What topics take and return for a trained run: the protocol of ``TrainedRun`` without its methods, and answers."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-from structattn.models import EncoderDecoder, LanguageModel, MaskedLanguageModel, RecurrentLanguageModel
+import numpy as np
+from jaxtyping import Float
+
+from structattn.settings.positions import max_positions
 from structattn.settings.run import RunSettings
-from structattn.support.errors import UsageError
+from structattn.support.errors import DataError, UsageError
+from structattn.tasks.streams import TEXTS
 from structattn.text.folders.prepared import PreparedFolder
 
-TrainedModel = EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel
+if TYPE_CHECKING:
+    from structattn.attention.explanation import Explanation
+    from structattn.models.encoder_decoder import EncoderDecoder
+    from structattn.models.language_model import LanguageModel
+    from structattn.models.masked_language_model import MaskedLanguageModel
+    from structattn.models.recurrent import RecurrentLanguageModel
+
+TrainedModel: TypeAlias = "EncoderDecoder | LanguageModel | MaskedLanguageModel | RecurrentLanguageModel"
+Side = Literal["encoder", "decoder"]
 
 
 class LoadedRun(Protocol):
@@ -45,14 +59,100 @@ def cannot(run: LoadedRun, action: str, expected: str) -> UsageError:
     return UsageError(f"{run.run_dir}: a model of kind {kind!r} and task {task!r} cannot {action}; expected {expected}")
 
 
-def translation_model(run: LoadedRun) -> EncoderDecoder:
-    """Return the model of a translation run, accelerated.
+def require_positions(run: LoadedRun, length: int, number: int) -> None:
+    """Raise DataError if a text, for instance the second one, has more tokens than the model has positions."""
+    maximum = max_positions(run.settings.model)
+    if maximum is not None and length > maximum:
+        raise DataError(TEXTS, f"the inputs have {length} tokens; the model has {maximum} positions", number)
 
-    Raises:
-        UsageError: the model cannot translate.
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer of a model to an input.
+
+    Args:
+        text: symbols of a transduction separated by spaces, a transformed sentence, or a bracketed tree; that of a line
+            without words is empty.
+        log_probability: of the answer given the input, in nats, <eos> included where the model predicts it; that of the
+            linearized tree that the model wrote is not kept, and None.
+        repaired: whether a tree was made of symbols that are not the linearization of a tree of these words.
     """
-    if not isinstance(run.model, EncoderDecoder):
-        raise cannot(run, "translate", "a translation model")
-    found = run.accelerated
-    assert isinstance(found, EncoderDecoder)
-    return found
+
+    text: str
+    log_probability: float | None = None
+    repaired: bool = False
+
+
+class Predictor(Protocol):
+    """Answers inputs independently of each other."""
+
+    def __call__(
+        self,
+        inputs: Sequence[str],
+        first: int = 1,
+        path: Path = TEXTS,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> list[Prediction]:
+        """Return the answer to each input.
+
+        Args:
+            inputs: lines.
+            first: the number of the first line, for messages.
+            path: of the inputs, for messages.
+            advance: called with the number of inputs that have been answered since.
+
+        Raises:
+            DataError: an input cannot be encoded, or is too long for the model.
+        """
+
+
+@dataclass(frozen=True)
+class ExplainedLayer:
+    """The explanation of one layer for one example.
+
+    Args:
+        explanation: of the layer.
+        tokens: the symbols of the queries' positions.
+        memory: the symbols of the memory, for cross-attention; None: the same as ``tokens``.
+        side: of an encoder-decoder, the side that the layer belongs to.
+    """
+
+    explanation: "Explanation"
+    tokens: tuple[str, ...]
+    memory: tuple[str, ...] | None = None
+    side: Side | None = None
+
+
+class Explainer(Protocol):
+    """Makes batches of size 1 of the texts and examples of a run, and explains what the model does on them.
+
+    The targets of a batch are <pad> where nothing is predicted: in texts of masked language models, and where the
+    answer of a masked transduction is not given.
+    """
+
+    has_targets: ClassVar[bool]
+    """Whether texts have targets: answers or translations."""
+
+    def text(self, text: str, target: str | None, number: int) -> Any:
+        """Return a text with its target as a batch; without a target, with the one that greedy search finds.
+
+        Args:
+            text: a line; several lines for a model of a stream.
+            target: the answer or translation, for tasks with targets.
+            number: of the text, for messages.
+
+        Raises:
+            DataError: the text or target cannot be encoded, or is too long for the model.
+        """
+
+    def example(self, split: str, index: int) -> Any:
+        """Return an example of a split as a batch, with the inputs of training, but without masks."""
+
+    def layers(self, batch: Any) -> list[ExplainedLayer]:
+        """Return the explanations of all layers, those of an encoder-decoder under teacher forcing."""
+
+    def surprisal(self, batch: Any) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, " time"]]:
+        """Return the id that is predicted at each position, <pad> for none, and its -log p in nats, there undefined.
+
+        A masked language model predicts each token of a text from all others.
+        """

@@ -1,46 +1,138 @@
-"""All tasks by name; their descriptions are in `structattn.settings.tasks`."""
+"""All tasks by name, and what their topics do for a run: a topic is imported when it is first asked for.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+The descriptions of the tasks are in `structattn.settings.tasks`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from structattn.settings.run import RunSettings
 from structattn.support.errors import SettingsError
-from structattn.tasks.language_modeling.task import formal_language_task, language_modeling_task
-from structattn.tasks.masked.task import masked_language_modeling_task
-from structattn.tasks.task import AnyTask
-from structattn.tasks.transductions.task import transduction_task
-from structattn.tasks.translation.task import translation_task
+from structattn.support.imports import lazy_function
+from structattn.tasks.loaded import Explainer, LoadedRun, Predictor, cannot
 from structattn.text.folders.prepared import PreparedFolder
+
+if TYPE_CHECKING:
+    from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
+    from structattn.tasks.scores import Score, SplitScores
+    from structattn.tasks.task import AnyTask
+
+Scorer: TypeAlias = "Callable[..., list[Score]]"
+"""Texts, or pairs for translation, and the number of the first of them -> the score of each."""
+
+
+def _of_topic(name: str) -> Callable[..., Any]:
+    """Return a function of a topic, ``topic.module.function``, whose module is imported when it is first called."""
+    module, _, function = name.rpartition(".")
+    return lazy_function(f"structattn.tasks.{module}", function)
+
+
+_evaluate = _of_topic("language_modeling.evaluate.language_modeling_scores")
+_explainer = _of_topic("language_modeling.explain.TextExplainer")
+_scorer = _of_topic("language_modeling.text_scorer.make_text_scorer")
+_generator = _of_topic("language_modeling.generator.make_generator")
+
+
+def _no_predictor(run: LoadedRun, batch_size: int) -> Predictor:
+    raise cannot(run, "predict answers", "a transduction, question formation, tense reinflection or a parser")
 
 
 @dataclass(frozen=True)
 class TaskKind:
-    """A kind of task.
+    """A kind of task, and what its topic does for a run; the defaults are those of causal language models.
+
+    Functions of a run raise UsageError if the run is of another kind than they expect.
 
     Args:
-        build: makes the task from a prepared folder and the settings of the run.
         models: the kinds of models it can train.
+        build: makes the task from a prepared folder and the settings of the run.
+        evaluate: run, split, tokens of a batch -> scores of the split.
+        explainer: run -> what the model does on single examples.
+        scorer: run, whether each token is scored, batch size -> scorer of texts.
+        generator: run, settings -> generator of texts.
+        predictor: run, batch size -> predictor of answers.
+        baselines: run, split -> scores of simple models; None if there are none.
     """
 
-    build: Callable[[PreparedFolder, RunSettings], AnyTask]
     models: tuple[str, ...]
+    build: "Callable[[PreparedFolder, RunSettings], AnyTask]"
+    evaluate: "Callable[[LoadedRun, str, int], SplitScores]" = _evaluate
+    explainer: Callable[[LoadedRun], Explainer] = _explainer
+    scorer: Callable[[LoadedRun, bool, int], Scorer] = _scorer
+    generator: "Callable[[LoadedRun, GenerationSettings], TextGenerator]" = _generator
+    predictor: Callable[[LoadedRun, int], Predictor] = _no_predictor
+    baselines: Callable[[LoadedRun, str], Mapping[str, Any]] | None = None
 
 
 _ENCODER_DECODER = ("encoder_decoder", "two_stream_encoder_decoder")
 _CAUSAL = ("transformer", "two_stream", "lstm", "rnn", "gpt2")
 _MASKED = ("masked", "roberta")
 
+
+def _transduction(models: Sequence[str]) -> TaskKind:
+    return TaskKind(
+        tuple(models),
+        _of_topic("transductions.task.transduction_task"),
+        evaluate=_of_topic("transductions.evaluate.transduction_scores"),
+        explainer=_of_topic("transductions.explain.TransductionExplainer"),
+        predictor=_of_topic("transductions.predict.TransductionPredictor"),
+    )
+
+
 TASKS: Mapping[str, TaskKind] = MappingProxyType(
     {
-        "formal_language": TaskKind(formal_language_task, _CAUSAL),
-        "language_modeling": TaskKind(language_modeling_task, _CAUSAL),
-        "masked_language_modeling": TaskKind(masked_language_modeling_task, _MASKED),
-        "masked_transduction": TaskKind(transduction_task, (*_CAUSAL, *_MASKED)),
-        "autoregressive_transduction": TaskKind(transduction_task, _CAUSAL),
-        "translation": TaskKind(translation_task, _ENCODER_DECODER),
+        "formal_language": TaskKind(
+            _CAUSAL,
+            _of_topic("language_modeling.task.formal_language_task"),
+            evaluate=_of_topic("formal_languages.evaluate.formal_language_scores"),
+            generator=_of_topic("formal_languages.predict.make_generator"),
+        ),
+        "language_modeling": TaskKind(
+            _CAUSAL,
+            _of_topic("language_modeling.task.language_modeling_task"),
+            baselines=_of_topic("language_modeling.ngrams.text_baselines"),
+        ),
+        "masked_language_modeling": TaskKind(
+            _MASKED,
+            _of_topic("masked.task.masked_language_modeling_task"),
+            evaluate=_of_topic("masked.evaluate.masked_scores"),
+            explainer=_of_topic("masked.explain.MaskedExplainer"),
+            scorer=_of_topic("masked.predict.MaskedTextScorer"),
+        ),
+        "masked_transduction": _transduction((*_CAUSAL, *_MASKED)),
+        "autoregressive_transduction": _transduction(_CAUSAL),
+        "translation": TaskKind(
+            _ENCODER_DECODER,
+            _of_topic("translation.task.translation_task"),
+            evaluate=_of_topic("translation.evaluate.translation_scores"),
+            explainer=_of_topic("translation.explain.PairExplainer"),
+            scorer=_of_topic("translation.translators.make_text_pair_scorer"),
+        ),
     }
 )
+
+_TREES: Mapping[str, Any] = {"predictor": _of_topic("parsing.predict.make_predictor")}
+_TRANSFORMATIONS: Mapping[str, Any] = {
+    "evaluate": _of_topic("transformations.evaluate.evaluate_transformation"),
+    "predictor": _of_topic("transformations.predict.make_predictor"),
+}
+_OF_DATA: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("translation", "tree_tags"): _TREES,
+    ("translation", "transformation"): _TRANSFORMATIONS,
+    ("language_modeling", "transformation"): _TRANSFORMATIONS,
+}
+"""Task and an entry of the header of its data -> what another topic does for such runs instead."""
+
+
+def kind_of(run: LoadedRun) -> TaskKind:
+    """Return what the topic of a run does for it; trees and transformations are topics of their own."""
+    task = run.settings.task
+    kind = TASKS[task]
+    for entry in run.prepared.header.extra:
+        kind = replace(kind, **_OF_DATA.get((task, entry), {}))
+    return kind
 
 
 def require_trainable(task: str, model: str) -> None:

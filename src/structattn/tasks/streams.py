@@ -10,7 +10,8 @@ from structattn.support.errors import UsageError
 TEXTS_AT_ONCE: Final = 4096
 """The number of texts that are sorted and computed together; the results do not depend on it."""
 
-TEXTS: Final = Path("texts")  # in messages, in place of the path of a file
+TEXTS: Final = Path("texts")  # in messages, in place of the path of a file, as below
+TARGETS: Final = Path("targets")
 
 Text = TypeVar("Text")
 Result = TypeVar("Result")

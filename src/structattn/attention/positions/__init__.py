@@ -12,12 +12,17 @@ Applied to attention scores, as ``ScorePositions``:
 - ``RotaryPositions``: rotated queries and keys (Su et al. 2021)
 """
 
-from structattn.attention.positions.alibi import AlibiPositions
-from structattn.attention.positions.learned import LearnedPositions
-from structattn.attention.positions.protocol import ScorePositions
-from structattn.attention.positions.relative import RelativePositions
-from structattn.attention.positions.rotary import RotaryPositions
-from structattn.attention.positions.sinusoidal import SinusoidalPositions
+from typing import TYPE_CHECKING
+
+from structattn.support.imports import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.attention.positions.alibi import AlibiPositions
+    from structattn.attention.positions.learned import LearnedPositions
+    from structattn.attention.positions.protocol import ScorePositions
+    from structattn.attention.positions.relative import RelativePositions
+    from structattn.attention.positions.rotary import RotaryPositions
+    from structattn.attention.positions.sinusoidal import SinusoidalPositions
 
 __all__ = [
     "AlibiPositions",
@@ -27,3 +32,15 @@ __all__ = [
     "ScorePositions",
     "SinusoidalPositions",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AlibiPositions": "structattn.attention.positions.alibi",
+        "LearnedPositions": "structattn.attention.positions.learned",
+        "RelativePositions": "structattn.attention.positions.relative",
+        "RotaryPositions": "structattn.attention.positions.rotary",
+        "ScorePositions": "structattn.attention.positions.protocol",
+        "SinusoidalPositions": "structattn.attention.positions.sinusoidal",
+    },
+)

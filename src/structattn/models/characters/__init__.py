@@ -1,8 +1,13 @@
 """Character models: word embeddings from spellings, and spellings from hidden states."""
 
-from structattn.models.characters.composition import BidirectionalComposition, Composition, ForwardComposition
-from structattn.models.characters.embedding import SpelledEmbedding
-from structattn.models.characters.spelling import SpellingDecoder, SpellingState
+from typing import TYPE_CHECKING
+
+from structattn.support.imports import lazy_exports
+
+if TYPE_CHECKING:
+    from structattn.models.characters.composition import BidirectionalComposition, Composition, ForwardComposition
+    from structattn.models.characters.embedding import SpelledEmbedding
+    from structattn.models.characters.spelling import SpellingDecoder, SpellingState
 
 __all__ = [
     "BidirectionalComposition",
@@ -12,3 +17,15 @@ __all__ = [
     "SpellingDecoder",
     "SpellingState",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "BidirectionalComposition": "structattn.models.characters.composition",
+        "Composition": "structattn.models.characters.composition",
+        "ForwardComposition": "structattn.models.characters.composition",
+        "SpelledEmbedding": "structattn.models.characters.embedding",
+        "SpellingDecoder": "structattn.models.characters.spelling",
+        "SpellingState": "structattn.models.characters.spelling",
+    },
+)

@@ -1,7 +1,6 @@
 """Agreement of receptive fields with the true dependencies of the stack language (Discrete Transformer, 7.1)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,39 +14,12 @@ from structattn.support.progress import progress
 from structattn.support.special_tokens import FIRST_SYMBOL
 from structattn.tasks.formal_languages.stack_language import MAX_DEPTH, StackLanguage, dependencies
 from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.scores import DependencyScores
 from structattn.text.batching.sequences import make_batch
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
 
 Matrix = Float[np.ndarray, "prediction input"]
-
-
-@dataclass(frozen=True)
-class DependencyScores:
-    """Precision Σ s d / Σ s and recall Σ s d / Σ d of receptive fields s against the true dependencies d.
-
-    The prediction of ``<eos>`` does not count. s is 0 or 1 for hard attention, and between 0 and 1 for weights, by the
-    relaxed recursion. A prediction depends on the input ``<bos>`` (level 0) until the first digit.
-
-    Args:
-        predictions: the number of predictions.
-        precision: over all predictions.
-        recall: over all predictions.
-        precision_of_symbols: precision without the input ``<bos>`` and without the first prediction.
-        recall_of_symbols: recall without the input ``<bos>`` and without the first prediction.
-        mean_precision: the mean of the precisions of single predictions.
-        mean_recall: the mean of the recalls of single predictions.
-        mean_field_size: the mean size of a receptive field.
-    """
-
-    predictions: int
-    precision: float
-    recall: float
-    precision_of_symbols: float
-    recall_of_symbols: float
-    mean_precision: float
-    mean_recall: float
-    mean_field_size: float
 
 
 def has_dependencies(prepared: PreparedFolder) -> bool:

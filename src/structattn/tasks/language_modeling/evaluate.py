@@ -1,6 +1,9 @@
-"""Negative log-likelihood of sequences, summed in float64 so that the batch size does not matter."""
+"""Scores of language models, summed in float64 so that the batch size does not matter."""
 
-from collections.abc import Callable, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,10 +11,16 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from structattn.metrics.statistics import lower_bound
 from structattn.models.mode import evaluating
+from structattn.settings.training import StreamBatches
+from structattn.support.errors import DataError
 from structattn.support.progress import progress
 from structattn.support.special_tokens import BOS
-from structattn.tasks.losses import model_inputs, token_losses
+from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.losses import cross_entropy_sum, model_inputs, token_losses
+from structattn.tasks.scores import LengthScore, SplitScores, TextScores
+from structattn.tasks.task import Scores, perplexity
 from structattn.text.batching.sequences import (
     Batch,
     Indices,
@@ -20,8 +29,13 @@ from structattn.text.batching.sequences import (
     stream_batches,
     token_batches,
 )
+from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
+from structattn.text.folders.text_statistics import LARGE_UNKNOWN_SHARE, text_statistics, unknown_share
 
+_LOGGER = logging.getLogger("structattn")
+
+BATCH_TOKENS = 8192  # of a batch that is scored
 NegativeLogLikelihoods = Float64[np.ndarray, " examples"]
 
 
@@ -97,3 +111,125 @@ def window_negative_log_likelihoods(
     """
     plan = stream_batches(sequences.num_targets, length, max(1, batch_tokens // length), seed=0, epoch=None)
     return _score_batches(model, plan, partial(make_stream_batch, sequences, length=length), what)
+
+
+def language_modeling_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
+    """Score a run on a split: its sequences or, of a stream, the windows that it was trained on."""
+    scores = make_split_scores(run.prepared, split, split_negative_log_likelihoods(run, split, batch_tokens))
+    return replace(scores, text=make_text_scores(run.prepared, split, scores.cross_entropy))
+
+
+def split_negative_log_likelihoods(
+    run: LoadedRun, split: str, batch_tokens: int = BATCH_TOKENS
+) -> NegativeLogLikelihoods:
+    """Return -log p of every sequence of a split; of every window, if the data are a stream."""
+    sequences = run.prepared.split(split)
+    if not len(sequences):
+        raise DataError(run.prepared.path / split, "has no sequences to score")
+    batches = run.settings.training.batches
+    if isinstance(batches, StreamBatches):
+        return window_negative_log_likelihoods(run.accelerated, sequences, batches.sequence_length, batch_tokens, split)
+    return sequence_negative_log_likelihoods(run.accelerated, sequences, batch_tokens, split)
+
+
+def score_batches(model: torch.nn.Module, batches: Iterable[Batch], after_batch: Callable[[], None]) -> Scores:
+    """Score a model on batches in evaluation mode; sums over batches are kept in float64.
+
+    Args:
+        model: ``model(tokens, lengths) -> logits`` (B, T, classes); class c stands for token id c + 2.
+        batches: what to score.
+        after_batch: called after each batch; may raise to abort.
+    """
+    num_sequences, num_tokens, loss_sum = 0, 0, 0.0
+    with evaluating(model):
+        for batch in batches:
+            with torch.no_grad():
+                inputs, lengths, classes = model_inputs(model, batch)
+                loss_sum += cross_entropy_sum(model(inputs, lengths=lengths), classes).item()
+            num_sequences += len(batch.lengths)
+            num_tokens += int(batch.lengths.sum())
+            after_batch()
+    cross_entropy = loss_sum / num_tokens if num_tokens else 0.0  # an empty sum
+    return Scores(num_sequences, num_tokens, cross_entropy, perplexity(cross_entropy))
+
+
+def scores_by_length(negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> list[LengthScore]:
+    """Return the scores of each length that occurs, in increasing order.
+
+    The bound is conditioned on the length, which the model has to predict: a perfect model of strings with N equally
+    probable lengths stays log N / (length + 1) above it (DuSell & Chiang 2024, section 6).
+    """
+    lengths = sequences.lengths
+    return [_length_score(int(length), negative_log_likelihoods, sequences) for length in np.unique(lengths)]
+
+
+def _length_score(length: int, negative_log_likelihoods: NegativeLogLikelihoods, sequences: Sequences) -> LengthScore:
+    chosen = sequences.lengths == length
+    count = int(chosen.sum())
+    cross_entropy = float(negative_log_likelihoods[chosen].sum() / (count * (length + 1)))
+    if sequences.log_probabilities is None:
+        return LengthScore(length, count, cross_entropy, None, None)
+    bound = lower_bound(sequences.log_probabilities[chosen], sequences.lengths[chosen], num_lengths=1)
+    return LengthScore(length, count, cross_entropy, bound, cross_entropy - bound)
+
+
+def split_lower_bound(prepared: PreparedFolder, split: str) -> float | None:
+    """Return the lower bound of the cross-entropy on a split of strings, in nats per token; None if it is unknown.
+
+    LB = [Σ -log p(w | |w|) + |D| log N] / Σ (|w| + 1) for N valid lengths (DuSell & Chiang 2024, section 6).
+    """
+    sequences, number = prepared.split(split), prepared.header.extra.get("number_of_lengths", {}).get(split)
+    if sequences.log_probabilities is None or not isinstance(number, int) or not len(sequences):
+        return None
+    return lower_bound(sequences.log_probabilities, sequences.lengths, number)
+
+
+def make_split_scores(
+    prepared: PreparedFolder, split: str, negative_log_likelihoods: NegativeLogLikelihoods
+) -> SplitScores:
+    """Return the scores of a split, given -log p of its sequences, or of the windows of a stream."""
+    sequences = prepared.split(split)
+    num_tokens = sequences.num_targets
+    cross_entropy = float(negative_log_likelihoods.sum() / num_tokens) if num_tokens else 0.0  # an empty sum
+    bound = split_lower_bound(prepared, split)
+    return SplitScores(
+        split=split,
+        num_sequences=len(sequences),
+        num_tokens=num_tokens,
+        cross_entropy=cross_entropy,
+        perplexity=perplexity(cross_entropy),
+        lower_bound=bound,
+        cross_entropy_difference=None if bound is None else cross_entropy - bound,
+        by_length=() if prepared.kind == "stream" else tuple(scores_by_length(negative_log_likelihoods, sequences)),
+    )
+
+
+def make_text_scores(prepared: PreparedFolder, split: str, cross_entropy: float | None) -> TextScores | None:
+    """Return the scores of a split of text.
+
+    Args:
+        prepared: the prepared folder.
+        split: the name of the split.
+        cross_entropy: in nats per token, ``<eos>`` included; None if a model gives no probability of the text.
+
+    Returns:
+        The scores; None for data other than text. Scores are None if the folder does not state the size of its text.
+    """
+    share = unknown_share(prepared, split)
+    if share is None or prepared.kind not in ("sentences", "stream"):
+        return None
+    if share > LARGE_UNKNOWN_SHARE:
+        _LOGGER.warning(
+            "%.1f %% of the tokens of %s are <unk>, so scores say little about its text", 100 * share, split
+        )
+    size = text_statistics(prepared, split)
+    if size is None or cross_entropy is None:
+        return TextScores(share)
+    bits = cross_entropy / math.log(2)
+    subword = prepared.header.tokenizer["level"] != "word"
+    return TextScores(
+        share,
+        perplexity(cross_entropy * size.targets_per_word) if subword else None,
+        bits * size.targets_per_character,
+        bits * size.targets_per_byte,
+    )

@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from structattn.decoding import (
@@ -22,8 +21,6 @@ from structattn.decoding import (
 )
 from structattn.support.errors import UsageError
 from structattn.support.seeds import derived_seed
-from structattn.support.special_tokens import FIRST_SYMBOL
-from structattn.tasks.formal_languages.registry import Language, formal_language
 from structattn.tasks.language_modeling.prompts import EncodedText, TextEncoder
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.streams import TEXTS
@@ -133,10 +130,13 @@ class TextGenerator:
     Args:
         encoder: of the run.
         settings: how texts are generated.
+        contains: returns whether the language that the model was trained on has a string, given as the ids of its
+            symbols; None if no such language is known.
     """
 
     encoder: TextEncoder
     settings: GenerationSettings = GenerationSettings()
+    contains: Callable[[Sequence[int]], bool] | None = None
 
     @torch.no_grad()
     def __call__(
@@ -247,9 +247,8 @@ class TextGenerator:
         if self.settings.stop and self._stops(found.text):
             text, finished = self._cut(prompt, found.text), True
         in_language = None
-        if found.finished and self._language is not None:
-            string = np.array([*prompt.ids[1:], *found.text], dtype=np.int64) - FIRST_SYMBOL
-            in_language = bool(self._language.log_probabilities([string])[0] > -np.inf)
+        if found.finished and self.contains is not None:
+            in_language = self.contains([*prompt.ids[1:], *found.text])
         return Generation(given, text, found.log_probability, len(found.tokens), finished, in_language)
 
     def _cut(self, prompt: EncodedText, continuation: Sequence[int]) -> str:
@@ -259,8 +258,11 @@ class TextGenerator:
         first = min(at for at in (rest.find(each) for each in self.settings.stop) if at >= 0)
         return whole[: len(whole) - len(rest) + first]
 
-    @cached_property
-    def _language(self) -> Language | None:
-        run: LoadedRun = self.encoder.run
-        extra = run.prepared.header.extra
-        return formal_language(extra["language"], extra["variant"]) if run.settings.task == "formal_language" else None
+
+def make_generator(run: LoadedRun, settings: GenerationSettings) -> TextGenerator:
+    """Return a generator of texts with the model of a run.
+
+    Raises:
+        UsageError: the run is not of a language model.
+    """
+    return TextGenerator(TextEncoder(run), settings)

@@ -10,6 +10,7 @@ with relative frequencies f of the training split (Jelinek & Mercer 1980). For a
 next shorter history, so p sums to 1 over V, the predictable symbols: all but ``<pad>`` and ``<bos>``.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS
+from structattn.tasks.loaded import LoadedRun
 from structattn.text.folders.prepared import PreparedFolder
 from structattn.text.folders.sequences import Sequences
 
@@ -186,3 +188,9 @@ def ngram_baselines(prepared: PreparedFolder, split: str) -> dict[str, dict[str,
         name: {"perplexity": model.perplexity(sequences), "weights": list(model.weights)}
         for name, model in models.items()
     }
+
+
+def text_baselines(run: LoadedRun, split: str) -> dict[str, dict[str, Any]]:
+    """Return the scores of n-gram models on a split of text: name -> ``cross_entropy``, ``perplexity`` and so on."""
+    baselines = ngram_baselines(run.prepared, split)
+    return {name: {"cross_entropy": math.log(score["perplexity"]), **score} for name, score in baselines.items()}

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.settings.run import RunSettings
+from structattn.support.errors import DataError
 from structattn.tasks.language_modeling.batches import (
     BatchSettings,
     Examples,
@@ -16,7 +17,7 @@ from structattn.tasks.language_modeling.batches import (
     split_examples,
     text_batches,
 )
-from structattn.tasks.language_modeling.scores import score_batches, split_lower_bound
+from structattn.tasks.language_modeling.evaluate import score_batches, split_lower_bound
 from structattn.tasks.losses import CROSS_ENTROPY, Criterion
 from structattn.tasks.task import Scores
 from structattn.text.batching.sequences import Batch, Indices
@@ -83,7 +84,10 @@ def formal_language_task(prepared: PreparedFolder, settings: RunSettings) -> Nex
         DataError, SettingsError: the folder or the batches do not suit the task.
     """
     task = _task(prepared, settings, formal_language_batches(prepared, settings.training.batches))
-    return replace(task, lower_bound=split_lower_bound(prepared, "valid"))
+    bound = split_lower_bound(prepared, "valid")
+    if bound is None:
+        raise DataError(prepared.path, "split 'valid' lacks its exact probabilities or its number of lengths")
+    return replace(task, lower_bound=bound)
 
 
 def _task(prepared: PreparedFolder, settings: RunSettings, batches: BatchSettings) -> NextTokenTask:

@@ -4,10 +4,11 @@ import numpy as np
 
 from structattn.models.mode import evaluating
 from structattn.support.progress import progress
+from structattn.tasks.language_modeling.evaluate import make_text_scores
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.masked.batches import MaskedExamples, masked_examples
 from structattn.tasks.masked.scores import pseudo_log_likelihoods, score_masked
-from structattn.tasks.split_scores import PseudoPerplexity, SplitScores
+from structattn.tasks.scores import PseudoPerplexity, SplitScores
 from structattn.tasks.task import perplexity
 from structattn.text.batching.sequences import Indices
 
@@ -37,6 +38,7 @@ def masked_scores(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
         by_length=(),
         mask_seed=how.mask_seed,
         pseudo=pseudo_scores(run, examples, chosen, batch_tokens) if len(chosen) else None,
+        text=make_text_scores(run.prepared, split, None),
     )
 
 

@@ -1,14 +1,15 @@
 """Constituency parsing with trained models: the translation of a sentence into its linearized tree, repaired."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.loaded import LoadedRun, Prediction
 from structattn.tasks.parsing.prepare import TREE_TAGS
-from structattn.tasks.parsing.trees import Repaired, repair
+from structattn.tasks.parsing.trees import Repaired, bracketed, repair
+from structattn.tasks.streams import TEXTS
 from structattn.tasks.translation.predict import SOURCE_LINES, Translator
 from structattn.tasks.translation.translators import make_translator
 
@@ -67,3 +68,36 @@ def make_parser(run: LoadedRun, how: EvaluationSettings | None = None) -> Parser
     if TREE_TAGS not in run.prepared.header.extra:
         raise UsageError(f"{run.run_dir}: was not trained on trees; see `structattn prepare trees`")
     return Parser(make_translator([run], how))
+
+
+def make_predictor(run: LoadedRun, batch_size: int = 64) -> "TreePredictor":
+    """Return a predictor of bracketed trees with the model of a run."""
+    return TreePredictor(make_parser(run), batch_size)
+
+
+@dataclass(frozen=True)
+class TreePredictor:
+    """Parses sentences.
+
+    Args:
+        parser: of the run.
+        batch_size: the maximum number of sentences of a batch.
+    """
+
+    parser: Parser
+    batch_size: int = 64
+
+    def __call__(
+        self,
+        inputs: Sequence[str],
+        first: int = 1,
+        path: Path = TEXTS,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> list[Prediction]:
+        """Return the answer to each input; see ``Predictor``."""
+        parser = replace(self.parser, translator=replace(self.parser.translator, batch_size=self.batch_size))
+        trees = parser([treebank_words(line) for line in inputs], advance, first, path)
+        return [
+            Prediction("") if tree is None else Prediction(bracketed(tree.tree), repaired=tree.malformed)
+            for tree in trees
+        ]

@@ -10,7 +10,7 @@ from structattn.models.mode import evaluating, evaluating_with_dropout
 from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.tasks.loaded import LoadedRun
-from structattn.tasks.split_scores import LengthScore, SplitScores
+from structattn.tasks.scores import LengthScore, SplitScores
 from structattn.tasks.task import perplexity
 from structattn.tasks.transductions.batches import Form, form_of, stored_pairs, transduction_data
 from structattn.tasks.transductions.scores import fraction_correct, length_counts, num_correct_greedy

@@ -5,54 +5,29 @@ McCoy et al. (2020) compare greedy outputs, DuSell & Cotterell (2025) probabilit
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
 from structattn.metrics.statistics import Proportion, wilson_interval
 from structattn.support.errors import DataError
+from structattn.tasks.language_modeling.evaluate import language_modeling_scores
 from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.scores import SplitScores, TransformationScores
 from structattn.tasks.transformations.lexicon import part_of_speech
 from structattn.tasks.transformations.predict import Answerer, LogProbs, language_model_answers, pair_answers
 from structattn.tasks.transformations.rules import MODIFIERS, TRANSFORMATIONS, Pair, Transformation, Words, main_verb
+from structattn.tasks.translation.evaluate import translation_scores
 from structattn.text.folders.prepared import PreparedFolder
 
 ALL: Final = "all"
 
 
-@dataclass(frozen=True)
-class TransformationScores:
-    """Scores of a group of pairs; ``wrong`` is the linear rule, on the pairs whose target differs from the right one.
-
-    Args:
-        full_match: how often the greedy output is the target.
-        full_match_wrong: how often it is the wrong target; None if the rules never differ, here and below.
-        probability: mean of p(target <eos> | source).
-        conditional_cross_entropy: -log p(target <eos> | source) in nats per token, <eos> counted.
-        log_ratio: mean of log p(target <eos> | source) - log p(wrong target <eos> | source); positive: hierarchical.
-        first_word: how often the first word of the greedy output is that of the target.
-        first_word_wrong: how often it is that of the wrong target.
-        first_word_probability: mean probability of the target's first word, given the source.
-        first_word_probability_wrong: mean probability of the wrong target's first word.
-        main_verb: for tense reinflection: how often the greedy output has the target's parts of speech and main verb.
-        main_verb_wrong: how often it has those of the wrong target.
-        main_verb_sampled: the same share of ten samples for each source whose targets differ.
-        main_verb_sampled_wrong: the same for the wrong target.
-    """
-
-    full_match: Proportion
-    full_match_wrong: Proportion | None
-    probability: float
-    conditional_cross_entropy: float
-    log_ratio: float | None
-    first_word: Proportion
-    first_word_wrong: Proportion | None
-    first_word_probability: float
-    first_word_probability_wrong: float | None
-    main_verb: Proportion | None
-    main_verb_wrong: Proportion | None
-    main_verb_sampled: float | None
-    main_verb_sampled_wrong: float | None
+def evaluate_transformation(run: LoadedRun, split: str, batch_tokens: int) -> SplitScores:
+    """Score a run on a split as language model or as translation, with its answers but on the training split."""
+    base = language_modeling_scores if run.prepared.parallel_sides is None else translation_scores
+    scores = base(run, split, batch_tokens)
+    return scores if split == "train" else replace(scores, transformation=transformation_scores(run, split))
 
 
 def transformation_of(prepared: PreparedFolder) -> Transformation | None:

@@ -1,7 +1,7 @@
 """How a model answers the sources of a transformation: probabilities of targets, greedy outputs, samples."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -26,11 +26,15 @@ from structattn.support.progress import progress
 from structattn.support.seeds import derived_seed
 from structattn.support.special_tokens import BOS
 from structattn.tasks.language_modeling.evaluate import line_token_losses
-from structattn.tasks.loaded import LoadedRun, translation_model
+from structattn.tasks.language_modeling.generator import GenerationSettings, TextGenerator
+from structattn.tasks.language_modeling.prompts import TextEncoder
+from structattn.tasks.loaded import LoadedRun, Prediction, Predictor
 from structattn.tasks.losses import token_losses
+from structattn.tasks.streams import TEXTS
 from structattn.tasks.transformations.rules import Pair, Words
 from structattn.tasks.translation.pairs import EncodedPair, PairEncoder
-from structattn.tasks.translation.predictions import predictions, spelled_source
+from structattn.tasks.translation.predictions import predictions, spelled_source, translation_model
+from structattn.tasks.translation.translators import make_translator
 from structattn.text.batching.sequences import sequence_batches
 
 MAX_OUTPUT: Final = 100  # tokens of a greedy output
@@ -164,3 +168,61 @@ def pair_answers(run: LoadedRun, split: str) -> ModelAnswers:
             return map_in_batches(encoded, lengths, _BATCH_TOKENS, of_batch)
 
     return ModelAnswers(model, run.prepared.vocabulary.symbols, split, start, room, log_probs)
+
+
+def make_predictor(run: LoadedRun, batch_size: int = 64) -> Predictor:
+    """Return a predictor of transformed sentences: a language model continues a sentence, others translate it."""
+    if run.prepared.parallel_sides is not None:
+        return TransformationPredictor(run, batch_size)
+    greedy = GenerationSettings(temperature=0, max_length=MAX_OUTPUT, batch_size=batch_size)
+    return ContinuationPredictor(TextGenerator(TextEncoder(run), greedy))
+
+
+@dataclass(frozen=True)
+class ContinuationPredictor:
+    """Continues a sentence with its transformation, word by word, as a language model.
+
+    Args:
+        generator: takes the most probable token at each step.
+    """
+
+    generator: TextGenerator
+
+    def __call__(
+        self,
+        inputs: Sequence[str],
+        first: int = 1,
+        path: Path = TEXTS,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> list[Prediction]:
+        """Return the answer to each input; see ``Predictor``."""
+        generated = self.generator(inputs, first, path, advance)
+        return [
+            Prediction(" ".join(each.text.split(" ")[len(line.split()) :]), each.log_probability)
+            for line, (each,) in zip(inputs, generated, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class TransformationPredictor:
+    """Translates a sentence into its transformation.
+
+    Args:
+        run: of a translation model.
+        batch_size: the maximum number of inputs of a batch.
+    """
+
+    run: LoadedRun
+    batch_size: int = 64
+
+    def __call__(
+        self,
+        inputs: Sequence[str],
+        first: int = 1,
+        path: Path = TEXTS,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> list[Prediction]:
+        """Return the answer to each input; see ``Predictor``."""
+        translator = replace(make_translator([self.run]), batch_size=self.batch_size)
+        translations = translator(inputs, 1, advance, first, paths=(path, path))
+        return [Prediction(best[0].text, best[0].log_probability) if best else Prediction("") for best in translations]

@@ -8,10 +8,11 @@ from structattn.runs.analyses import hypotheses_path
 from structattn.support.errors import UsageError
 from structattn.support.files import create_folder_unflushed, sha256_of_file, write_atomically
 from structattn.support.progress import progress
-from structattn.tasks.loaded import LoadedRun, translation_model
-from structattn.tasks.split_scores import SplitScores
+from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.scores import SplitScores
 from structattn.tasks.translation.batches import scoring_pairs
 from structattn.tasks.translation.predict import Translator
+from structattn.tasks.translation.predictions import translation_model
 from structattn.tasks.translation.task import pair_scores
 from structattn.tasks.translation.translators import make_translator
 from structattn.tasks.translation.unknown_words import Unknown

@@ -12,6 +12,7 @@ from structattn.operators import DecoderReceptiveFields, decoder_receptive_field
 from structattn.operators.receptive_field.recursion import Union
 from structattn.support.errors import StructattnError
 from structattn.support.special_tokens import class_of
+from structattn.tasks.loaded import LoadedRun, cannot
 from structattn.tasks.losses import cross_entropy_sum, token_losses
 from structattn.text.batching.pairs import PairBatch
 from structattn.text.batching.unknown_words import UnknownWords
@@ -148,3 +149,16 @@ def _encoder_field(
         return receptive_field(attended, lengths=lengths, union=recursion)
     across = next(cross for _, cross in weights.decoder if cross is not None)
     return torch.eye(across.shape[-1], dtype=across.dtype, device=across.device).expand(len(across), -1, -1)
+
+
+def translation_model(run: LoadedRun) -> EncoderDecoder:
+    """Return the model of a translation run, accelerated.
+
+    Raises:
+        UsageError: the model cannot translate.
+    """
+    if not isinstance(run.model, EncoderDecoder):
+        raise cannot(run, "translate", "a translation model")
+    found = run.accelerated
+    assert isinstance(found, EncoderDecoder)
+    return found

@@ -1,16 +1,21 @@
 """Translators and scorers of translations with the models of runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from structattn.decoding import max_target_lengths
+from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.models import EncoderDecoder
 from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
-from structattn.tasks.loaded import LoadedRun, translation_model
+from structattn.tasks.loaded import LoadedRun
+from structattn.tasks.scores import Score
 from structattn.tasks.translation.pair_scorer import PairScorer
-from structattn.tasks.translation.predict import SEARCHES, Translator
+from structattn.tasks.translation.predict import SEARCHES, Translation, Translator
+from structattn.tasks.translation.predictions import translation_model
 from structattn.tasks.translation.shortlist import run_shortlist
 from structattn.tasks.translation.unknown_words import Unknown
 from structattn.text.folders.parallel_side import ParallelSides
@@ -59,6 +64,37 @@ def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
         UsageError: a run is not a translation run, or was trained with another tokenizer than the first.
     """
     return PairScorer(_models(runs), runs[0].prepared.sides)
+
+
+def make_text_pair_scorer(
+    run: LoadedRun, per_token: bool = False, batch_size: int = 64
+) -> Callable[[Sequence[tuple[str, str]], int], list[Score]]:
+    """Return a scorer of pairs of a source line and its translation; see ``make_pair_scorer``."""
+    return replace(make_pair_scorer([run]), per_token=per_token, batch_size=batch_size).score_texts
+
+
+def make_line_translator(
+    run: LoadedRun,
+    n: int,
+    sampling: SeededSampling | None,
+    precision: LinearPrecision,
+    shortlist: bool,
+    batch_size: int,
+    evaluation: Mapping[str, Any],
+) -> Callable[[Sequence[str], int], list[list[Translation]]]:
+    """Return a function of lines and the number of the first: the ``n`` best translations of each.
+
+    The arguments are those of ``TrainedRun.translate``.
+
+    Raises:
+        UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
+    """
+    search = run.settings.evaluation.changed({"beam_size": max(n, run.settings.evaluation.beam_size), **evaluation})
+    if n < 1 or (sampling is None and n > search.beam_size):
+        raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
+    translator = make_translator([run], search, precision, shortlist)
+    translator = replace(translator, sampling=sampling, batch_size=batch_size)
+    return lambda lines, first: translator(lines, n, first=first)
 
 
 def _refusal(runs: Sequence[LoadedRun], precision: LinearPrecision) -> str | None:
