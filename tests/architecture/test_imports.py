@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-LAYERS = ("support", "operators", "attention", "models", "decoding", "building", "huggingface", "tasks", "training",
+LAYERS = ("support", "operators", "attention", "models", "decoding", "building", "fast", "acceleration", "huggingface",
+         "tasks", "training",
          "inference", "evaluation", "analysis", "reporting", "export", "trackers",
          "sweeps", "cli", "__main__")  # fmt: skip
 SIDE_PACKAGES = {  # package -> packages that it may import, and the lowest layer that may import it

@@ -9,8 +9,6 @@ from structattn.attention import NondeterministicStackAttention, SoftmaxAttentio
 from structattn.attention.positions import RotaryPositions
 from structattn.models import Block, FeedForward, Layers
 from structattn.models.block import Residual
-from structattn.operators.linear import linear_precision
-from structattn.operators.linear.int8 import int8_refusal
 from structattn.operators.residual_sublayers import residual_sublayers
 
 D = 12
@@ -125,12 +123,6 @@ class TestModulesAreCalled:
         residual, x = make(), examples(torch.float32)
         with torch.autocast("cpu", torch.bfloat16):
             torch.testing.assert_close(residual(x), by_modules(residual, x))
-        assert not calls
-
-    @pytest.mark.skipif(int8_refusal() is not None, reason=str(int8_refusal()))
-    def test_in_int8(self, make, calls):
-        with torch.no_grad(), linear_precision("int8"):
-            make().eval()(examples(torch.float32))
         assert not calls
 
     @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own

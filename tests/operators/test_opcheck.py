@@ -16,7 +16,6 @@ from structattn.operators.residual_sublayers import (
     residual_sublayers,
 )
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
-from structattn.operators.top_continuations import top_continuations
 
 # Of what these return for the backward pass, parts are never written, so that two calls differ.
 UNWRITTEN = {"nondeterministic_stack", "nondeterministic_stack_backward", "stack_rnn", "stack_rnn_backward"}
@@ -51,7 +50,6 @@ def recorded_calls():
         rows, row_indices = torch.randn(5, 2, 3), torch.tensor([[0, 4, 1], [2, 2, 3]])
         gaussian_attention_indexed(rows, row_indices, Gaussians((0.0, 1.0)), first=2)
         softmax_attention_indexed(torch.randn(2, 2, 1, 3), rows, rows, row_indices)
-        top_continuations(torch.randn(2, 3, 5), torch.zeros(2, 3), 4, torch.tensor([-1, 2]))
         record_residual_sublayers()
     return recorder.calls
 

@@ -20,10 +20,9 @@ from structattn.inference.scores import Score
 from structattn.inference.streams import in_chunks, require_no_string
 from structattn.inference.text_scorer import make_text_scorer
 from structattn.inference.translation import make_pair_scorer, make_translator
-from structattn.inference.translator import Translation
+from structattn.inference.translator import Precision, Translation
 from structattn.inference.word_vectors import embed_words
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.errors import UsageError
@@ -152,8 +151,7 @@ class TrainedRun:
         top_p: float | None = None,
         seed: int = 1,
         batch_size: int = 64,
-        precision: LinearPrecision = "float32",
-        shortlist: bool = False,
+        precision: Precision = "float32",
         **evaluation: Any,
     ) -> list[list[Translation]] | Iterator[list[Translation]]:
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
@@ -167,10 +165,7 @@ class TrainedRun:
             top_p: sample from the fewest most probable tokens of this total probability.
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
-            precision: of the products of linear layers, "float32", "int8" or "bf16". Int8 is fastest, and needs a CPU
-                with VNNI or AMX; bf16 needs AVX512-BF16, and changes fewer translations.
-            shortlist: let translations contain only likely translations of the tokens of their source, and frequent
-                tokens, which is faster; see ``structattn translate --shortlist``.
+            precision: of products: "float32" for that of the weights, or "bf16", for devices with instructions for it.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
 
@@ -183,7 +178,7 @@ class TrainedRun:
         how = self.settings.evaluation.changed(least | evaluation)
         if n < 1 or (sampling is None and n > how.beam_size):
             raise UsageError(f"n is {n}; expected 1 to {how.beam_size}, the size of the beam")
-        translator = make_translator([self], how, precision, shortlist)
+        translator = make_translator([self], how, precision)
         translator = replace(translator, sampling=sampling, batch_size=batch_size)
         return _listed(lines, in_chunks(lines, lambda chunk, first: translator(chunk, n, first=first)))
 

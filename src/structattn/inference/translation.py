@@ -7,39 +7,31 @@ from structattn.data.folders.parallel_side import ParallelSides
 from structattn.decoding import max_target_lengths
 from structattn.inference.loaded import LoadedRun, translation_model
 from structattn.inference.pair_scorer import PairScorer
-from structattn.inference.shortlist import run_shortlist
-from structattn.inference.translator import SEARCHES, Translator
+from structattn.inference.translator import PRECISIONS, SEARCHES, Precision, Translator
 from structattn.inference.unknown_words import Unknown
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.support.errors import UsageError
+from structattn.support.precision import slow_bf16
 
 
 def make_translator(
     runs: Sequence[LoadedRun],
     how: EvaluationSettings | None = None,
-    precision: LinearPrecision = "float32",
-    shortlist: bool = False,
+    precision: Precision = "float32",
 ) -> Translator:
     """Return a translator with the model of a run, or with an ensemble of the models of several runs.
 
     Args:
         runs: translation runs.
         how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
-        precision: of the products of linear layers; see ``linear_precision``.
-        shortlist: whether translations contain only likely translations of the tokens of their source, frequent
-            tokens, and those of their prefix. The shortlist is that of the first run; see ``run_shortlist``.
+        precision: of products; see ``Translator``.
 
     Raises:
-        DataError: the file of the shortlist is damaged, or belongs to other data.
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
-            do not support the treatment of unknown words; or the precision is not available for the processor or
-            device.
+            do not support the treatment of unknown words; or the precision is unknown, or slow on the device.
     """
-    refusal = _refusal(runs, precision)
-    if refusal is not None:
-        raise UsageError(f"precision {precision!r} is not available: {refusal}")
+    _check_precision(runs, precision)
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
@@ -48,8 +40,7 @@ def make_translator(
     unknown = _unknown_word_method(how.unknown_words, models, sides)
     exponent = () if how.length_penalty is None else (how.length_penalty,)
     search = SEARCHES[how.search](how.beam_size, *exponent)
-    chosen = run_shortlist(runs[0]) if shortlist else None
-    return Translator(models, sides, search, limits, unknown=unknown, precision=precision, shortlist=chosen)
+    return Translator(models, sides, search, limits, unknown=unknown, precision=precision)
 
 
 def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
@@ -61,12 +52,13 @@ def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
     return PairScorer(_models(runs), runs[0].prepared.sides)
 
 
-def _refusal(runs: Sequence[LoadedRun], precision: LinearPrecision) -> str | None:
-    """Return why products in a precision are not available for the models; None if they are."""
-    for parameter in (next(run.model.parameters()) for run in runs):
-        if precision != "float32" and parameter.device.type != "cpu":
-            return f"{precision} is for CPUs; the model is on {parameter.device}"
-    return precision_refusal(precision)
+def _check_precision(runs: Sequence[LoadedRun], precision: Precision) -> None:
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {precision!r} is unknown; expected one of {', '.join(PRECISIONS)}")
+    for run in runs if precision == "bf16" else ():
+        reason = slow_bf16(next(run.model.parameters()).device)
+        if reason is not None:
+            raise UsageError(f"precision 'bf16' is slower than float32 here: {reason}; expected 'float32'")
 
 
 def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:

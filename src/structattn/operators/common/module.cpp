@@ -4,10 +4,9 @@
 #include "common/kernels.h"
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
-    register_decoder_layers(module);
+    register_decoder(module);
     register_foreach(module);
     register_gaussian_attention(module);
-    register_linear(module);
     register_residual_sublayers(module);
     register_softmax_attention(module);
     register_stack_pointer(module);
@@ -15,5 +14,4 @@ NB_MODULE(STRUCTATTN_MODULE, module) {
     register_nondeterministic_stack(module);
     register_stratified_stack(module);
     register_stack_rnn(module);
-    register_top_continuations(module);
 }
