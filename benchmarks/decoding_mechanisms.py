@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.decoding import BeamSearch, beam_search, start_translation
-from structattn.decoding.fused import fuse
-from structattn.models import EncoderDecoder
-from structattn.operators.linear import linear_precision
+from structattn.decoding import BeamSearch, beam_search, start_translation, weights_unchanged
+from structattn.fast.decoder import AcceleratedDecoder, accelerate_decoder
 from structattn.support.devices import processor_name
 from structattn.support.special_tokens import EOS
 
@@ -37,16 +35,9 @@ DECODERS: dict[str, dict[str, Any]] = {
 }
 
 
-class ByModule:
-    """A model whose decoder does not run in one kernel call: the search knows no class but its own."""
-
-    def __init__(self, model: EncoderDecoder) -> None:
-        self.step = model.step
-
-
-def sublayers(model: EncoderDecoder, sources: torch.Tensor) -> tuple[int, int]:
+def sublayers(fast: AcceleratedDecoder, sources: torch.Tensor) -> tuple[int, int]:
     """Return the number of sublayers in kernel calls, and of all sublayers."""
-    runs = fuse(model, start_translation(model, sources[:1]))[0].runs  # type: ignore[attr-defined]
+    runs = start_translation(fast, sources[:1]).state.weights.runs  # type: ignore[attr-defined]  # a ``FastState``
     counts = [(len(run.parts) if run.packed else 0, len(run.parts)) for run in runs]
     return sum(first for first, _ in counts), sum(both for _, both in counts)
 
@@ -56,17 +47,17 @@ def measured(turns: int, beams: list[int]) -> list[dict[str, Any]]:
     sources = torch.randint(4, VOCABULARY, (SENTENCES, LENGTH), generator=torch.Generator().manual_seed(0))
     sources[:, -1] = EOS
     models = {name: build("base", "d 288", changes) for name, changes in DECODERS.items()}
+    fast = {name: cast(AcceleratedDecoder, accelerate_decoder(model)) for name, model in models.items()}
     cases = [(name, way, beam) for beam in beams for name in models for way in ("kernel", "modules")]
     seconds: dict[tuple[str, str, int], list[float]] = {case: [] for case in cases}
-    with linear_precision("float32"):
+    with weights_unchanged():
         for _ in track(range(turns + 1), "turns"):
             for name, way, beam in cases:
-                model = models[name]
                 begin = time.process_time()
-                stepper = model if way == "kernel" else ByModule(model)
-                beam_search(stepper, start_translation(model, sources), LENGTH, BeamSearch(beam))
+                model = fast[name] if way == "kernel" else models[name]
+                beam_search(model, start_translation(model, sources), LENGTH, BeamSearch(beam))
                 seconds[name, way, beam].append(time.process_time() - begin)
-        counts = {name: sublayers(model, sources) for name, model in models.items()}
+        counts = {name: sublayers(model, sources) for name, model in fast.items()}
     times = {case: np.array(values[1:]) for case, values in seconds.items()}
     return [
         {

@@ -37,12 +37,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.decoding import BeamSearch, beam_search, start_translation
+from structattn.acceleration import accelerate_decoder
+from structattn.decoding import BeamSearch, beam_search, start_translation, weights_unchanged
 from structattn.interop.export.ctranslate2 import write_ctranslate2
 from structattn.models import EncoderDecoder
 from structattn.models.builders.embeddings import VocabularySpec
 from structattn.models.builders.models import build_encoder_decoder
-from structattn.operators.linear import LinearPrecision, linear_precision, precision_refusal
 from structattn.settings.encoder_decoder import EncoderDecoderSettings
 from structattn.support.devices import processor_name
 from structattn.support.files import temporary_folder
@@ -88,17 +88,17 @@ def symbols() -> list[str]:
     return ["<pad>", "<bos>", "<eos>", "<unk>", *(f"w{index}" for index in range(4, VOCABULARY))]
 
 
-def ours(model: EncoderDecoder, kept: ExitStack, precision: LinearPrecision = "float32") -> Run:
+def ours(model: EncoderDecoder, kept: ExitStack) -> Run:
     """Return beam search of this library, with weights that are laid out once, and kept as long as ``kept`` is open."""
-    context, weights = copy_context(), linear_precision(precision)
+    context, weights, fast = copy_context(), weights_unchanged(), accelerate_decoder(model)
     context.run(weights.__enter__)
     kept.callback(context.run, weights.__exit__, None, None, None)
 
     def search(sources: list[list[int]], beam: int) -> list[list[int]]:
         found = []
         for first in range(0, len(sources), SENTENCES):
-            start = start_translation(model, torch.tensor(sources[first : first + SENTENCES]))
-            found += [list(best.tokens) for (best,) in beam_search(model, start, LENGTH, BeamSearch(beam))]
+            start = start_translation(fast, torch.tensor(sources[first : first + SENTENCES]))
+            found += [list(best.tokens) for (best,) in beam_search(fast, start, LENGTH, BeamSearch(beam))]
         return found
 
     return lambda sources, beam: context.run(search, sources, beam)
@@ -128,8 +128,6 @@ def methods(folder: Path, sizes: list[str], kept: ExitStack) -> list[Method]:
         found.append(Method("CTranslate2 float32", size, theirs(exported, "float32")))
         found.append(Method("CTranslate2 int8", size, theirs(exported, "int8")))
         found.append(Method("structattn float32", size, ours(model, kept)))
-        available = [precision for precision in ("int8", "bf16") if precision_refusal(precision) is None]
-        found += [Method(f"structattn {name}", size, ours(model, kept, name)) for name in available]
         if not SIZES[size]:
             found += [
                 Method(f"structattn {name}", size, ours(build(name, size), kept), False) for name in ("hc-sa", "sh-x")

@@ -99,7 +99,6 @@ def decoding(rounds: int) -> Iterator[Ratio]:
     speed = {(row["method"], row["size"], row["beam"]): np.array(row["all"]) for row in rows}
     compared = (
         ("structattn float32", "CTranslate2 float32", 1.0),
-        ("structattn int8", "CTranslate2 int8", 0.9),
         ("structattn float32", "MarianMT", None),
         ("structattn hc-sa", "structattn float32", 1.1),
         ("structattn sh-x", "structattn float32", 1.3),

@@ -152,36 +152,6 @@ perplexity, including ends of lines:
 {table(("model", "test perplexity"), perplexities)}"""
 
 
-def products() -> str:
-    """Return a table of the products of linear layers, relative to torch's."""
-    found, intel = results_of("matrix_products"), results_of("matrix_products_intel")
-    rows, step = [], found["step"]
-    other, others = intel["step"]["step"], intel["step"]["step, torch"]
-    ratios = [
-        rate / each["gflops"][f"{kind}, torch"]
-        for each in intel["products"]
-        for kind, rate in each["gflops"].items()
-        if not kind.endswith("torch")
-    ]
-    slowest, fastest = min(ratios), max(ratios)
-    for each in found["products"]:
-        rates, (count, inputs, outputs) = each["gflops"], each["sizes"]
-        kinds = ("forward", "gradient of the input", "gradient of the weight")
-        cells = [f"{rates[kind]:.0f} ({rates[kind] / rates[f'{kind}, torch']:.2f})" for kind in kinds]
-        rows.append((f"{count:,} rows, {inputs} to {outputs:,}", *cells))
-    return f"""## Linear layers
-
-`OMP_NUM_THREADS=1 python benchmarks/matrix_products.py`, on {found["processor"]}: float32 products of linear layers, in
-GFLOP/s, and in brackets how many times as fast as torch's. A forward and backward pass of the translation model of
-`recipes/base/multi30k.yaml` takes {step["step"]:.2f} s, with torch's products {step["step, torch"]:.2f} s.
-
-{table(("layer", "forward", "gradient of the input", "gradient of the weight"), rows)}
-On Intel's processors torch's are used: on {intel["processor"]} (Sapphire Rapids), ours have
-{slowest:.2f} to {fastest:.2f} of their speed, and the same pass would take {other:.2f} instead of {others:.2f} s.
-
-"""
-
-
 def section() -> str:
     """Return the sections on training."""
     plain, sampling = results_of("plain_eager"), results_of("sampling")
@@ -192,7 +162,7 @@ The models of DuSell & Chiang (2024, section 6) on ten strings of ww^R of the sa
 {steps(results_of("two-core-cpu"))}
 {profile(results_of("profile_step"))}
 {alternatives(results_of("training_alternatives"), results_of("profile_step"))}
-{products()}{language_models()}## Plain eager PyTorch
+{language_models()}## Plain eager PyTorch
 
 `python benchmarks/plain_eager.py`, one thread, ten strings of length 60, processor time: a training step of structattn
 takes {plain["ours_over_plain"]:.2f} of the time of the same step in plain eager PyTorch ({

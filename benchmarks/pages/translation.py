@@ -64,37 +64,6 @@ modules between kernel calls. The last column is the speed if all sublayers run 
 """
 
 
-def translation_quality(found: dict[str, Any]) -> str:
-    """Return a table of BLEU and speed in other precisions and with a shortlist, and the gain of refilled batches."""
-    body = [
-        (
-            f"{row['run']}, {row['epochs']} epochs",
-            row["method"],
-            f"{row['BLEU']:.2f}",
-            f"{row['difference']:+.2f}",
-            f"{row['p']:.3f}",
-            f"{row['equal']:.0%}",
-            f"{row['speed']:.2f}",
-        )
-        for row in found["results"]
-    ]
-    header = ("run", "method", "BLEU", "difference", "p", "equal translations", "speed, relative to float32")
-    bounds = [
-        f"{row['run']} {bound['saved']:.1%} (now {bound['mean_rows']:.0f} hypotheses, {bound['most_rows']} at most)"
-        for row in found["results"]
-        if (bound := row["refilling"]) is not None
-    ]
-    sentences, processor = found["results"][0]["sentences"], found["processor"]
-    return (
-        "`OMP_NUM_THREADS=1 python benchmarks/translation_quality.py RUN ...`: trained runs of base and hc-sa of\n"
-        "`recipes/hard_coded_attention/table_2_small.yaml` (bfloat16 in training only), with `--precision` and\n"
-        f"`--shortlist`, on {sentences:,} sentences of Multi30k's test2016; a beam of 4, one thread, {processor}.\n\n"
-        + table(header, body)
-        + "\nBatches hold sentences of similar length, and are not refilled as sentences end. If every step were\n"
-        + f"as large as the largest one, less time would be taken: {', '.join(bounds)}.\n\n"
-    )
-
-
 def efficiency(found: dict[str, Any]) -> str:
     """Return a table of the translation speed and the largest training batch of each system."""
     rows = found["results"]
@@ -114,11 +83,10 @@ def efficiency(found: dict[str, Any]) -> str:
 
 def section() -> str:
     """Return the section on translation."""
-    translations, cost, peers, amx = (
+    translations, cost, peers = (
         results_of("decoding"),
         results_of("translation_efficiency"),
         results_of("decoding_peers"),
-        results_of("decoding_peers_amx"),
     )
     return f"""## Translation
 
@@ -140,18 +108,13 @@ CTranslate2 {peers["ctranslate2"]} on the same random weights; 64 sources of 28 
 vocabulary 10,000. The methods take turns; sentences per second of processor time, medians.
 
 {decoding_peers(peers)}
-All layers of a step run in one kernel call, in each precision and system. MiB per sentence: how much the resident
+All layers of a step run in one kernel call, in each system. MiB per sentence: how much the resident
 memory of a process grows at most during the first batch, divided by its 64 sentences. In a profile of base at d 288 and
 a beam of 1, the layers of the decoder take about two fifths of the time, of which a third is attention to cached rows,
 and the products of the encoder and the output another third.
 
-The same on {amx["processor"]} (Sapphire Rapids), whose AMX the products in bfloat16 and int8 use where the number of
-inputs is a multiple of 32 and 64:
-
-{decoding_peers(amx)}
-{decoding_mechanisms(results_of("decoding_mechanisms"))}{
-        translation_quality(results_of("translation_quality"))
-    }`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for
+{decoding_mechanisms(results_of("decoding_mechanisms"))}
+`OMP_NUM_THREADS=1 python benchmarks/translation_efficiency.py RUN ...`: runs of `table_2_small.yaml`, trained for
 two epochs, on {
         cost[
             "sentences"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.decoding import batches_by_length, map_in_batches, max_target_lengths, pad_sequences
-from structattn.operators.top_continuations.reference import stable_topk, with_log_normalizer
+from structattn.decoding.continuations import stable_topk, with_log_normalizer
 
 
 def test_batches_hold_all_items_and_respect_the_maximum_size():

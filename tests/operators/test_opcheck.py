@@ -9,7 +9,6 @@ from transforms import Case, differentiable, gradients
 from structattn.operators.gaussian_attention.gaussians import Gaussians
 from structattn.operators.gaussian_attention.indexed import gaussian_attention_indexed
 from structattn.operators.softmax_attention.cpu import softmax_attention_indexed
-from structattn.operators.top_continuations import top_continuations
 
 # Of what these return for the backward pass, parts are never written, so that two calls differ.
 UNWRITTEN = {"nondeterministic_stack", "nondeterministic_stack_backward", "stack_rnn", "stack_rnn_backward"}
@@ -29,7 +28,6 @@ def recorded_calls():
         rows, row_indices = torch.randn(5, 2, 3), torch.tensor([[0, 4, 1], [2, 2, 3]])
         gaussian_attention_indexed(rows, row_indices, Gaussians((0.0, 1.0)), first=2)
         softmax_attention_indexed(torch.randn(2, 2, 1, 3), rows, rows, row_indices)
-        top_continuations(torch.randn(2, 3, 5), torch.zeros(2, 3), 4, torch.tensor([-1, 2]))
     return recorder.calls
 
 

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from structattn.operators.linear import product
-from structattn.operators.linear.product import has_product_kernel
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.settings.budget import Budget
@@ -47,23 +45,6 @@ def test_a_paused_run_is_one_trained_through(settings_for, tmp_path, training, p
     assert train(settings, paused, resume=True).reason == "epochs"
     train(settings, tmp_path / "through")
     assert contents(paused) == contents(tmp_path / "through")
-
-
-@pytest.mark.skipif(not has_product_kernel(), reason="no kernel for this processor")
-def test_a_paused_run_of_a_large_model_is_one_trained_through(settings_for, tmp_path, monkeypatch):
-    """Products of any size are computed as those of large models; the settings have sublayers outside of one kernel."""
-    calls, kernel = [], product._product
-    monkeypatch.setattr(product, "LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(product, "LEAST_SIDE", 0)
-    monkeypatch.setattr(product, "is_faster_than_torch", lambda: True)
-    monkeypatch.setattr(product, "_product", lambda *arguments: calls.append(1) or kernel(*arguments))
-    settings = settings_for()
-    settings = settings.model_copy(update={"model": settings.model.model_copy(update={"norm": "post"})})
-    train(settings, tmp_path / "paused", pause_after=Budget(5, "updates"))
-    train(settings, tmp_path / "paused", resume=True)
-    train(settings, tmp_path / "through")
-    assert contents(tmp_path / "paused") == contents(tmp_path / "through")
-    assert calls
 
 
 def test_a_pause_beyond_the_end_is_none(settings_for, tmp_path):

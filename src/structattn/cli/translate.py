@@ -22,10 +22,9 @@ class Unknown(StrEnum):
 
 
 class Precision(StrEnum):
-    """The precision of the products of linear layers."""
+    """The precision of products."""
 
     float32 = "float32"
-    int8 = "int8"
     bf16 = "bf16"
 
 
@@ -102,19 +101,9 @@ def translate(
     precision: Annotated[
         Precision,
         typer.Option(
-            help="Precision of the products of linear layers; int8 is fastest, and needs a CPU with VNNI or AMX; bf16 "
-            "needs AVX512-BF16."
+            help="Precision of products; bf16 is for GPUs and CPUs with instructions for it, and changes translations."
         ),
     ] = Precision.float32,
-    shortlist: Annotated[
-        bool,
-        typer.Option(
-            "--shortlist",
-            help="Choose the words of a translation among likely translations of the words of its source and the "
-            "most frequent words, which is faster. They are learned from the training data at the first use, and kept "
-            "in the (first) run folder.",
-        ),
-    ] = False,
     json: JsonLines = False,
     data: PreparedData = None,
 ) -> None:
@@ -143,7 +132,7 @@ def translate(
         "unknown_words": None if unknown is None else unknown.value,
     }
     how = opened[0].settings.evaluation.changed({name: value for name, value in given.items() if value is not None})
-    translator = make_translator(opened, how, precision.value, shortlist)
+    translator = make_translator(opened, how, precision.value)
     sampling = seeded_sampling(temperature, top_k, top_p, seed)
     if sampling is not None:
         if any(given is not None for given in (search, beam, length_penalty)):

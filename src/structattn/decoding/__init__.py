@@ -1,7 +1,7 @@
 """Decoding: beam search, greedy search, sampling, ensembles, and log-probabilities of given texts.
 
 - Inputs and outputs: ``Stepper`` (a model with ``step``), ``DecoderState``, ``DecodingStart``, made by
-  ``start_translation`` or ``start_continuation``; ``Hypothesis``.
+  ``start_translation`` of a ``TranslationModel`` or ``start_continuation``; ``Hypothesis``.
 - ``beam_search`` with ``BeamSearch`` settings: length penalties ``NoLengthPenalty``, ``PerTokenPenalty``,
   ``GNMTPenalty``, ``PowerPenalty`` (protocol ``LengthPenalty``); presets ``fairseq``, ``gnmt``, ``vaswani_2017``,
   ``you_2020``, ``dusell_chiang_2024``.
@@ -9,7 +9,7 @@
 - ``greedy_search``; ``sample`` with ``Sampling`` (temperature, top-k, top-p); ``Ensemble`` of models.
 - ``score_pairs`` and ``score_texts`` return ``SequenceScores``.
 - ``search_spellings``, ``SpellingStepper``, ``add_spelling_score``: the second stage of two-stage decoding.
-- ``max_target_lengths``, ``pad_sequences``, ``batches_by_length``, ``map_in_batches``.
+- ``max_target_lengths``, ``pad_sequences``, ``batches_by_length``, ``map_in_batches``, ``weights_unchanged``.
 """
 
 from structattn.decoding.batches import batches_by_length, map_in_batches
@@ -28,6 +28,7 @@ from structattn.decoding.beam.presets import (
 )
 from structattn.decoding.beam.search import beam_search
 from structattn.decoding.beam.tree import BeamTree, beam_search_tree
+from structattn.decoding.constant_weights import weights_unchanged
 from structattn.decoding.ensemble import Ensemble
 from structattn.decoding.greedy import greedy_search
 from structattn.decoding.limits import max_target_lengths
@@ -39,6 +40,7 @@ from structattn.decoding.stepper import (
     DecodingStart,
     Hypothesis,
     Stepper,
+    TranslationModel,
     pad_sequences,
     start_continuation,
     start_translation,
@@ -60,6 +62,7 @@ __all__ = [
     "SequenceScores",
     "SpellingStepper",
     "Stepper",
+    "TranslationModel",
     "add_spelling_score",
     "batches_by_length",
     "beam_search",
@@ -78,5 +81,6 @@ __all__ = [
     "start_continuation",
     "start_translation",
     "vaswani_2017",
+    "weights_unchanged",
     "you_2020",
 ]

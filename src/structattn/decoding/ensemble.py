@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from structattn.decoding.continuations import with_log_normalizer
 from structattn.decoding.stepper import DecoderState, DecodingStart, Stepper
-from structattn.operators.top_continuations.reference import with_log_normalizer
 
 
 class _Member(Stepper, Protocol):
@@ -27,12 +27,6 @@ class EnsembleState:
     def select(self, indices: Int[Tensor, " selected"]) -> "EnsembleState":
         """Return the states of some members of the batch, in a new order."""
         return EnsembleState(tuple(state.select(indices) for state in self.members))
-
-
-def _same(left: Tensor | None, right: Tensor | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return torch.equal(left, right)
 
 
 class Ensemble:
@@ -65,17 +59,14 @@ class Ensemble:
         return self.mean([model(*inputs) for model in self.models])
 
     def start(self, starts: Sequence[DecodingStart]) -> DecodingStart:
-        """Combine one start of each model, in the order of the models, for the same sentences and candidates.
+        """Combine one start of each model, in the order of the models, for the same sentences.
 
         Raises:
-            ValueError: there is not one start for each model, or their candidates differ.
+            ValueError: there is not one start for each model.
         """
         if len(starts) != len(self.models):
             raise ValueError(f"{len(starts)} starts for {len(self.models)} models; expected one for each")
-        first = starts[0]
-        if not all(_same(start.candidates, first.candidates) for start in starts):
-            raise ValueError("the starts of the models have different candidates; expected the same, or none")
-        return DecodingStart(EnsembleState(tuple(start.state for start in starts)), first.tokens, first.candidates)
+        return DecodingStart(EnsembleState(tuple(start.state for start in starts)), starts[0].tokens)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: EnsembleState

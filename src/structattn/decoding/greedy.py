@@ -7,15 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.decoding.candidates import Columns
-from structattn.decoding.fused import fuse
+from structattn.decoding.continuations import check_log_normalizer, forced_classes, with_log_normalizer
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
-from structattn.operators.top_continuations.reference import check_log_normalizer, with_log_normalizer
-from structattn.support.special_tokens import EOS_CLASS, PAD, class_of, id_of
+from structattn.support.special_tokens import EOS_CLASS, PAD, id_of
 
-ChooseColumns = Callable[[Float[Tensor, "open columns"], Int[Tensor, " open"]], Int[Tensor, " open"]]
-"""Returns the column to take for each unfinished sentence, given logits and the sentences' indices in the batch."""
+ChooseClasses = Callable[[Float[Tensor, "open classes"], Int[Tensor, " open"]], Int[Tensor, " open"]]
+"""Returns the class to take for each unfinished sentence, given logits and the sentences' indices in the batch."""
 
 IsComplete = Callable[[Sequence[int]], bool]
 """Returns whether a text, given as all its ids so far, ends here although it has no <eos>."""
@@ -49,13 +47,11 @@ class _OpenSentences:
 
     Args:
         sentences: indices in the batch.
-        columns: what the columns of the model's logits stand for.
         tokens: the next one to give to the model.
         state: of the model.
     """
 
     sentences: Int[Tensor, " open"]
-    columns: Columns
     tokens: Int[Tensor, " open"]
     state: DecoderState
 
@@ -64,15 +60,14 @@ class _OpenSentences:
         if bool(kept.all()):
             return self
         rows = kept.nonzero()[:, 0]
-        columns, state = self.columns.select(rows), self.state.select(rows)
-        return _OpenSentences(self.sentences[rows], columns, self.tokens[rows], state)
+        return _OpenSentences(self.sentences[rows], self.tokens[rows], self.state.select(rows))
 
 
 @torch.no_grad()
 def decode_loop(
     model: Stepper,
     start: DecodingStart,
-    choose: ChooseColumns,
+    choose: ChooseClasses,
     max_lengths: MaxLengths,
     prefixes: Sequence[Sequence[int]] | None,
     is_complete: IsComplete | None = None,
@@ -91,23 +86,20 @@ def decode_loop(
     forced = check_prefixes(prefixes, limits, device)
     longest = int(limits.max()) if batch_size else 0
     limits = limits.to(device)
-    every = Columns.of(start)
-    model, start = fuse(model, start)
     texts = torch.zeros(batch_size, longest, dtype=torch.int64, device=device)
     totals = torch.zeros(batch_size, device=device)
-    current = _OpenSentences(torch.arange(batch_size, device=device), every, start.tokens, start.state)
+    current = _OpenSentences(torch.arange(batch_size, device=device), start.tokens, start.state)
     current = current.keep(limits > 0)
     for length in range(longest):
         logits, state = model.step(current.tokens, current.state)
         logits, log_normalizer = with_log_normalizer(logits)
         check_log_normalizer(log_normalizer)
         sentences = current.sentences
-        columns = choose(logits, sentences)
+        classes = choose(logits, sentences)
         if length < forced.shape[1]:
-            required = current.columns.of_classes(class_of(forced[sentences, length]), logits.shape[1])
-            columns = torch.where(required < 0, columns, required)
-        log_probs = logits.gather(1, columns[:, None])[:, 0] - log_normalizer
-        classes = current.columns.classes(columns[:, None])[:, 0]
+            required = forced_classes(forced[sentences, length], logits.shape[1])
+            classes = torch.where(required < 0, classes, required)
+        log_probs = logits.gather(1, classes[:, None])[:, 0] - log_normalizer
         possible = (logits > -torch.inf).any(1)
         totals = totals.to(logits.dtype).index_add(0, sentences, torch.where(possible, log_probs, 0))
         texts[sentences, length] = torch.where(possible, id_of(classes), PAD)
@@ -117,7 +109,7 @@ def decode_loop(
             unfinished &= ~torch.tensor(complete, device=device)
         if not bool(unfinished.any()):
             break
-        current = _OpenSentences(sentences, current.columns, id_of(classes), state).keep(unfinished)
+        current = _OpenSentences(sentences, id_of(classes), state).keep(unfinished)
     return [
         Hypothesis(tuple(token for token in text if token != PAD), total, total)
         for text, total in zip(texts.tolist(), totals.tolist(), strict=True)

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from structattn.models import EncoderDecoder
 from structattn.models.protocols import CausalModel
 from structattn.support.special_tokens import BOS, EOS
 
@@ -34,6 +33,23 @@ class Stepper(Protocol):
         ...
 
 
+class TranslationModel(Stepper, Protocol):
+    """A model that translates a source: ``EncoderDecoder``, or ``fast.decoder.AcceleratedDecoder``."""
+
+    def __call__(self, *inputs: Tensor | None) -> Float[Tensor, "batch time classes"]:
+        """Return the logits of whole sequences; see ``EncoderDecoder.forward``."""
+        ...
+
+    def initial_state(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_lengths: Int[Tensor, " batch"] | None = None,
+        oov_spellings: Int[Tensor, "oov characters"] | None = None,
+    ) -> Any:
+        """Return the state before the first target token; it includes the encoded source."""
+        ...
+
+
 @dataclass(frozen=True)
 class DecodingStart:
     """A batch of sentences to be decoded.
@@ -41,14 +57,10 @@ class DecodingStart:
     Args:
         state: of the model, before the first step.
         tokens: the first token to give to the model, usually <bos>.
-        candidates: the ids that may occur in the text of each sentence, usually with <eos> among them, in ascending
-            order and then <pad>; None: all. Probabilities are those of the model given that the next token is one of
-            them.
     """
 
     state: DecoderState
     tokens: Int[Tensor, " batch"]
-    candidates: Int[Tensor, "batch candidates"] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class Hypothesis:
 
 @torch.no_grad()
 def start_translation(
-    model: EncoderDecoder,
+    model: TranslationModel,
     source: Int[Tensor, "batch source"],
     source_lengths: Int[Tensor, " batch"] | None = None,
     rare: Int[Tensor, "rare characters"] | None = None,

@@ -10,11 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from structattn.acceleration import accelerate
-from structattn.decoding.seeded_sampling import seeded_sampling
-from structattn.loading.explanations import explain_texts
-from structattn.loading.records import Record
-from structattn.loading.word_vectors import embed_words
-from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.imports import lazy_function
@@ -28,10 +23,9 @@ if TYPE_CHECKING:
     from structattn.loading.explanations import explain_texts
     from structattn.loading.records import Record
     from structattn.loading.word_vectors import embed_words
-    from structattn.operators.linear import LinearPrecision
     from structattn.tasks.language_modeling.generator import Generation, GenerationSettings
     from structattn.tasks.scores import Score
-    from structattn.tasks.translation.predict import Translation
+    from structattn.tasks.translation.predict import Precision, Translation
     from structattn.tasks.translation.translators import make_line_translator
 else:  # each is imported when it is first called
     seeded_sampling = lazy_function("structattn.decoding.seeded_sampling", "seeded_sampling")
@@ -167,8 +161,7 @@ class TrainedRun:
         top_p: float | None = None,
         seed: int = 1,
         batch_size: int = 64,
-        precision: "LinearPrecision" = "float32",
-        shortlist: bool = False,
+        precision: "Precision" = "float32",
         **evaluation: Any,
     ) -> "list[list[Translation]] | Iterator[list[Translation]]":
         """Translate lines, as ``structattn translate`` does: the best translation of each line first.
@@ -182,10 +175,7 @@ class TrainedRun:
             top_p: sample from the fewest most probable tokens of this total probability.
             seed: of samples, which depend on it, the line and the number of the sample alone.
             batch_size: the number of lines that are translated at once; affects speed and memory only.
-            precision: of the products of linear layers, "float32", "int8" or "bf16". Int8 is fastest, and needs a CPU
-                with VNNI or AMX; bf16 needs AVX512-BF16, and changes fewer translations.
-            shortlist: let translations contain only likely translations of the tokens of their source, and frequent
-                tokens, which is faster; see ``structattn translate --shortlist``.
+            precision: of products: "float32" for that of the weights, or "bf16", for devices with instructions for it.
             **evaluation: evaluation settings other than those of the run: ``search``, ``beam_size``,
                 ``length_penalty``, ``max_length_ratio``, ``max_length_offset``, ``max_length``, ``unknown_words``.
 
@@ -194,7 +184,7 @@ class TrainedRun:
             UsageError: the run is of another kind, an argument is out of its range, or a setting unknown or invalid.
         """
         sampling = seeded_sampling(temperature, top_k, top_p, seed)
-        translator = make_line_translator(self, n, sampling, precision, shortlist, batch_size, evaluation)
+        translator = make_line_translator(self, n, sampling, precision, batch_size, evaluation)
         return _listed(lines, in_chunks(lines, translator))
 
     @overload

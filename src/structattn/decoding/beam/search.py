@@ -10,12 +10,10 @@ from torch import Tensor
 
 from structattn.decoding.beam.hypotheses import FinishedHypotheses, Hypotheses, rank
 from structattn.decoding.beam.presets import BeamSearch, length_penalized
-from structattn.decoding.candidates import Columns
-from structattn.decoding.fused import fuse
+from structattn.decoding.continuations import forced_classes, top_continuations
 from structattn.decoding.limits import MaxLengths, check_max_lengths, check_prefixes
 from structattn.decoding.stepper import DecoderState, DecodingStart, Hypothesis, Stepper
-from structattn.operators.top_continuations import top_continuations
-from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS, class_of
+from structattn.support.special_tokens import CLASS_OFFSET, EOS_CLASS
 
 
 @dataclass(frozen=True)
@@ -26,27 +24,23 @@ class Sentences:
         indices: of the sentences, for the results.
         limits: their maximum lengths.
         forced: the tokens of their prefixes, then <pad>.
-        columns: what the columns of the model's logits stand for.
     """
 
     indices: Int[Tensor, " open"]
     limits: Int[Tensor, " open"]
     forced: Int[Tensor, "open prefix"]
-    columns: Columns
 
     def select(self, rows: Int[Tensor, " selected"]) -> "Sentences":
         """Return some of the sentences."""
-        return Sentences(self.indices[rows], self.limits[rows], self.forced[rows], self.columns.select(rows))
+        return Sentences(self.indices[rows], self.limits[rows], self.forced[rows])
 
-    def required(self, length: int, num_columns: int) -> Int[Tensor, " open"] | None:
-        """Return the column that must follow in each sentence, negative where any may; None: any in all of them.
+    def required(self, length: int, num_classes: int) -> Int[Tensor, " open"] | None:
+        """Return the class that must follow in each sentence, negative where any may; None: any in all of them.
 
         Raises:
-            ValueError: a prefix has a token that is not one of the columns.
+            ValueError: a prefix has a token that is not in the vocabulary of the model.
         """
-        if length >= self.forced.shape[1]:
-            return None
-        return self.columns.of_classes(class_of(self.forced[:, length]), num_columns)
+        return None if length >= self.forced.shape[1] else forced_classes(self.forced[:, length], num_classes)
 
 
 @dataclass(frozen=True)
@@ -83,8 +77,7 @@ class OpenSearch:
         batch_size, device = len(start.tokens), start.tokens.device
         limits = check_max_lengths(max_lengths, batch_size)
         forced = check_prefixes(prefixes, limits, device)
-        sentences = Sentences(torch.arange(batch_size, device=device), limits.to(device), forced, Columns.of(start))
-        model, start = fuse(model, start)
+        sentences = Sentences(torch.arange(batch_size, device=device), limits.to(device), forced)
         finished = FinishedHypotheses.empty(batch_size, beam_size, device)
         return OpenSearch(model, sentences, Hypotheses.initial(start), finished, start.state, 1, 0)
 
@@ -197,15 +190,15 @@ def _step(current: OpenSearch, search: BeamSearch) -> tuple[OpenSearch, Hypothes
 def _extend(current: OpenSearch, k: int) -> tuple[Hypotheses, DecoderState]:
     """Return the k most probable one-token extensions of each sentence's hypotheses, and the model's new state.
 
-    There are fewer where hypotheses times columns are less. Each hypothesis has a row of the state.
+    There are fewer where hypotheses times classes are less. Each hypothesis has a row of the state.
     """
     beam, sentences = current.beam, current.sentences
     logits, state = current.model.step(beam.tokens[..., -1].flatten(), current.state)
     logits = logits.view(*beam.log_probs.shape, -1)
-    num_columns = logits.shape[2]
-    k = min(k, beam.log_probs.shape[1] * num_columns)
-    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length, num_columns))
-    parents, classes = indices // num_columns, sentences.columns.classes(indices % num_columns)
+    num_classes = logits.shape[2]
+    k = min(k, beam.log_probs.shape[1] * num_classes)
+    values, indices = top_continuations(logits, beam.log_probs, k, sentences.required(current.length, num_classes))
+    parents, classes = indices // num_classes, indices % num_classes
     previous = beam.tokens.take_along_dim(parents[:, :, None], 1)
     tokens = torch.cat([previous, classes[:, :, None] + CLASS_OFFSET], dim=2)
     return Hypotheses(values, tokens, parents, (classes == EOS_CLASS) & (values > -math.inf)), state

@@ -12,9 +12,8 @@
 #include <thread>
 #include <vector>
 
-void register_decoder_layers(nanobind::module_ &module);
+void register_decoder(nanobind::module_ &module);
 void register_gaussian_attention(nanobind::module_ &module);
-void register_linear(nanobind::module_ &module);
 void register_residual_sublayers(nanobind::module_ &module);
 void register_softmax_attention(nanobind::module_ &module);
 void register_stack_pointer(nanobind::module_ &module);
@@ -22,7 +21,6 @@ void register_superposition_stack(nanobind::module_ &module);
 void register_nondeterministic_stack(nanobind::module_ &module);
 void register_stratified_stack(nanobind::module_ &module);
 void register_stack_rnn(nanobind::module_ &module);
-void register_top_continuations(nanobind::module_ &module);
 
 // Calls body(b) once for each b in [0, count). A sequence is never split, so the number of threads cannot change the
 // order of any sum. Threads are created for each call, which costs some 20 µs and is safe after a fork. The first exception

@@ -4,10 +4,9 @@
 #include "common/kernels.h"
 
 NB_MODULE(STRUCTATTN_MODULE, module) {
-    register_decoder_layers(module);
     register_gaussian_attention(module);
-    register_linear(module);
 #if __has_include("residual_sublayers/parts.h")  // the package `fast` can be left out
+    register_decoder(module);
     register_residual_sublayers(module);
 #endif
     register_softmax_attention(module);
@@ -16,5 +15,4 @@ NB_MODULE(STRUCTATTN_MODULE, module) {
     register_nondeterministic_stack(module);
     register_stratified_stack(module);
     register_stack_rnn(module);
-    register_top_continuations(module);
 }

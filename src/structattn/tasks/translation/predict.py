@@ -1,15 +1,17 @@
 """Translation of lines with trained models."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from structattn.acceleration import accelerate_decoder
 from structattn.decoding import (
     BeamSearch,
     BeamTree,
@@ -18,6 +20,7 @@ from structattn.decoding import (
     Hypothesis,
     NoLengthPenalty,
     Stepper,
+    TranslationModel,
     add_spelling_score,
     beam_search,
     beam_search_tree,
@@ -29,16 +32,15 @@ from structattn.decoding import (
     pad_sequences,
     start_translation,
     vaswani_2017,
+    weights_unchanged,
     you_2020,
 )
 from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision, linear_precision
 from structattn.support.errors import DataError
 from structattn.support.special_tokens import EOS, UNK
 from structattn.tasks.translation.pairs import PairEncoder
 from structattn.tasks.translation.predictions import spelled_source
-from structattn.tasks.translation.shortlist import Shortlist
 from structattn.tasks.translation.unknown_words import EncodedSources, Unknown, UnknownWords
 from structattn.text.batching.unknown_words import unknown_words_of_lines
 from structattn.text.folders.parallel_side import ParallelSides
@@ -55,6 +57,9 @@ SEARCHES: Mapping[str, Callable[..., BeamSearch]] = MappingProxyType(
     }
 )
 """Beam search presets by name; each is a function of the beam size and, but for the last, of the length penalty."""
+
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 SOURCE_LINES, PREFIXES = Path("source"), Path("prefixes")  # in messages, in place of the paths of files
 
@@ -119,8 +124,7 @@ class Translator:
             spelled, and ranked by the log-probability of their words and characters (Luong & Manning 2016).
         sampling: draws hypotheses, in place of the beam search.
         batch_size: the maximum number of lines decoded at once; None: any.
-        precision: of the products of linear layers; see ``linear_precision``.
-        shortlist: chooses the tokens that a translation may contain by the tokens of its source; None: all may.
+        precision: of products: "float32" for that of the weights, or "bf16", by ``torch.autocast``.
     """
 
     models: tuple[EncoderDecoder, ...]
@@ -131,8 +135,7 @@ class Translator:
     unknown: Unknown = "keep"
     sampling: SeededSampling | None = None
     batch_size: int | None = None
-    precision: LinearPrecision = "float32"
-    shortlist: Shortlist | None = None
+    precision: Precision = "float32"
 
     def __call__(
         self,
@@ -176,7 +179,7 @@ class Translator:
             return translations
 
         lengths = [max(len(line.ids), len(line.prefix)) + 1 for line in encoded]
-        with linear_precision(self.precision):  # around all batches, because it keeps quantized weights
+        with self._decoding():
             return map_in_batches(encoded, lengths, self.batch_tokens, translate, self.batch_size)
 
     def search_tree(self, line: str, number: int = 1, path: Path = SOURCE_LINES) -> SearchedLine | None:
@@ -195,11 +198,24 @@ class Translator:
             return None
         sources = self._sources([encoded])
         limits = self._limits([encoded], sources)
-        with linear_precision(self.precision):
+        with self._decoding():
             model, start = self._start([encoded], sources)
             found, tree = beam_search_tree(model, start, limits, self.search, self._num_hypotheses(1))
             ((best, words), *_), *_ = self._completed(sources, [found])
         return SearchedLine(self._translation(best, words), best.text, tuple(words), tree, tree.index(best.tokens))
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """Decode batches with the same weights, in the precision."""
+        autocast = torch.autocast(
+            next(self.models[0].parameters()).device.type, torch.bfloat16, self.precision == "bf16"
+        )
+        with autocast, weights_unchanged():
+            yield
+
+    @cached_property
+    def _accelerated(self) -> tuple[TranslationModel, ...]:
+        return tuple(accelerate_decoder(model) for model in self.models)
 
     @cached_property
     def _encoder(self) -> PairEncoder:
@@ -254,17 +270,12 @@ class Translator:
     def _start(self, lines: list[_Line], sources: EncodedSources) -> tuple[Stepper, DecodingStart]:
         starts = [
             start_translation(model, ids, sources.lengths, rare)
-            for model, (ids, rare) in zip(self.models, sources.inputs, strict=True)
+            for model, (ids, rare) in zip(self._accelerated, sources.inputs, strict=True)
         ]
-        model: Stepper = self.models[0]
-        start = starts[0]
-        if len(starts) > 1:
-            ensemble = Ensemble(self.models)
-            model, start = ensemble, ensemble.start(starts)
-        if self.shortlist is None:
-            return model, start
-        candidates = self.shortlist.candidates([line.ids for line in lines], [line.prefix for line in lines])
-        return model, replace(start, candidates=candidates.to(start.tokens.device))
+        if len(starts) == 1:
+            return self._accelerated[0], starts[0]
+        ensemble = Ensemble(self._accelerated)
+        return ensemble, ensemble.start(starts)
 
     def _translations(self, sources: EncodedSources, found: list[list[Hypothesis]]) -> list[list[Translation]]:
         """Return the hypotheses of each sentence as texts, the best first."""

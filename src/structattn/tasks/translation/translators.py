@@ -8,15 +8,14 @@ from typing import Any
 from structattn.decoding import max_target_lengths
 from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.models import EncoderDecoder
-from structattn.operators.linear import LinearPrecision, precision_refusal
 from structattn.settings.evaluation import EvaluationSettings
+from structattn.support.devices import slow_bf16
 from structattn.support.errors import UsageError
 from structattn.tasks.loaded import LoadedRun
 from structattn.tasks.scores import Score
 from structattn.tasks.translation.pair_scorer import PairScorer
-from structattn.tasks.translation.predict import SEARCHES, Translation, Translator
+from structattn.tasks.translation.predict import PRECISIONS, SEARCHES, Precision, Translation, Translator
 from structattn.tasks.translation.predictions import translation_model
-from structattn.tasks.translation.shortlist import run_shortlist
 from structattn.tasks.translation.unknown_words import Unknown
 from structattn.text.folders.parallel_side import ParallelSides
 
@@ -24,27 +23,20 @@ from structattn.text.folders.parallel_side import ParallelSides
 def make_translator(
     runs: Sequence[LoadedRun],
     how: EvaluationSettings | None = None,
-    precision: LinearPrecision = "float32",
-    shortlist: bool = False,
+    precision: Precision = "float32",
 ) -> Translator:
     """Return a translator with the model of a run, or with an ensemble of the models of several runs.
 
     Args:
         runs: translation runs.
         how: beam search, length limits and unknown words; by default the evaluation settings of the first run.
-        precision: of the products of linear layers; see ``linear_precision``.
-        shortlist: whether translations contain only likely translations of the tokens of their source, frequent
-            tokens, and those of their prefix. The shortlist is that of the first run; see ``run_shortlist``.
+        precision: of products; see ``Translator``.
 
     Raises:
-        DataError: the file of the shortlist is damaged, or belongs to other data.
         UsageError: a run is not a translation run or was trained with another tokenizer than the first, or the models
-            do not support the treatment of unknown words; or the precision is not available for the processor or
-            device.
+            do not support the treatment of unknown words; or the precision is unknown, or slow on the device.
     """
-    refusal = _refusal(runs, precision)
-    if refusal is not None:
-        raise UsageError(f"precision {precision!r} is not available: {refusal}")
+    _check_precision(runs, precision)
     how = how or runs[0].settings.evaluation
     models, sides = _models(runs), runs[0].prepared.sides
     limits = partial(
@@ -53,8 +45,7 @@ def make_translator(
     unknown = _unknown_word_method(how.unknown_words, models, sides)
     exponent = () if how.length_penalty is None else (how.length_penalty,)
     search = SEARCHES[how.search](how.beam_size, *exponent)
-    chosen = run_shortlist(runs[0]) if shortlist else None
-    return Translator(models, sides, search, limits, unknown=unknown, precision=precision, shortlist=chosen)
+    return Translator(models, sides, search, limits, unknown=unknown, precision=precision)
 
 
 def make_pair_scorer(runs: Sequence[LoadedRun]) -> PairScorer:
@@ -77,8 +68,7 @@ def make_line_translator(
     run: LoadedRun,
     n: int,
     sampling: SeededSampling | None,
-    precision: LinearPrecision,
-    shortlist: bool,
+    precision: Precision,
     batch_size: int,
     evaluation: Mapping[str, Any],
 ) -> Callable[[Sequence[str], int], list[list[Translation]]]:
@@ -92,17 +82,18 @@ def make_line_translator(
     search = run.settings.evaluation.changed({"beam_size": max(n, run.settings.evaluation.beam_size), **evaluation})
     if n < 1 or (sampling is None and n > search.beam_size):
         raise UsageError(f"n is {n}; expected 1 to {search.beam_size}, the size of the beam")
-    translator = make_translator([run], search, precision, shortlist)
+    translator = make_translator([run], search, precision)
     translator = replace(translator, sampling=sampling, batch_size=batch_size)
     return lambda lines, first: translator(lines, n, first=first)
 
 
-def _refusal(runs: Sequence[LoadedRun], precision: LinearPrecision) -> str | None:
-    """Return why products in a precision are not available for the models; None if they are."""
-    for parameter in (next(run.model.parameters()) for run in runs):
-        if precision != "float32" and parameter.device.type != "cpu":
-            return f"{precision} is for CPUs; the model is on {parameter.device}"
-    return precision_refusal(precision)
+def _check_precision(runs: Sequence[LoadedRun], precision: Precision) -> None:
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {precision!r} is unknown; expected one of {', '.join(PRECISIONS)}")
+    for run in runs if precision == "bf16" else ():
+        reason = slow_bf16(next(run.model.parameters()).device)
+        if reason is not None:
+            raise UsageError(f"precision 'bf16' is slower than float32 here: {reason}; expected 'float32'")
 
 
 def _models(runs: Sequence[LoadedRun]) -> tuple[EncoderDecoder, ...]:

@@ -1,12 +1,12 @@
 """One step of all layers of a transformer decoder in one call of a kernel, with weights that are laid out once.
 
 The definition is ``Layers.step`` of blocks of self-attention and cross-attention, each softmax attention, hard or
-hard-coded, and feed-forward sublayers; ``Kind`` names them. Not differentiable; on a CPU, in float32, with products in
-float32, int8 or bfloat16.
+hard-coded, and feed-forward sublayers; ``Kind`` names them. Not differentiable; on a CPU, in float32.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 import torch
@@ -14,21 +14,8 @@ from jaxtyping import Float32, Int
 from torch import Tensor
 
 from structattn.operators.common.kernels import has_kernel, kernel_module
-from structattn.operators.linear.int8 import PRECISIONS, LinearPrecision
-from structattn.operators.linear.packed import Linear, PackedLinear, can_pack, pack_linears
 
-__all__ = [
-    "CachedRows",
-    "Kind",
-    "Memory",
-    "PackedLayers",
-    "Rotation",
-    "Sublayer",
-    "can_run_decoder_layers",
-    "decoder_layers",
-    "pack_sublayers",
-]
-
+Linear = tuple[Float32[Tensor, "outputs inputs"], Float32[Tensor, " outputs"] | None]  # weight and bias
 Norm = tuple[Float32[Tensor, " d_model"], Float32[Tensor, " d_model"]]  # scale and shift
 Kind = Literal["softmax", "hard", "gaussian", "cross_softmax", "cross_hard", "cross_gaussian", "feedforward"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -56,6 +43,21 @@ class Sublayer:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedLinear:
+    """A linear layer in the memory layout of the kernel.
+
+    Args:
+        data: weights and biases.
+        inputs: their number.
+        outputs: their number.
+    """
+
+    data: Tensor
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, eq=False)
 class _PackedSublayer:
     kind: Kind
     first: PackedLinear | None
@@ -72,14 +74,12 @@ class PackedLayers:
         sublayers: in their order.
         pre_norm: whether norms stand before the sublayers; otherwise after the sums.
         epsilon: of the norms.
-        precision: of the products.
         output: the layer that follows them, for ``packed_linear``.
     """
 
     sublayers: tuple[_PackedSublayer, ...]
     pre_norm: bool
     epsilon: float
-    precision: LinearPrecision
     output: PackedLinear
 
 
@@ -129,21 +129,45 @@ class Memory:
     lengths: Int[Tensor, " rows"] | None
 
 
-def can_run_decoder_layers(precision: LinearPrecision) -> bool:
-    """Return whether the kernel was built and has products in this precision on this processor."""
-    return has_kernel("decoder_layers_float32") and can_pack(precision)
+def has_decoder_kernel() -> bool:
+    """Return whether the kernel was built."""
+    return has_kernel("decoder_layers_float32")
 
 
-def pack_sublayers(
-    sublayers: Sequence[Sublayer],
-    output: Linear,
-    pre_norm: bool,
-    epsilon: float,
-    precision: LinearPrecision = "float32",
-) -> PackedLayers:
+def pack_linears(linears: Sequence[Linear]) -> tuple[PackedLinear, ...]:
+    """Copy weights and biases, float32 on a CPU, into the layout of the kernel.
+
+    They follow each other in memory, in huge pages where the system has them: products fetch the weights of the next
+    layer in advance, if it is used next.
+    """
+    module, shapes = kernel_module(), [weight.shape for weight, _ in linears]
+    ends = [0, *accumulate(module.packed_size_float32(*shape) for shape in shapes)]
+    memory = torch.empty(ends[-1], dtype=torch.uint8)
+    module.advise_huge_pages(memory.data_ptr(), len(memory))
+    packed = []
+    for linear, start, end in zip(linears, ends[:-1], ends[1:], strict=True):
+        weight, bias = (None if each is None else each.detach().contiguous() for each in linear)
+        assert weight is not None
+        (outputs, inputs), data = weight.shape, memory[start:end]
+        address = 0 if bias is None else bias.data_ptr()
+        module.pack_float32(weight.data_ptr(), address, data.data_ptr(), outputs, inputs)
+        packed.append(PackedLinear(data, inputs, outputs))
+    return tuple(packed)
+
+
+def packed_linear(x: Float32[Tensor, "rows inputs"], packed: PackedLinear) -> Float32[Tensor, "rows outputs"]:
+    """Return x W^T + b, not differentiable. Cost: O(rows * inputs * outputs)."""
+    x, y = x.contiguous(), x.new_empty(len(x), packed.outputs)
+    addresses = x.data_ptr(), packed.data.data_ptr(), y.data_ptr()
+    sizes = len(x), packed.outputs, packed.inputs
+    kernel_module().packed_linear_float32(*addresses, *sizes, torch.get_num_threads())
+    return y
+
+
+def pack_sublayers(sublayers: Sequence[Sublayer], output: Linear, pre_norm: bool, epsilon: float) -> PackedLayers:
     """Lay out the weights of sublayers and of the output layer; they are copied. See ``PackedLayers``."""
     linears = [linear for each in sublayers for linear in (each.first, each.last) if linear is not None]
-    *of_sublayers, packed_output = pack_linears([*linears, output], precision)
+    *of_sublayers, packed_output = pack_linears([*linears, output])
     packed = iter(of_sublayers)
     in_order = tuple(
         _PackedSublayer(
@@ -155,7 +179,7 @@ def pack_sublayers(
         )
         for each in sublayers
     )
-    return PackedLayers(in_order, pre_norm, epsilon, precision, packed_output)
+    return PackedLayers(in_order, pre_norm, epsilon, packed_output)
 
 
 def decoder_layers(
@@ -199,7 +223,6 @@ def decoder_layers(
         fields,
         x.data_ptr(),
         (*x.shape, past, memory.size),
-        PRECISIONS.index(packed.precision),
         packed.pre_norm,
         packed.epsilon,
         row_indices.data_ptr(),

@@ -1,4 +1,5 @@
-// One step of a transformer decoder, for all its layers: norms, projections, attention to cached rows, residual sums.
+// One step of a transformer decoder, for all its layers: norms, projections, attention to cached rows, residual sums; and the
+// products with packed weights that it is made of.
 //
 // Legend: M rows (one per hypothesis), d the width of the model.
 #include <nanobind/stl/array.h>
@@ -8,20 +9,21 @@
 #include <array>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/kernels.h"
 #include "common/lengths.h"
 #include "common/rows.h"
 #include "common/scratch.h"
-#include "decoder_layers/attention.h"
-#include "decoder_layers/layer_norm.h"
-#include "linear/packed.h"
+#include "decoder/attention.h"
+#include "decoder/layer_norm.h"
+#include "decoder/panels.h"
 
 namespace {
 
-// In the order of ``KINDS`` in __init__.py.
+// In the order of ``KINDS`` in kernel.py.
 enum Kind : int64_t { softmax, hard, gaussian, cross_softmax, cross_hard, cross_gaussian, feedforward };
 
-// A sublayer in the order of ``_fields`` in __init__.py: sizes, and addresses of the linear layers at its start and at its
+// A sublayer in the order of ``_fields`` in kernel.py: sizes, and addresses of the linear layers at its start and at its
 // end, of its norm, of the first key and value, of the weights of hard-coded heads or the biases of the scores of others, and
 // of the rotation of queries and keys.
 enum Field : int {
@@ -36,7 +38,6 @@ inline Number *pointer(int64_t address) {
 
 struct Sizes {
     int64_t rows, width, past, sources;
-    Precision precision;
     bool pre_norm;
     float epsilon;
 };
@@ -54,17 +55,16 @@ struct Step {
     // Working memory for these rows.
     struct Buffers {
         float *normalized, *result, *inner, *attended, *attention;
-        void *product;
     };
 
     PackedLinear linear(int64_t address, int64_t outputs, int64_t inputs) const {
-        return {pointer<uint8_t>(address), outputs, inputs, sizes.precision};
+        return {pointer<float>(address), outputs, inputs};
     }
 
     // The projection at the start of self-attention, to ``parts`` * d outputs, of which the last ones are cached.
     void project(const Sublayer &layer, const float *input, int64_t parts, const Buffers &to) const {
         const int64_t d = sizes.width;
-        linear(layer[first_linear], parts * d, d).multiply(input, rows, to.inner, to.product);
+        linear(layer[first_linear], parts * d, d).multiply(input, rows, to.inner);
         const Rotation rotation{pointer<float>(layer[angles]), layer[interleaved] != 0};
         for (int64_t r = 0; r < rows; ++r) {
             if (rotation.angles) rotation.apply(to.inner + r * parts * d, 2 * layer[heads], d / layer[heads]);
@@ -104,7 +104,7 @@ struct Step {
                 break;
             case cross_softmax:
             case cross_hard:
-                linear(layer[first_linear], d, d).multiply(input, rows, to.inner, to.product);
+                linear(layer[first_linear], d, d).multiply(input, rows, to.inner);
                 learned_attend(to.inner, d, rows, layer[heads], d, memory_of(keys), value_offset, length, is_hard, of_heads,
                                sizes.sources, to.attention, to.attended);
                 break;
@@ -112,7 +112,7 @@ struct Step {
                 gaussian_attend(of_heads, sizes.sources, rows, layer[heads], d, memory_of(values), length, to.attention,
                                 to.attended);
         }
-        linear(layer[last_linear], d, d).multiply(to.attended, rows, to.result, to.product);
+        linear(layer[last_linear], d, d).multiply(to.attended, rows, to.result);
     }
 
     void apply(const Sublayer &layer, float *x, const Buffers &to) const {
@@ -121,8 +121,8 @@ struct Step {
         if (sizes.pre_norm) norm.apply(x, rows, d, to.normalized);
         const float *input = sizes.pre_norm ? to.normalized : x;
         if (layer[kind] == feedforward) {
-            linear(layer[first_linear], layer[hidden], d).multiply(input, rows, to.inner, to.product, true);
-            linear(layer[last_linear], d, layer[hidden]).multiply(to.inner, rows, to.result, to.product);
+            linear(layer[first_linear], layer[hidden], d).multiply(input, rows, to.inner, true);
+            linear(layer[last_linear], d, layer[hidden]).multiply(to.inner, rows, to.result);
         } else {
             attend(layer, input, to);
         }
@@ -139,21 +139,20 @@ struct Step {
             if (layer[kind] != feedforward) attention = std::max(attention, attention_scratch(d, layer[heads], longest));
         }
         const int64_t numbers = rows * (3 * d + widest);
-        const int64_t product = PackedLinear::prepared_size(rows, widest, sizes.precision);
-        Scratch memory((numbers + attention) * sizeof(float) + product);
+        Scratch memory((numbers + attention) * sizeof(float));
         float *normalized = memory.as<float>(), *result = normalized + rows * d, *attended = result + rows * d;
         float *inner = attended + rows * d, *scratch = inner + rows * widest;
-        for (const Sublayer &layer : layers) apply(layer, x, {normalized, result, inner, attended, scratch, scratch + attention});
+        for (const Sublayer &layer : layers) apply(layer, x, {normalized, result, inner, attended, scratch});
     }
 };
 
 // ``x`` (M, d) is replaced by the output. Row indices, memories and lengths are addresses; ``ends`` is 0 where all sources
 // count. ``stored`` and ``memory_stored`` are the numbers of rows of the caches.
-void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int64_t, 4> &counts, int64_t precision, bool pre_norm,
-          double epsilon, uintptr_t row_indices, int64_t stored, uintptr_t memories, int64_t memory_stored, uintptr_t ends,
+void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int64_t, 4> &counts, bool pre_norm, double epsilon,
+          uintptr_t row_indices, int64_t stored, uintptr_t memories, int64_t memory_stored, uintptr_t ends,
           int threads) {
     const auto [rows, width, past, sources] = counts;
-    const Sizes sizes{rows, width, past, sources, Precision(precision), pre_norm, float(epsilon)};
+    const Sizes sizes{rows, width, past, sources, pre_norm, float(epsilon)};
     const int64_t *own = checked_numbers(row_indices, rows * past, stored);
     const int64_t *memory = checked_numbers(memories, rows, std::max<int64_t>(memory_stored - sources + 1, 0), "memory.first");
     const Lengths lengths(ends, rows, sources, "memory_lengths");
@@ -164,9 +163,30 @@ void step(const std::vector<Sublayer> &layers, uintptr_t x, const std::array<int
     });
 }
 
+int64_t packed_size(int64_t outputs, int64_t inputs) { return panels_size(outputs, inputs) * sizeof(float); }
+
+// ``bias`` is 0 where there is none.
+void pack(uintptr_t weight, uintptr_t bias, uintptr_t packed, int64_t outputs, int64_t inputs) {
+    pack_panels(pointer<float>(weight), pointer<float>(bias), pointer<float>(packed), outputs, inputs);
+}
+
+// y = x W^T + b. Threads take different outputs: their number changes no sum.
+void packed_linear(uintptr_t x, uintptr_t packed, uintptr_t y, int64_t rows, int64_t outputs, int64_t inputs, int threads) {
+    const PackedLinear layer{pointer<float>(packed), outputs, inputs};
+    const int64_t panels = num_panels(outputs), most = rows * inputs * outputs < 1000000 ? 1 : threads;
+    const int64_t parts = std::clamp<int64_t>(panels, 1, most);
+    for_each_sequence(parts, threads, [&](int64_t part) {
+        layer.multiply(pointer<float>(x), rows, pointer<float>(y), false, part * panels / parts, (part + 1) * panels / parts);
+    });
+}
+
 }  // namespace
 
-void register_decoder_layers(nanobind::module_ &module) {
+void register_decoder(nanobind::module_ &module) {
     using Unlocked = nanobind::call_guard<nanobind::gil_scoped_release>;
+    module.def("packed_size_float32", &packed_size);
+    module.def("advise_huge_pages", &advise_huge_pages);
+    module.def("pack_float32", &pack, Unlocked());
+    module.def("packed_linear_float32", &packed_linear, Unlocked());
     module.def("decoder_layers_float32", &step, Unlocked());
 }

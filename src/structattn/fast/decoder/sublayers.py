@@ -1,11 +1,13 @@
-"""The sublayers that the kernel of fused decoders has: their weights, and what their attention reads in a step."""
+"""The sublayers that the kernel has: their weights, the state of a decoder, and what attention reads in a step."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from structattn.attention import (
@@ -16,15 +18,14 @@ from structattn.attention import (
     HardAttention,
     SoftmaxAttention,
 )
+from structattn.attention.cache import KeyValueCache
 from structattn.attention.positions.alibi import AlibiPositions
 from structattn.attention.positions.rotary import RotaryPositions
 from structattn.attention.projections import InputProjection, OutputProjection, Projection
-from structattn.decoding.fused_state import FusedState
+from structattn.fast.decoder.kernel import CachedRows, Kind, Linear, Memory, PackedLayers, Rotation, Sublayer
 from structattn.models.block import FeedForward, Residual
 from structattn.operators import gaussian_weights
-from structattn.operators.decoder_layers import CachedRows, Kind, Rotation, Sublayer
 from structattn.operators.gaussian_attention import Gaussians
-from structattn.operators.linear.packed import Linear
 
 Made = TypeVar("Made")
 LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)  # not their subclasses
@@ -40,20 +41,28 @@ KINDS: dict[type, Kind] = {
 }
 
 
+LINEAR = {
+    nn.Linear,
+    InputProjection,
+    OutputProjection,
+    Projection,
+}  # not their subclasses, such as parametrized modules
+
+
 def kind_of(part: Residual) -> Kind | None:
     """Return the kind of a sublayer; None where the kernel does not have it.
 
     The kernel has layer norms with bias, rotary positions and ALiBi, but no learned beside hard-coded heads, and no
     subclasses of linear layers.
     """
-    if type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
+    if type(part) is not Residual or type(part.norm) is not nn.LayerNorm or part.norm.bias is None:
         return None
     if isinstance(part.layer, GaussianAttention | CrossGaussianAttention) and part.layer.heads.learned is not None:
         return None
     if type(getattr(part.layer, "positions", None)) not in (type(None), RotaryPositions, AlibiPositions):
         return None
     kind = KINDS.get(type(part.layer))
-    return kind if kind is not None and {*map(type, _linears(part.layer, kind))} <= {*LINEAR} else None
+    return kind if kind is not None and {*map(type, _linears(part.layer, kind))} <= LINEAR else None
 
 
 def is_cross(kind: Kind) -> bool:
@@ -90,13 +99,73 @@ def linear_of(module: nn.Linear) -> Linear:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Sublayers that follow each other: any number in one kernel call, or one as a module.
+
+    Args:
+        parts: the sublayers with their kinds.
+        packed: the weights for the kernel; None for a module.
+    """
+
+    parts: tuple[tuple[Residual, Kind | None], ...]
+    packed: PackedLayers | None
+
+
+@dataclass(frozen=True)
+class FastWeights:
+    """The weights of a decoder in the kernel's layout, a copy.
+
+    Args:
+        packed: those of all sublayers in the kernel, and of the output layer.
+        runs: the sublayers of the decoder.
+    """
+
+    packed: PackedLayers
+    runs: tuple[Run, ...]
+
+    @property
+    def in_kernel(self) -> list[tuple[Any, Kind]]:
+        """The sublayers in the kernel, with their kinds."""
+        return [(part, kind) for run in self.runs for part, kind in run.parts if kind is not None]
+
+
+@dataclass(frozen=True)
+class FastState:
+    """The number of positions so far, their keys and values in all layers, and the memory: an immutable value.
+
+    Args:
+        weights: with which the steps are computed.
+        position: the number of positions.
+        cache: one tensor with keys and values, or values alone, of each self-attention in the kernel; None without any.
+        memory_rows: keys, if any, and values of each cross-attention in the kernel.
+        memory: which of their rows belong to each member of the batch.
+        modules: the states of the sublayers that are not in the kernel; None for those without a state.
+    """
+
+    weights: FastWeights
+    position: int
+    cache: KeyValueCache | None
+    memory_rows: tuple[tuple[Tensor, ...], ...]
+    memory: Memory
+    modules: tuple[Any, ...] = ()
+
+    def select(self, indices: Int[Tensor, " selected"]) -> FastState:
+        """Return the states of some members of the batch, in a new order."""
+        lengths = None if self.memory.lengths is None else self.memory.lengths.index_select(0, indices)
+        memory = Memory(self.memory.first.index_select(0, indices), self.memory.size, lengths)
+        cache = None if self.cache is None else self.cache.select(indices)
+        modules = tuple(None if state is None else state.select(indices) for state in self.modules)
+        return replace(self, cache=cache, memory=memory, modules=modules)
+
+
+@dataclass(frozen=True)
 class Step:
     """What attention in the kernel reads in the step for the last position of a state.
 
     Weights, biases and rotations are computed once for all layers that have the same.
     """
 
-    state: FusedState
+    state: FastState
     known: dict[Hashable, Any] = field(default_factory=dict)
 
     def cached_rows(self, parts: list[tuple[Any, Kind]]) -> Iterator[CachedRows | None]:
@@ -133,9 +202,8 @@ class Step:
             key = (RotaryPositions, positions.size, positions.base, positions.layout)
             return None, self._once(key, lambda: self._rotation(positions))
         if isinstance(positions, AlibiPositions):
-            return self._once(
-                (AlibiPositions, num_heads, positions.variant), lambda: self._bias(positions, num_heads)
-            ), None
+            of_heads = (AlibiPositions, num_heads, positions.variant)
+            return self._once(of_heads, lambda: self._bias(positions, num_heads)), None
         return None, None
 
     def _rotation(self, positions: RotaryPositions) -> Rotation:
@@ -143,10 +211,7 @@ class Step:
         return Rotation(angles, positions.layout == "interleaved")
 
     def _bias(self, positions: AlibiPositions, num_heads: int) -> Float[Tensor, "heads positions"]:
-        query, keys = (
-            torch.empty(1, num_heads, 1, 1),
-            torch.empty(1, num_heads, self._past, 1),
-        )  # only their shapes count
+        query, keys = torch.empty(1, num_heads, 1, 1), torch.empty(1, num_heads, self._past, 1)  # shapes count alone
         bias: Tensor = positions(query, keys, self._past - 1)[2]
         return bias[0, :, 0].contiguous()
 

@@ -115,17 +115,24 @@ inline void for_each_block(int64_t rows, int64_t begin, int64_t end, const Body 
                 body(here, first, std::min(most_rows, rows - first));
 }
 
-// y = x W^T + b for the panels from ``begin`` to ``end``; y and its ``outputs`` are those of the whole layer.
-inline void multiply_panels(const float *x, int64_t rows, int64_t inputs, const float *weights, float *y, int64_t outputs,
-                            int64_t begin, int64_t end, bool relu = false) {
-    for_each_block(rows, begin, end, [&](int64_t p, int64_t first, int64_t count) {
-        const float *here = weights + p * panel * (inputs + 1);
-        const int64_t n = p * panel, existing = std::min(panel, outputs - n);
-        const float *rows_of_block = x + first * inputs;
-        float *results = y + first * outputs + n;
-        Ahead ahead{reinterpret_cast<const char *>(here + panel * (inputs + 1)), panel * int64_t(sizeof(float)) * tile / (count + tile - 1)};
-        for_each_tile(count, [&](auto size, int64_t r) {
-            multiply_tile<size.value>(rows_of_block + r * inputs, inputs, here, results + r * outputs, outputs, existing, relu, ahead);
+// A linear layer in panels.
+struct PackedLinear {
+    const float *panels;
+    int64_t outputs, inputs;
+
+    // y = x W^T + b for the panels from ``begin`` to ``end``, negative numbers replaced by 0 if ``relu``.
+    void multiply(const float *x, int64_t rows, float *y, bool relu, int64_t begin, int64_t end) const {
+        for_each_block(rows, begin, end, [&](int64_t p, int64_t first, int64_t count) {
+            const float *here = panels + p * panel * (inputs + 1);
+            const int64_t n = p * panel, existing = std::min(panel, outputs - n);
+            const float *rows_of_block = x + first * inputs;
+            float *results = y + first * outputs + n;
+            Ahead ahead{reinterpret_cast<const char *>(here + panel * (inputs + 1)), panel * int64_t(sizeof(float)) * tile / (count + tile - 1)};
+            for_each_tile(count, [&](auto size, int64_t r) {
+                multiply_tile<size.value>(rows_of_block + r * inputs, inputs, here, results + r * outputs, outputs, existing, relu, ahead);
+            });
         });
-    });
-}
+    }
+
+    void multiply(const float *x, int64_t rows, float *y, bool relu = false) const { multiply(x, rows, y, relu, 0, num_panels(outputs)); }
+};
