@@ -122,12 +122,19 @@ def test_steps_and_explanations_are_those_of_the_model():
     torch.testing.assert_close(*weights)
 
 
-def test_a_model_without_kernels_is_returned():
+def test_a_model_without_kernels_is_returned(caplog):
     large = LanguageModel(Embedding(VOCABULARY, 96), Layers([Block(96, SoftmaxAttention(96, 4))]))
     other = torch.nn.Linear(3, 3)
     assert accelerate(large) is large
     assert accelerate(other) is other
-    assert accelerate(language_model().to("meta")).layers.__class__ is Layers
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("to", ["meta", torch.bfloat16], ids=str)
+def test_a_model_elsewhere_or_of_another_precision_is_returned(to, caplog):
+    model = language_model().to(to)
+    assert accelerate(model) is model
+    assert not caplog.records
 
 
 def test_layers_alone_and_within_other_modules():

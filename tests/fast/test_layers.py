@@ -187,6 +187,15 @@ class TestModulesAreCalled:
         assert not is_replaceable(residual)
 
 
+def test_a_bottom_vector_of_another_size_is_left_to_the_modules(calls):
+    layers = stack()
+    fast = FastLayers.of(layers)
+    residual_of(layers).layer.bottom = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises((RuntimeError, ValueError)):
+        fast(examples(torch.float32))
+    assert not calls
+
+
 def test_positions_need_modules():
     assert not is_replaceable(residual_of(attention(positions=RotaryPositions(4))))
 

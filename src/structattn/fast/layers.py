@@ -24,6 +24,7 @@ from structattn.models.layers import Layers
 from structattn.operators.common.differentiation import in_forward_mode, transforms_active
 from structattn.operators.common.kernels import has_kernel
 
+DTYPES = torch.float32, torch.float64
 MOST_D_MODEL, MOST_D_FF, MOST_TIME = 64, 256, 512  # beyond, separate operators are as fast
 
 
@@ -83,26 +84,28 @@ class Kernel:
         self.residual, self.sublayer = residual, kind.sublayer
         modules = residual.norm, *(residual.layer._modules[name] for name, _ in (kind.first, kind.second))
         self.places = [(cast(nn.Module, part)._parameters, name) for part in modules for name in ("weight", "bias")]
-        self.shapes = [_shape(weight) for weight in self.weights()]
+        self.shapes = _shapes(self._now())
 
     def of(self, x: Tensor) -> ResidualSublayer | None:
         """Return the sublayer for an input; None if its weights have changed their shapes, or do not fit the input."""
-        sublayer = self.sublayer(self.residual, SublayerWeights(*self.weights()))
+        sublayer = self._now()
         fit = all(weight is None or (weight.dtype == x.dtype and weight.is_cpu) for weight in sublayer.weights)
-        same = x.shape[2:] == self.shapes[0] and [_shape(weight) for weight in self.weights()] == self.shapes
-        return sublayer if fit and same else None
+        return sublayer if fit and x.shape[2:] == self.shapes[0] and _shapes(sublayer) == self.shapes else None
+
+    def _now(self) -> ResidualSublayer:
+        return self.sublayer(self.residual, SublayerWeights(*self.weights()))
 
     def weights(self) -> list[Any]:
         """Return the parameters of the norm and of both maps, in the order of ``SublayerWeights``."""
         return [parameters[name] for parameters, name in self.places]
 
 
-def _shape(weight: Tensor | None) -> torch.Size | None:
-    return None if weight is None else weight.shape
+def _shapes(sublayer: ResidualSublayer) -> list[torch.Size | None]:
+    return [None if weight is None else weight.shape for weight in sublayer.weights]
 
 
 def is_replaceable(residual: object) -> bool:
-    """Return whether a module consists of exactly those modules that a kernel computes, of small sizes."""
+    """Return whether a module consists of exactly those modules that a kernel computes, small ones on a CPU."""
     if type(residual) is not Residual or type(residual.layer) not in _KINDS or residual.norm_placement != "pre":
         return False
     layer: Any = residual.layer
@@ -113,6 +116,8 @@ def is_replaceable(residual: object) -> bool:
         return False
     maps = [layer._modules[name] for name in names]
     if any(module._parameters.get("weight") is None for module in (residual.norm, *maps)):
+        return False
+    if not all(parameter.is_cpu and parameter.dtype in DTYPES for parameter in residual.parameters()):
         return False
     size, units = maps[1].weight.shape
     return bool(size <= MOST_D_MODEL and units <= MOST_D_FF)
@@ -134,7 +139,7 @@ def can_run(x: object) -> bool:
     """
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.dim() != 3 or x.device.type != "cpu":
         return False
-    if x.dtype not in (torch.float32, torch.float64) or x.shape[1] > MOST_TIME:
+    if x.dtype not in DTYPES or x.shape[1] > MOST_TIME:
         return False
     eager = not (torch.is_autocast_enabled("cpu") or transforms_active() or in_forward_mode())
     return eager and not torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]  # torch's
