@@ -10,11 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from structattn.acceleration import accelerate
-from structattn.decoding.seeded_sampling import seeded_sampling
-from structattn.loading.explanations import explain_texts
-from structattn.loading.records import Record
-from structattn.loading.word_vectors import embed_words
-from structattn.operators.linear import LinearPrecision
 from structattn.runs.folder import RunFolder
 from structattn.settings.run import RunSettings
 from structattn.support.imports import lazy_function
