@@ -12,7 +12,7 @@ CONTRACT = "tests/contracts/test_layers.py"
 CHOSEN = "(softmax or nondeterministic) and (step or width)"
 TRAINING = """
 import without_fast, sys, torch, structattn
-from structattn.building.models import build_model
+from structattn.models.builders.models import build_model
 from structattn.settings.model import LanguageModelSettings
 from structattn.settings.training import TrainingSettings
 from structattn.training.learner import build_learner
@@ -23,7 +23,7 @@ assert structattn.accelerate(model) is model
 learner = build_learner(model, TrainingSettings(), "cpu")
 assert learner.accelerated is learner.model
 learner.accelerated(torch.tensor([[1, 3, 4]])).sum().backward()
-import structattn.cli.app, structattn.evaluation.run_evaluation, structattn.inference.load
+import structattn.cli.app, structattn.loading.evaluate, structattn.loading.load
 assert not any(name.startswith("structattn.fast") for name in sys.modules)
 """
 
