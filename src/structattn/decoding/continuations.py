@@ -111,7 +111,8 @@ def _best_of_blocks(logits: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, 
         return None
     log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     offsets = log_probs.to(log_p.dtype)
-    maxima = log_p[:, :, : blocks * size].unflatten(2, (size, blocks)).amax(2) + offsets[:, :, None]
+    in_blocks: torch.Tensor = log_p[:, :, : blocks * size].unflatten(2, (size, blocks))  # type: ignore[no-untyped-call]
+    maxima = in_blocks.amax(2) + offsets[:, :, None]
     best, chosen = maxima.flatten(1).topk(k + 1)
     if not bool((best[:, k - 1] > best[:, k]).all()):
         return None

@@ -166,8 +166,8 @@ def _completed_texts(
         yield from (_Chosen(pair, beam_search=search) for pair, search in pairs)
     else:
         explainer = kind_of(run).explainer(run)
-        pairs = zip(texts, targets_of(explainer, run, texts, targets), strict=True)
-        yield from (_Chosen(explainer.text(*pair, number)) for number, pair in enumerate(pairs, start=1))
+        given = zip(texts, targets_of(explainer, run, texts, targets), strict=True)
+        yield from (_Chosen(explainer.text(*pair, number)) for number, pair in enumerate(given, start=1))
 
 
 def _recorded(run: TrainedRun, chosen: _Chosen, depths: int) -> RecordedExample:

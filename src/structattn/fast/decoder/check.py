@@ -26,7 +26,7 @@ from structattn.models import EncoderDecoder
 from structattn.support.special_tokens import CLASS_OFFSET
 
 _TOLERANCE = 1e-4  # relative to the greatest logit
-_NUM_TOKENS = 64
+_NUM_TOKENS, _MOST_STEPS = 64, 4
 _BATCHES = ((5, (5, 1, 3), 4), (1, None, 1))  # sizes and lengths of memories, and numbers of steps
 
 _logger = logging.getLogger("structattn")
@@ -70,7 +70,7 @@ def _difference(model: EncoderDecoder) -> str | None:
 
 def _first_different(model: EncoderDecoder, parts: Parts, expected: list[Tensor]) -> str | None:
     """Return the name of the first sublayer that, alone in the kernel, changes the logits."""
-    names = {module: name for name, module in model.named_modules()}
+    names: dict[Any, str] = {module: name for name, module in model.named_modules()}
     for part, kind in parts:
         if kind is not None:
             alone = lay_out(model, [(other, kind if other is part else None) for other, _ in parts])
@@ -112,10 +112,11 @@ def _greatest(model: EncoderDecoder, weights: FastWeights, expected: list[Tensor
 
 def _logits(model: EncoderDecoder, weights: FastWeights | None) -> Iterator[Tensor]:
     """Yield the logits of some steps by the kernel, or by the modules, for beams that are reordered and grow."""
-    generator, longest = torch.Generator().manual_seed(0), model.max_target_positions or math.inf
+    generator, longest = torch.Generator().manual_seed(0), model.max_target_positions or _MOST_STEPS
     for size, of_memories, num_steps in _BATCHES:
         rows, lengths = torch.arange(3), None if of_memories is None else torch.tensor(of_memories)
-        memory = torch.randn(3, size, model.target.table.embedding_dim, generator=generator)
+        embedding: Any = model.target
+        memory = torch.randn(3, size, embedding.table.embedding_dim, generator=generator)
         state: Any = model.decoder.initial_state(3, memory, lengths)
         if weights is not None:
             state = fast_state(model, weights, state, 3)

@@ -90,7 +90,7 @@ def fast_step(model: EncoderDecoder, tokens: Tensor, state: FastState) -> tuple[
     state = replace(state, cache=cache)
     indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices
     rows, modules, after = Step(state).cached_rows(weights.in_kernel), iter(state.modules), list[Any]()
-    x: Any = embedding.embed_step(tokens, state.position)  # type: ignore[operator]  # an ``Embedding``
+    x: Any = embedding.embed_step(tokens, state.position)
     for run in weights.runs:
         if run.packed is not None:
             x = decoder_layers(run.packed, x, [next(rows) for _ in run.parts], indices, state.memory)

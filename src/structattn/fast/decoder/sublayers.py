@@ -28,7 +28,6 @@ from structattn.operators import gaussian_weights
 from structattn.operators.gaussian_attention import Gaussians
 
 Made = TypeVar("Made")
-LINEAR = (nn.Linear, InputProjection, OutputProjection, Projection)  # not their subclasses
 
 KINDS: dict[type, Kind] = {
     SoftmaxAttention: "softmax",
@@ -41,12 +40,8 @@ KINDS: dict[type, Kind] = {
 }
 
 
-LINEAR = {
-    nn.Linear,
-    InputProjection,
-    OutputProjection,
-    Projection,
-}  # not their subclasses, such as parametrized modules
+# Not their subclasses, such as parametrized modules.
+LINEAR: set[type] = {nn.Linear, InputProjection, OutputProjection, Projection}
 
 
 def kind_of(part: Residual) -> Kind | None:
