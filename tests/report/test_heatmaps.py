@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from structattn.explorer.figures import attention_plot, stack_plot
+from structattn.explorer.recorded_runs import read_recorded_run
 from structattn.loading.records import ACTION_NAMES, Record
 from structattn.report.figure import figure_element
-from structattn.report.runs import read_run
 
 
 @pytest.fixture
 def record(make_run):
     def of(**arguments):
-        (example,) = read_run(make_run(**arguments)).examples
+        (example,) = read_recorded_run(make_run(**arguments)).examples
         return example.records[0]
 
     return of
@@ -64,7 +64,7 @@ def test_a_single_token_can_be_drawn(record, tmp_path):
 
 
 def test_softmax_maps_have_a_row_for_each_layer_and_a_column_for_each_head(make_run):
-    (example,) = read_run(make_run(softmax_layers=(0, 3))).examples
+    (example,) = read_recorded_run(make_run(softmax_layers=(0, 3))).examples
     records = example.records[1:]
     axes = attention_plot(records, "x", "").figure.axes
     assert [ax.get_title(loc="left") for ax in axes[:5]] == [

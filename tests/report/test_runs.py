@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from structattn.explorer.recorded_runs import read_recorded_runs
+from structattn.explorer.recorded_runs import read_recorded_run, read_recorded_runs
 from structattn.report.runs import read_run
 from structattn.support.errors import DataError, StructattnError
 from structattn.support.json_files import read_json, write_json
@@ -48,7 +48,7 @@ def test_a_record_that_is_not_an_object_is_rejected(make_run, content):
     folder = make_run(softmax_layers=())
     (folder / "records" / "x.json").write_text(content)
     with pytest.raises(DataError, match=r"x\.json"):
-        read_run(folder)
+        read_recorded_run(folder)
 
 
 def test_splits_are_ordered_train_valid_test(make_run):

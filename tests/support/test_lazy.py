@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-PACKAGES = ["analysis", "evaluation", "reporting", "sweeps"]
+PACKAGES = ["explorer", "loading", "report", "sweeps"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

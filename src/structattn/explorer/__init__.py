@@ -2,7 +2,6 @@
 
 - ``analyze``: record every layer of a run on examples of a split; ``analyze_run``: of a run that is already open.
 - ``default_examples``: examples of a split with a suitable length.
-- ``Record``: what a layer, or one head of it, did on an example.
 - ``record``: a ``Recording`` of chosen examples and texts, each a ``RecordedExample`` with all its records, contents of
   stacks and surprisals, and the ``RecordedBeamSearch`` that found a translation; ``write_recording`` and
   ``read_recording`` keep it in a file.
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     from structattn.explorer.run_analysis import TrainingRecorder, analyze, analyze_run
     from structattn.explorer.searched_text import RecordedBeamSearch
     from structattn.explorer.word_embeddings import neighbours_of, tag_agreement
-    from structattn.loading.records import Record
 
 __all__ = [
     "ForcedAction",
     "HeadOff",
     "Locality",
-    "Record",
     "RecordedBeamSearch",
     "RecordedExample",
     "Recording",
@@ -58,7 +55,6 @@ __getattr__, __dir__ = lazy_exports(
         "ForcedAction": "structattn.explorer.interventions",
         "HeadOff": "structattn.explorer.interventions",
         "Locality": "structattn.explorer.head_locality",
-        "Record": "structattn.loading.records",
         "RecordedBeamSearch": "structattn.explorer.searched_text",
         "RecordedExample": "structattn.explorer.recording",
         "Recording": "structattn.explorer.recording",

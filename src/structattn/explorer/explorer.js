@@ -1,4 +1,4 @@
-/*! structattn explorer, sources sha256:70d373fe46765f2ed9bbd84376c86d469d34656cbdc466de7d0522ea11b77459
+/*! structattn explorer, sources sha256:300516e786d5ea9e77ae063290d60ad52a24a377a4c7c2d00195054dc2c78241
 
 d3-hierarchy 3.1.3
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
+from structattn.explorer.recorded_runs import read_recorded_run
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import read_recording, write_recording
 from structattn.loading.load import load
-from structattn.report.runs import read_run
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.errors import DataError, UsageError
 from structattn.support.json_files import write_json
@@ -142,7 +142,7 @@ def test_the_command_records_and_the_report_reads(run_dir):
                                      "--text", "a b", "--depths", "2"])  # fmt: skip
     assert given.exit_code == 0, given.output
     assert [each.example for each in read_recording(path).examples] == [0, None]
-    assert [(each.split, each.example) for each in read_run(folder).examples] == [("valid", 0), (None, None)]
+    assert [(each.split, each.example) for each in read_recorded_run(folder).examples] == [("valid", 0), (None, None)]
     stdin = CliRunner().invoke(app, ["record", str(folder), "-o", str(path)], input="a\nb a\n")
     assert stdin.exit_code == 0, stdin.output
     assert [each.tokens for each in read_recording(path).examples] == [("<bos>", "a"), ("<bos>", "b", "a")]
@@ -210,7 +210,7 @@ def test_a_file_of_another_version_is_refused_with_what_to_do(run_dir, version):
     message = (
         rf"has format_version {version}; expected 2: delete the file, and write records anew with `structattn eval"
     )
-    for read in (lambda: read_recording(path), lambda: read_run(folder)):
+    for read in (lambda: read_recording(path), lambda: read_recorded_run(folder)):
         with pytest.raises(DataError, match=message):
             read()
     path.unlink()
