@@ -19,7 +19,7 @@ from rich.console import Console
 
 from structattn.decoding import greedy_search, pad_sequences, start_translation
 from structattn.interop.export.formats import export_run
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.support.files import temporary_folder
 from structattn.support.special_tokens import BOS, CLASS_OFFSET, EOS

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.tasks.translation.predict import Translation, Translator
 from structattn.tasks.translation.translators import make_translator
 

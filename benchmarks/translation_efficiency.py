@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
 from structattn.tasks.translation.predict import Translator

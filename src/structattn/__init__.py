@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from structattn import attention, models, operators
     from structattn.acceleration import accelerate
     from structattn.loading.evaluate import evaluate
-    from structattn.loading.load import load
+    from structattn.loading.runs import load
     from structattn.settings.run import load_settings
     from structattn.training.run_training import train
 
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_exports(
         "accelerate": "structattn.acceleration",
         "attention": "structattn.attention",
         "evaluate": "structattn.loading.evaluate",
-        "load": "structattn.loading.load",
+        "load": "structattn.loading.runs",
         "load_settings": "structattn.settings.run",
         "models": "structattn.models",
         "operators": "structattn.operators",

@@ -17,7 +17,7 @@ from structattn.explorer.examples import default_examples
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.support.errors import CheckpointError, DataError, UsageError
 from structattn.text.folders.prepared import open_prepared
 

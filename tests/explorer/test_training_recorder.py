@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from structattn.cli.app import app
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import TrainingRecorder, analyze_run
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.settings.budget import Budget
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import UsageError

@@ -23,7 +23,7 @@ assert structattn.accelerate(model) is model
 learner = build_learner(model, TrainingSettings(), "cpu")
 assert learner.accelerated is learner.model
 learner.accelerated(torch.tensor([[1, 3, 4]])).sum().backward()
-import structattn.cli.app, structattn.loading.evaluate, structattn.loading.load
+import structattn.cli.app, structattn.loading.evaluate, structattn.loading.runs
 assert not any(name.startswith("structattn.fast") for name in sys.modules)
 """
 

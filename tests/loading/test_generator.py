@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.support.errors import DataError, UsageError
 
 

@@ -17,7 +17,7 @@ from structattn.cli.listing import choices
 from structattn.cli.output import print_json
 from structattn.loading.evaluate import evaluate
 from structattn.loading.inspection import changed_settings, inspect_run
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import CheckpointError, StructattnError
 

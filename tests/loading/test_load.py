@@ -8,7 +8,7 @@ import torch
 
 from structattn.loading.evaluate import evaluate_run
 from structattn.loading.explanations import explain_texts
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.runs.weights import weights_of

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate_run
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.parsing.reading import read_trees
 from structattn.tasks.parsing.trees import leaves_of

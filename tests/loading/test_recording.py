@@ -11,7 +11,7 @@ from structattn.cli.app import app
 from structattn.explorer.recorded_runs import read_recorded_run
 from structattn.explorer.recording import record
 from structattn.explorer.recording_files import read_recording, write_recording
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.settings.mechanisms import MECHANISMS
 from structattn.support.errors import DataError, UsageError
 from structattn.support.json_files import write_json

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling

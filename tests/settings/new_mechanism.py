@@ -76,7 +76,7 @@ builders.STACK_BUILDERS = MappingProxyType({**builders.STACK_BUILDERS, Mean: lam
 
 from structattn.cli.main import main
 from structattn.loading.description import describe_model
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 
 

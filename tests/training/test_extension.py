@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import structattn
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.runs.folder import RunFolder
 from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import CheckpointError, SettingsError, StructattnError, UsageError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.runs.logs import events_of
 from structattn.runs.selection import checkpoints_of, mean_weights
 from structattn.settings.run import load_settings, resolve_settings

@@ -31,7 +31,7 @@ def contrast(
 
     Accuracy is given by type of error and by distance. The results are stored in the run folders and appear in reports.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.tasks.translation.contrastive import (
         contrastive_negative_log_likelihoods,
         contrastive_scores,

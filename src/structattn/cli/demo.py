@@ -49,7 +49,7 @@ def demo(
     from structattn.cli.scores_table import print_scores
     from structattn.explorer.run_analysis import analyze_run
     from structattn.loading.evaluate import evaluate_run
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.training.run_training import train
 
     data = prepared_data(output / LANGUAGE, seed, strings)

@@ -29,7 +29,7 @@ def evaluate(
     from structattn.explorer.head_locality import write_locality
     from structattn.explorer.run_analysis import analyze_run
     from structattn.loading.evaluate import evaluate_run
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.runs.folder import existing_run
     from structattn.tasks.scores import scores_to_json
 

@@ -49,7 +49,7 @@ def explore(
     """
     from structattn.explorer.page import write_explorer
     from structattn.explorer.recording_files import read_recording_json, recording_to_json
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.files import create_folder
 
     if len(sources) > 2:
@@ -80,7 +80,7 @@ def _texts(texts: Sequence[str] | None, examples: Sequence[int] | None) -> list[
 
 def _recorded(run: Path, arguments: dict[str, Any], checkpoint: str | None, data: Path | None) -> "Recording":
     from structattn.explorer.recording import record
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
 
     return record(open_run(run, checkpoint, data=data), **arguments)
 

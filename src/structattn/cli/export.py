@@ -34,7 +34,7 @@ def export(
     import torch
 
     from structattn.interop.export.formats import export_run
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
 
     export_run(open_run(run, checkpoint, data=data, device=torch.device("cpu")), to.value, folder, license_name)
     print_line(str(folder))

@@ -54,7 +54,7 @@ def generate(
     Prompts are those of --prompt, else the lines of standard input; on a terminal, texts have no prompt. A string of a
     formal language is followed by a tab and by whether it belongs to the language, unless it was cut: yes or no.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.progress import progress
     from structattn.tasks.language_modeling.generator import GenerationSettings
     from structattn.tasks.registry import kind_of

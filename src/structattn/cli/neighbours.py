@@ -64,7 +64,7 @@ def neighbours(
         write_agreement,
         write_word2vec,
     )
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.loading.word_vectors import word_vectors
     from structattn.report.embeddings import require_format, write_embedding_plot
     from structattn.support.errors import UsageError

@@ -36,7 +36,7 @@ def parse(
     With --score, parse the words of a file of trees instead, and print labelled and unlabelled bracketing scores beside
     those of right- and left-branching trees; they are stored in the run folder and appear in reports.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.tasks.parsing.evaluate import parsing_scores, write_parsing
     from structattn.tasks.parsing.predict import make_parser
 

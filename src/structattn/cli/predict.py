@@ -24,7 +24,7 @@ def predict(
     The input of a transduction, symbols separated by spaces, is answered by its output; a sentence with a task word by
     the question or the sentence in the present tense; the words of a sentence by their bracketed tree.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.progress import progress
     from structattn.tasks.registry import kind_of
     from structattn.tasks.streams import in_chunks

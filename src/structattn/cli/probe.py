@@ -28,7 +28,7 @@ def probe(
     Each word has the hidden state of its first subword; two streams are probed separately. The results are stored in
     the run folders and appear in reports.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.tasks.chunking.evaluate import (
         majority_scores,
         probe_chunking,

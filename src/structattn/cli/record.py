@@ -35,7 +35,7 @@ def record(
     """
     from structattn.explorer.recording import record as recording_of
     from structattn.explorer.recording_files import write_recording
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.files import create_folder
 
     opened = open_run(run, checkpoint, data=data)

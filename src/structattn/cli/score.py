@@ -38,7 +38,7 @@ def score(
     as a token; unknown words are scored by their spelling if all models spell them. Masked language models: the sum of
     log p(token | all other tokens), without <eos>.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.errors import UsageError
     from structattn.support.progress import progress
 

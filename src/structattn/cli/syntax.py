@@ -50,7 +50,7 @@ def syntax(
     Sentences are encoded by the tokenizer of the run, in lower case if its vocabulary has no upper-case letter. The
     results are stored in the run folders and appear in reports.
     """
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.tasks.minimal_pairs.data import read_minimal_pairs
     from structattn.tasks.minimal_pairs.evaluate import blimp_scores, write_blimp
     from structattn.tasks.minimal_pairs.sentences import SentenceScorer, WrittenForm

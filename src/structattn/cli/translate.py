@@ -114,7 +114,7 @@ def translate(
     from dataclasses import replace
 
     from structattn.decoding.seeded_sampling import seeded_sampling
-    from structattn.loading.load import open_run
+    from structattn.loading.runs import open_run
     from structattn.support.errors import DataError, UsageError
     from structattn.support.progress import progress
     from structattn.tasks.translation.predict import Translation

@@ -8,7 +8,7 @@ from typing import cast
 from structattn.explorer.examples import require_example
 from structattn.explorer.recording import DEPTHS, record, record_examples
 from structattn.explorer.recording_files import write_recording
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import RunSettings
 from structattn.support.files import create_folder

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Int64
 
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.metrics.paired_likelihoods import CrossEntropyDifference, compare_cross_entropies
 from structattn.runs.analyses import write_analysis

@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from structattn.loading.description import describe_data, describe_model
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.runs.folder import RunFolder
 from structattn.runs.selection import checkpoints_of

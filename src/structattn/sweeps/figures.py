@@ -10,8 +10,8 @@ from structattn.explorer.figures import dependency_plot, stack_plot
 from structattn.explorer.head_locality import write_locality
 from structattn.explorer.recorded_runs import RecordedRun, read_recorded_run
 from structattn.explorer.run_analysis import analyze_run
-from structattn.loading.load import open_run
 from structattn.loading.records import Record
+from structattn.loading.runs import open_run
 from structattn.report.curves import Curve, Panel, Place, Value, curves_plot
 from structattn.report.figure import Plot, file_name, line_style
 from structattn.report.runs import Run, read_run

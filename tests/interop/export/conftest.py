@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.language_modeling.prepare import prepare_language_modeling

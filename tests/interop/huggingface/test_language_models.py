@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter
 
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.runs.folder import RunFolder
 from structattn.settings.models import ModelSettings
 from structattn.settings.run import resolve_settings

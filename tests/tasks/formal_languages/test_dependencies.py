@@ -10,7 +10,7 @@ import torch
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.settings.run import resolve_settings
 from structattn.tasks.formal_languages.dependencies import dependency_scores, true_dependencies
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.settings.run import resolve_settings
 from structattn.settings.training import Masking
 from structattn.support.errors import DataError, SettingsError

@@ -11,7 +11,7 @@ from torch import nn
 from structattn.explorer.recording_files import read_recording
 from structattn.explorer.run_analysis import analyze
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import load
+from structattn.loading.runs import load
 from structattn.models.builders.models import build_model
 from structattn.settings.run import RunSettings, resolve_settings
 from structattn.support.errors import DataError, SettingsError, UsageError

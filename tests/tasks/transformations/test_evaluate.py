@@ -8,7 +8,7 @@ import torch
 
 from structattn.cli.report_page import write_report
 from structattn.loading.evaluate import evaluate
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.json_files import read_json

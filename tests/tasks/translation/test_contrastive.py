@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from structattn.cli.app import app
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.loading.trained_run import TrainedRun
 from structattn.settings.run import resolve_settings
 from structattn.support.errors import DataError, UsageError

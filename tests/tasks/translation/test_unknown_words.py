@@ -17,7 +17,7 @@ from structattn.decoding import Hypothesis, Sampling, max_target_lengths
 from structattn.decoding.seeded_sampling import SeededSampling
 from structattn.explorer.pairs import explain_all_pairs
 from structattn.explorer.recording import record
-from structattn.loading.load import open_run
+from structattn.loading.runs import open_run
 from structattn.metrics.translation import corpus_scores
 from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
