@@ -15,10 +15,10 @@ def accelerate_decoder(model: EncoderDecoder) -> TranslationModel:
     where they differ, or modules have hooks, it logs one warning and returns the model.
     """
     try:
-        package = import_module(f"{FAST}.decoder")
+        import_module(FAST)
     except ModuleNotFoundError as error:
         if error.name != FAST:
             raise
         return model
-    accelerated: TranslationModel = package.accelerate_decoder(model)
+    accelerated: TranslationModel = import_module(f"{FAST}.decoder").accelerate_decoder(model)
     return accelerated

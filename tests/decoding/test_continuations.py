@@ -61,6 +61,17 @@ def test_forbidden_classes_and_empty_slots():
     assert bool(((indices >= 0) & (indices < 10)).all())
 
 
+def test_a_hypothesis_without_continuations_beside_many_others():
+    logits, log_probs = beams(1, 60, 100, torch.float64, 10**6)
+    logits[0, 7] = -math.inf
+    scores, indices = top_continuations(logits, log_probs, 101)
+    logits[0, 7] = torch.finfo(torch.float64).min  # in a softmax by itself
+    log_probs[0, 7] = -math.inf
+    expected = by_definition(logits, log_probs, 101)
+    torch.testing.assert_close(scores, expected[0])
+    assert torch.equal(indices, expected[1])
+
+
 def test_required_classes():
     logits, log_probs = beams(3, 2, 40, torch.float64, 10**6)
     required = torch.tensor([7, -2, 39])

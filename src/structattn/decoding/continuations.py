@@ -111,9 +111,10 @@ def _best_of_blocks(logits: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, 
         return None
     log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     offsets = log_probs.to(log_p.dtype)
-    maxima = log_p[:, :, : blocks * size].unflatten(2, (size, blocks)).amax(2) + offsets[:, :, None]
-    best, chosen = maxima.flatten(1).topk(k + 1)
-    if not bool((best[:, k - 1] > best[:, k]).all()):
+    in_blocks = log_p[:, :, : blocks * size].view(*logits.shape[:2], size, blocks)
+    maxima = in_blocks.amax(2) + offsets[:, :, None]
+    best, chosen = maxima.flatten(1).topk(k + 1)  # NaN first
+    if not bool(((best[:, k - 1] > best[:, k]) & ~best[:, 0].isnan()).all()):
         return None
     first = (chosen // blocks * classes + chosen % blocks)[:, :k, None]
     of_blocks = first + torch.arange(0, blocks * size, blocks, device=first.device)
