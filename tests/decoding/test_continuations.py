@@ -7,7 +7,7 @@ import torch
 
 from structattn.decoding.continuations import top_continuations
 
-SIZES = [(1, 1, 1), (3, 2, 7), (2, 4, 255), (2, 3, 256), (3, 4, 1000), (2, 4, 2049)]  # B, W, C
+SIZES = [(1, 1, 1), (3, 2, 7), (2, 4, 255), (2, 3, 256), (3, 4, 1000), (2, 4, 2049), (9, 4, 2400)]  # B, W, C
 
 
 def by_definition(logits, log_probs, k, required=None):
