@@ -7,7 +7,7 @@ import torch
 
 from structattn.decoding.continuations import top_continuations
 
-SIZES = [(1, 1, 1), (3, 2, 7), (2, 4, 255), (2, 3, 256), (3, 4, 1000), (2, 4, 2049)]  # B, W, C
+SIZES = [(1, 1, 1), (3, 2, 7), (2, 4, 255), (2, 3, 256), (3, 4, 1000), (2, 4, 2049), (9, 4, 2400)]  # B, W, C
 
 
 def by_definition(logits, log_probs, k, required=None):
@@ -59,6 +59,17 @@ def test_forbidden_classes_and_empty_slots():
     assert indices[0, :2].tolist() == [3, 9]
     assert indices[1, 0] == 2
     assert bool(((indices >= 0) & (indices < 10)).all())
+
+
+def test_a_hypothesis_without_continuations_beside_many_others():
+    logits, log_probs = beams(1, 60, 100, torch.float64, 10**6)
+    logits[0, 7] = -math.inf
+    scores, indices = top_continuations(logits, log_probs, 101)
+    logits[0, 7] = torch.finfo(torch.float64).min  # in a softmax by itself
+    log_probs[0, 7] = -math.inf
+    expected = by_definition(logits, log_probs, 101)
+    torch.testing.assert_close(scores, expected[0])
+    assert torch.equal(indices, expected[1])
 
 
 def test_required_classes():

@@ -55,12 +55,12 @@ def environment() -> dict[str, str]:
 
     import torch
 
-    from structattn.operators.common.kernels import compiled_kernels, has_kernel, kernel_module
+    from structattn.operators.common.kernels import compiled_kernels
     from structattn.support import __version__
     from structattn.support.devices import default_device, processor_name, slow_bf16
+    from structattn.support.version import __version__
 
     kernels, slow = compiled_kernels(), slow_bf16(default_device())
-    amx = " and amx" if has_kernel("has_amx") and kernel_module().has_amx() else ""
     try:
         triton = version("triton")
     except PackageNotFoundError:
@@ -69,7 +69,7 @@ def environment() -> dict[str, str]:
         "structattn": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: version(name) for name in ("torch", "numpy", "safetensors", "pydantic")},
-        "compiled kernels": f"yes, for {kernels[0]}{amx}"
+        "compiled kernels": f"yes, for {kernels[0]}"
         if kernels
         else "no; the reference implementations are used, which are much slower",
         "triton": triton,

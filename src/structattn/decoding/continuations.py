@@ -8,6 +8,7 @@ from torch import Tensor
 
 from structattn.support.special_tokens import class_of, id_of
 
+_NUMBERS_AT_ONCE = 80_000  # of a normalizer, so that what is computed in between stays in the cache
 _CLASSES_OF_BLOCK = 50  # of which only the maximum is compared, if it is not among the best
 
 
@@ -20,7 +21,11 @@ def with_log_normalizer(
     normalizer is 0, so that -inf - 0 stays -inf.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    total = logits.logsumexp(-1)
+    if logits.is_cpu and logits.dim() > 1 and logits.numel() > _NUMBERS_AT_ONCE:
+        rows, count = logits.flatten(0, -2), max(1, _NUMBERS_AT_ONCE // logits.shape[-1])
+        total = torch.cat([some.logsumexp(-1) for some in torch.split(rows, count)]).view(logits.shape[:-1])
+    else:
+        total = logits.logsumexp(-1)
     return logits, total.masked_fill(total == -math.inf, 0)
 
 
@@ -87,31 +92,27 @@ def top_continuations(
     """
     if not bool((log_probs < math.inf).all()):
         raise ValueError("log_probs holds NaN or inf; expected finite numbers or -inf")
-    found = None if required is not None else _best_of_blocks(logits, log_probs, k)
-    if found is not None:
-        return found
     logits, log_normalizer = with_log_normalizer(logits)
     check_log_normalizer(log_normalizer)
-    scores = logits + (log_probs.to(logits.dtype) - log_normalizer)[:, :, None]
-    if required is not None:
-        classes = torch.arange(scores.shape[2], device=scores.device)
-        possible = (required[:, None] < 0) | (classes == required[:, None])
-        scores = scores.masked_fill(~possible[:, None], -math.inf)
-    return stable_topk(scores.flatten(1), k)
+    offsets = log_probs.to(logits.dtype) - log_normalizer
+    if required is None:
+        found = _best_of_blocks(logits, offsets, k)
+        return stable_topk((logits + offsets[:, :, None]).flatten(1), k) if found is None else found
+    classes = torch.arange(logits.shape[2], device=logits.device)
+    possible = (required[:, None] < 0) | (classes == required[:, None])
+    return stable_topk((logits + offsets[:, :, None]).masked_fill(~possible[:, None], -math.inf).flatten(1), k)
 
 
-def _best_of_blocks(logits: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
-    """Return the k best continuations, which are in the k blocks of classes with the greatest maxima.
+def _best_of_blocks(logits: Tensor, offsets: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+    """Return the k greatest sums of logits and offsets, which are in the k blocks of classes with the greatest maxima.
 
-    None where there are few classes, where equal maxima compete for the last rank, or where a maximum is NaN.
+    None where there are few classes, or where equal maxima compete for the last rank.
     """
     (_, beam, classes), size = logits.shape, _CLASSES_OF_BLOCK
     blocks = classes // size  # block j has classes j, j + blocks, ..; the last classes, fewer than a block, are in none
     if beam * blocks <= k:
         return None
-    log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    offsets = log_probs.to(log_p.dtype)
-    in_blocks: torch.Tensor = log_p[:, :, : blocks * size].unflatten(2, (size, blocks))  # type: ignore[no-untyped-call]
+    in_blocks = logits[:, :, : blocks * size].unflatten(2, (size, blocks))  # type: ignore[no-untyped-call]  # torch's
     maxima = in_blocks.amax(2) + offsets[:, :, None]
     best, chosen = maxima.flatten(1).topk(k + 1)
     if not bool((best[:, k - 1] > best[:, k]).all()):
@@ -120,7 +121,7 @@ def _best_of_blocks(logits: Tensor, log_probs: Tensor, k: int) -> tuple[Tensor, 
     of_blocks = first + torch.arange(0, blocks * size, blocks, device=first.device)
     of_none = torch.arange(beam * classes, device=first.device).view(beam, classes)[:, blocks * size :]
     indices = torch.cat([of_blocks.flatten(1), of_none.flatten().expand(len(logits), -1)], 1)
-    scores = log_p.flatten(1).gather(1, indices) + offsets.gather(1, indices // classes)
+    scores = logits.flatten(1).gather(1, indices) + offsets.gather(1, indices // classes)
     values, order = scores.topk(k + 1)
     if not bool((values[:, k - 1] > values[:, k]).all()):
         return None

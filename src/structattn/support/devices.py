@@ -19,12 +19,6 @@ def processor_name() -> str:
 
 
 @functools.cache
-def processor_vendor() -> str:
-    """Return the vendor as named by Linux on x86, such as ``GenuineIntel``; empty elsewhere."""
-    return _first_processor().get("vendor_id", "")
-
-
-@functools.cache
 def processor_flags() -> frozenset[str]:
     """Return the feature flags as named by Linux, such as ``avx512_bf16``; none on other systems."""
     described = _first_processor()

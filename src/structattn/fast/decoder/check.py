@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,11 @@ from structattn.fast.decoder.model import (
 )
 from structattn.fast.decoder.sublayers import FastWeights, Run
 from structattn.models import EncoderDecoder
+from structattn.models.embedding import Embedding
 from structattn.support.special_tokens import CLASS_OFFSET
 
 _TOLERANCE = 1e-4  # relative to the greatest logit
-_NUM_TOKENS, _MOST_STEPS = 64, 4
+_NUM_TOKENS = 64
 _BATCHES = ((5, (5, 1, 3), 4), (1, None, 1))  # sizes and lengths of memories, and numbers of steps
 
 _logger = logging.getLogger("structattn")
@@ -75,7 +76,7 @@ def _first_different(model: EncoderDecoder, parts: Parts, expected: list[Tensor]
         if kind is not None:
             alone = lay_out(model, [(other, kind if other is part else None) for other, _ in parts])
             if _greatest(model, alone, expected) > _TOLERANCE:
-                return names[part]
+                return str(names[part])
     return None
 
 
@@ -112,15 +113,15 @@ def _greatest(model: EncoderDecoder, weights: FastWeights, expected: list[Tensor
 
 def _logits(model: EncoderDecoder, weights: FastWeights | None) -> Iterator[Tensor]:
     """Yield the logits of some steps by the kernel, or by the modules, for beams that are reordered and grow."""
-    generator, longest = torch.Generator().manual_seed(0), model.max_target_positions or _MOST_STEPS
+    generator, embedding = torch.Generator().manual_seed(0), cast(Embedding, model.target)
+    most = model.max_target_positions or max(num_steps for *_, num_steps in _BATCHES)
     for size, of_memories, num_steps in _BATCHES:
         rows, lengths = torch.arange(3), None if of_memories is None else torch.tensor(of_memories)
-        embedding: Any = model.target
         memory = torch.randn(3, size, embedding.table.embedding_dim, generator=generator)
         state: Any = model.decoder.initial_state(3, memory, lengths)
         if weights is not None:
             state = fast_state(model, weights, state, 3)
-        for step in range(min(num_steps, longest)):
+        for step in range(min(num_steps, most)):
             tokens = torch.randint(3, _NUM_TOKENS, (len(rows),), generator=generator)
             logits, state = model.step(tokens, state) if weights is None else fast_step(model, tokens, state)
             yield logits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -85,7 +85,7 @@ class AcceleratedDecoder:
 
 def fast_step(model: EncoderDecoder, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
     """Return the logits of ``model.step`` and the new state."""
-    weights, embedding = state.weights, model.target
+    weights, embedding = state.weights, cast(Embedding, model.target)
     cache = None if state.cache is None else _needed(state.cache.extend(), weights)
     state = replace(state, cache=cache)
     indices = tokens.new_zeros(len(tokens), 0) if cache is None else cache.row_indices

@@ -13,7 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from structattn.acceleration import accelerate_decoder
-from structattn.decoding import TranslationModel, greedy_search, max_target_lengths, start_translation
+from structattn.decoding import (
+    TranslationModel,
+    greedy_search,
+    max_target_lengths,
+    start_translation,
+    weights_unchanged,
+)
 from structattn.metrics.translation import bleu_metric
 from structattn.models import EncoderDecoder
 from structattn.models.mode import evaluating
@@ -84,7 +90,8 @@ class GreedyBleu:
     def __call__(self, model: EncoderDecoder, after_batch: Callable[[], None] = lambda: None) -> float:
         """Return BLEU, 0 to 100, in evaluation mode; ``after_batch`` is called after each batch and may raise."""
         texts, fast = [""] * len(self.references), accelerate_decoder(model)
-        with evaluating(model), torch.autocast(next(model.parameters()).device.type, enabled=False):
+        device = next(model.parameters()).device.type
+        with evaluating(model), weights_unchanged(), torch.autocast(device, enabled=False):
             for indices in self.examples.scoring_order():
                 for index, text in zip(indices.tolist(), self._translated(model, fast, indices), strict=True):
                     texts[index] = text
