@@ -8,13 +8,12 @@ import pytest
 
 from structattn.metrics.sample_statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.figures import sweep_figures
-from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import TrialResult
 
 FIGURE = {"x_axis": "depth", "score": "test.BLEU", "statistic": "mean", "caption": "BLEU by depth"}
 

@@ -14,13 +14,11 @@ from rich.table import Table
 
 from structattn.cli.output import literal, print_line, print_table
 from structattn.settings.budget import Budget
-from structattn.sweeps.outcome import outcome_after
-from structattn.sweeps.savings import Savings, describe_savings
+from structattn.sweeps.outcome import best_validation, validation_score
 from structattn.sweeps.scheduler import SweepStatus
-from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import best_validation, read_trial_result, validation_score
+from structattn.sweeps.table import Savings, TableRow, describe_savings
 from structattn.sweeps.trials import Trial
-from structattn.sweeps.worker import Job
+from structattn.sweeps.worker import Job, outcome_of, result_of
 
 SECONDS_BETWEEN_LINES = 60.0
 _MAX_CELLS = 40  # a sweep with more cells shows those that are running
@@ -51,9 +49,9 @@ class BestScores:
 def _score(job: Job) -> float | None:
     """Return the best validation score of a job that is done."""
     if job.pause_after is None:
-        result = read_trial_result(job.trial, job.run_dir, job.trial_results)
+        result = result_of(job)
         return None if result is None else result.score
-    outcome = outcome_after(job.run_dir, job.trial.settings.training, job.pause_after)
+    outcome = outcome_of(job)
     best = None if outcome is None else best_validation(outcome.validations)
     return None if best is None else validation_score(best)
 

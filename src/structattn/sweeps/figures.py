@@ -32,9 +32,8 @@ from structattn.settings.published import (
 )
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.comparison import row_score, score_statistics
-from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import TrialResult
 
 
 def sweep_figures(
