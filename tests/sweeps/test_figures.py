@@ -66,7 +66,7 @@ def test_cells_without_scores_are_not_drawn():
 def test_figures_are_written_next_to_the_results(tmp_path):
     results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
     folder = tmp_path / "results" / "new"
-    write_sweep_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
+    write_sweep_results(folder / "small.json", "structattn sweep recipe.yaml", sweep(), results)
     content = json.loads((folder / "small.json").read_text())
     assert content["figures"] == [{"name": "small-depth-test-bleu", "caption": "BLEU by depth"}]
     assert "figures" not in content["settings"]

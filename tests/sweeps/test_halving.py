@@ -128,7 +128,10 @@ def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_he
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), *recipe])
     assert "2 of 8 trials have ended, 6 were stopped by successive halving" in shown.output
     assert "Successive halving: 16 epochs of training, 50% of about 32 without it" in shown.output
-    assert [row["savings"]["trained"] for row in json.loads(out.read_text())["rows"]] == [8, 8]
+    kept = json.loads(out.read_text())
+    assert [row["savings"]["trained"] for row in kept["rows"]] == [8, 8]
+    assert kept["command"] == f"structattn sweep {tmp_path / 'recipe.yaml'} --output {tmp_path / 'sweep'}"
+    assert len(out.read_text().splitlines()) < 40  # an element of a list a line
     CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), "-o", str(tmp_path / "page")], catch_exceptions=False)
     page = (tmp_path / "page/index.html").read_text()
     assert "50% of about 32 without it" in page

@@ -163,6 +163,7 @@ def _chosen_texts(
 def _completed_texts(
     run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
 ) -> Iterator[_Chosen]:
+    """Yield the texts, continued or translated by a beam search where that is asked for."""
     if beam is not None:
         continued = (continued_text(run, text, beam, number) for number, text in enumerate(texts, start=1))
         yield from (_Chosen(batch, beam_search=search) for batch, search in continued)
@@ -211,7 +212,10 @@ def _is_masked_text(run: TrainedRun) -> bool:
 
 
 def _targets(run: TrainedRun, batch: Batch | PairBatch) -> np.ndarray:
-    """Return the ids that are predicted at each position, <pad> for none; of a masked text its own tokens."""
+    """Return the id that is predicted at each position, <pad> where none is.
+
+    A masked language model predicts each token of the text itself.
+    """
     ids = batch.targets[0].numpy()
     if not _is_masked_text(run):
         return ids
@@ -226,13 +230,14 @@ def _targets(run: TrainedRun, batch: Batch | PairBatch) -> np.ndarray:
 def _surprisal(run: TrainedRun, batch: Batch | PairBatch, targets: np.ndarray) -> np.ndarray:
     """Return -log p of each target; NaN where nothing is predicted."""
     if isinstance(batch, PairBatch):
-        found = predictions(run.model, batch).token_losses()[0].cpu().numpy()
+        surprisal = predictions(run.model, batch).token_losses()[0].cpu().numpy()
     elif _is_masked_text(run):
         bos = reads_bos(run.settings.model)
         tokens = batch.inputs[0, int(bos) :].numpy()
-        found = np.full(len(targets), np.nan)
-        found[targets != PAD] = -pseudo_log_likelihoods(run.model, tokens, run.prepared.vocabulary.size, bos, _ROWS)
+        surprisal = np.full(len(targets), np.nan)
+        size = run.prepared.vocabulary.size
+        surprisal[targets != PAD] = -pseudo_log_likelihoods(run.model, tokens, size, bos, _ROWS)
     else:
         inputs, lengths, classes = model_inputs(run.model, batch)
-        found = token_losses(run.model(inputs, lengths=lengths), classes)[0].double().cpu().numpy()
-    return np.where(targets == PAD, np.nan, found)
+        surprisal = token_losses(run.model(inputs, lengths=lengths), classes)[0].double().cpu().numpy()
+    return np.where(targets == PAD, np.nan, surprisal)

@@ -109,7 +109,7 @@ class _Lines:
 def print_rows(rows: Sequence[TableRow]) -> None:
     """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
     main_scores = [{split: _main_score(scores) for split, scores in row.splits.items()} for row in rows]
-    splits = list(dict.fromkeys(split for found in main_scores for split, score in found.items() if score))
+    splits = list(dict.fromkeys(split for scores in main_scores for split, score in scores.items() if score))
     halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     statistics = "" if halved else "; mean, standard deviation and half the 95 % interval over those that have ended"
@@ -121,7 +121,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     headings = ["trials", *of_trials, *splits]
     for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
         table.add_column(literal(heading), justify="right")
-    for row, found in zip(rows, main_scores, strict=True):
+    for row, scores in zip(rows, main_scores, strict=True):
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
@@ -129,7 +129,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
             *(_of_halving(row.savings) if halved else ()),
             _number(row.best),
             *(() if halved else map(_number, (spread.mean, spread.deviation, spread.interval))),
-            *(found.get(split) or _number(None) for split in splits),
+            *(scores.get(split) or _number(None) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     print_table(table)

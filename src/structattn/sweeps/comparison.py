@@ -71,6 +71,7 @@ def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> li
 def _comparison(
     sweep: SweepSettings, table: PublishedTable, value: PublishedValue, rows: Sequence[TableRow]
 ) -> PublishedComparison:
+    """Compare a published number with that of its cell."""
     differences = configuration_differences(sweep, table, value)
     row = _find_row(value.cell, rows)
     ours = None if row is None else row_score(row, table)
@@ -101,6 +102,7 @@ def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[
 
 
 def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
+    """Check a claim on one cell."""
     ours = _cell_score(claim, cell, rows)
     other = claim.below if claim.below is not None else claim.above
     limit = claim.at_most if claim.at_most is not None else claim.at_least
@@ -132,8 +134,8 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
         share = _share(row, score)
         return None if share is None else share.value
     spread = score_statistics(row, score)
-    found: float | None = None if spread is None else getattr(spread, score.statistic)
-    return found
+    value: float | None = None if spread is None else getattr(spread, score.statistic)
+    return value
 
 
 def _share(row: TableRow, score: ScoreName) -> Proportion | None:

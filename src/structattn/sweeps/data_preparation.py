@@ -1,4 +1,4 @@
-"""Prepare the data of a trial."""
+"""Prepare the data of a trial, and find changes of their source files since then."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -41,65 +41,49 @@ def prepare_data(folder: Path, data: Prepare) -> None:
     Raises:
         StructattnError: a text is invalid, an optional library is missing, or a size is out of range.
     """
-    if isinstance(data, ParallelText):
-        _prepare_parallel_text(folder, data)
-    elif isinstance(data, TextData):
-        _prepare_text(folder, data)
-    elif isinstance(data, Treebank):
-        _prepare_trees(folder, data)
-    elif isinstance(data, TransductionPairs):
-        _sample_pairs(folder, data)
-    elif isinstance(data, TransformationPairs):
-        _sample_transformation(folder, data)
-    else:
-        _sample_strings(folder, data)
+    match data:
+        case ParallelText():
+            prepare_parallel(
+                folder,
+                _paths(data),
+                tokenizer=TokenizerSettings(
+                    data.level, data.joint, data.vocabulary_size, data.vocabulary_threshold, data.marker
+                ),
+                filters=Filters(
+                    data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed
+                ),
+                normalization=Normalization(data.nfkc, data.lowercase),
+                workers=available_cores(),
+            )
+        case Treebank():
+            tokenizer = TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold)
+            normalization = Normalization(nfkc=False)
+            prepare_parallel(folder, _paths(data), tokenizer=tokenizer, normalization=normalization, trees=data.tags)
+        case TextData():
+            test = None if data.test is None else Path(data.test)
+            text = TextSettings(**data.model_dump(exclude={"kind", "train", "valid", "test"}))
+            prepare_language_modeling(folder, Path(data.train), Path(data.valid), test, text, workers=available_cores())
+        case TransductionPairs():
+            pairs = TransductionSizes(
+                data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length
+            )
+            prepare_transduction(folder, data.transduction, seed=data.seed or 0, sizes=pairs)
+        case TransformationPairs():
+            published = None if data.published is None else Path(data.published)
+            sizes = TransformationSizes(data.train, data.valid, data.test, data.gen)
+            prepare_transformation(
+                folder, data.transformation, published=published, layout=data.layout, seed=data.seed or 0, sizes=sizes
+            )
+        case FormalLanguageData():
+            strings = FormalLanguageSizes(
+                **{field.name: getattr(data, field.name) for field in fields(FormalLanguageSizes)}
+            )
+            prepare_formal_language(folder, data.language, data.variant, seed=data.seed or 0, sizes=strings)
 
 
-def _prepare_parallel_text(folder: Path, data: ParallelText) -> None:
-    prepare_parallel(
-        folder,
-        {name: [Path(file) for file in files] for name, files in data.splits.items()},
-        tokenizer=TokenizerSettings(
-            data.level, data.joint, data.vocabulary_size, data.vocabulary_threshold, data.marker
-        ),
-        filters=Filters(data.max_characters, data.max_ratio, data.drop_full_stops, data.sample, data.sample_seed),
-        normalization=Normalization(data.nfkc, data.lowercase),
-        workers=available_cores(),
-    )
-
-
-def _prepare_text(folder: Path, data: TextData) -> None:
-    test = None if data.test is None else Path(data.test)
-    settings = TextSettings(**data.model_dump(exclude={"kind", "train", "valid", "test"}))
-    prepare_language_modeling(folder, Path(data.train), Path(data.valid), test, settings, workers=available_cores())
-
-
-def _prepare_trees(folder: Path, data: Treebank) -> None:
-    prepare_parallel(
-        folder,
-        {name: [Path(file) for file in files] for name, files in data.splits.items()},
-        tokenizer=TokenizerSettings(data.level, False, data.vocabulary_size, data.vocabulary_threshold),
-        normalization=Normalization(nfkc=False),
-        trees=data.tags,
-    )
-
-
-def _sample_pairs(folder: Path, data: TransductionPairs) -> None:
-    sizes = TransductionSizes(data.train_lengths, data.test_lengths, data.valid_per_length, data.test_per_length)
-    prepare_transduction(folder, data.transduction, seed=data.seed or 0, sizes=sizes)
-
-
-def _sample_transformation(folder: Path, data: TransformationPairs) -> None:
-    published = None if data.published is None else Path(data.published)
-    sizes = TransformationSizes(data.train, data.valid, data.test, data.gen)
-    prepare_transformation(
-        folder, data.transformation, published=published, layout=data.layout, seed=data.seed or 0, sizes=sizes
-    )
-
-
-def _sample_strings(folder: Path, data: FormalLanguageData) -> None:
-    sizes = FormalLanguageSizes(**{field.name: getattr(data, field.name) for field in fields(FormalLanguageSizes)})
-    prepare_formal_language(folder, data.language, data.variant, seed=data.seed or 0, sizes=sizes)
+def _paths(data: ParallelText | Treebank) -> dict[str, list[Path]]:
+    """Return split -> its files."""
+    return {name: [Path(file) for file in files] for name, files in data.splits.items()}
 
 
 _KIND: Final = "sources"
@@ -148,10 +132,10 @@ def require_same_sources(recorded: Mapping[str, str], trial: Trial, made: Path |
         DataError: a file has changed.
     """
     for name, path in _files(trial).items():
-        if name in recorded and (found := cached_sha256(path, recorded[name])) != recorded[name]:
+        if name in recorded and (digest := cached_sha256(path, recorded[name])) != recorded[name]:
             raise DataError(
                 made,
-                f"made when the SHA-256 of {path} was {recorded[name]}, which is now {found}; expected the same file, "
+                f"made when the SHA-256 of {path} was {recorded[name]}, which is now {digest}; expected the same file, "
                 "or one with another name",
             )
 

@@ -159,13 +159,13 @@ def analysis_scores(run_dir: Path) -> dict[str, Scores]:
     Raises:
         DataError: an analysis is damaged.
     """
-    found: dict[str, Scores] = {}
+    analyses: dict[str, Scores] = {}
     for name, scores_of in _READERS.items():
         paths = sorted((run_dir / "analyses").glob(f"{name}*.json"))
         scores = [scores_of(read_json(path, "analysis")) for path in paths]
         if scores:
-            found[name] = {key: value for each in scores for key, value in each.items()}
-    return found
+            analyses[name] = {key: value for each in scores for key, value in each.items()}
+    return analyses
 
 
 def _contrastive(analysis: Mapping[str, Any]) -> Scores:
@@ -173,12 +173,12 @@ def _contrastive(analysis: Mapping[str, Any]) -> Scores:
 
 
 def _chunking(analysis: Mapping[str, Any]) -> Scores:
-    found: Scores = {}
+    by_stream: Scores = {}
     for each in analysis["streams"]:
         scores = each["scores"]
         values = {"accuracy": scores["accuracy"], **_plain(scores["overall"], "precision", "recall", "f1")}
-        found |= {_of_stream(each["stream"], name): value for name, value in values.items()}
-    return found
+        by_stream |= {_of_stream(each["stream"], name): value for name, value in values.items()}
+    return by_stream
 
 
 def _parsing(analysis: Mapping[str, Any]) -> Scores:

@@ -104,16 +104,16 @@ def _comparisons(sweep: SweepSettings, count: int) -> Iterator[tuple[Budget, int
 
 def _compare(folder: SweepFolder, trials: Sequence[Trial], budget: Budget) -> dict[str, Compared]:
     """Return the trials at a rung, the best first by their own criterion; ties go to the earlier trial."""
-    found = []
+    ranked = []
     for trial in trials:
         outcome = folder.outcome_after(trial, budget)
         best = None if outcome is None else best_validation(outcome.validations_within(budget))
         if outcome is not None and best is not None:
             by_bleu, score = best.get("bleu"), validation_score(best)
             compared = Compared(score, outcome.trained_within(budget))
-            found.append((score if by_bleu is None else -by_bleu, trial.name, compared))
-    found.sort(key=lambda each: each[0])
-    return {name: compared for _, name, compared in found}
+            ranked.append((score if by_bleu is None else -by_bleu, trial.name, compared))
+    ranked.sort(key=lambda each: each[0])
+    return {name: compared for _, name, compared in ranked}
 
 
 @dataclass(frozen=True)

@@ -230,8 +230,8 @@ def _rung(rung: RungStatistics) -> list[Markup]:
 
 
 def _training(trial: TrialTraining) -> list[Markup]:
-    how = "stopped" if trial.stopped else "ended"
-    return [_right(text) for text in (str(trial.restart), str(trial.trained), how, _number(trial.score))]
+    end = "stopped" if trial.stopped else "ended"
+    return [_right(text) for text in (str(trial.restart), str(trial.trained), end, _number(trial.score))]
 
 
 def _scores(row: TableRow) -> list[tuple[str, str]]:

@@ -113,8 +113,8 @@ def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> Stru
 
 def read_results(folder: SweepFolder, brackets: Sequence[Bracket]) -> list[TrialResult]:
     """Return the results of the trials that have ended, without those that a rung has stopped."""
-    found = [folder.result(trial) for trial in going_on(brackets)]
-    return [result for result in found if result is not None]
+    results = (folder.result(trial) for trial in going_on(brackets))
+    return [result for result in results if result is not None]
 
 
 def _evaluations(sweep: SweepSettings, folder: SweepFolder, results: Sequence[TrialResult]) -> list[Job]:

@@ -170,8 +170,8 @@ def table_rows(
         results: the results of the trials that have ended.
         brackets: the trials of each cell and the rungs that they have passed; without them, cells are in the order in
             which they first occur.
-        of_selected: the splits for which the scores of the selected trial alone count: others have some if they were
-            selected before.
+        of_selected: splits on which only the selected trial is evaluated. A trial that an earlier, smaller sweep had
+            selected has scores there, too; they are left out.
     """
     bracket_of = {_names(bracket.trials[0].cell): bracket for bracket in brackets if bracket.trials}
     order = list(bracket_of)
@@ -212,30 +212,32 @@ def _row(
 
 
 def _split_scores(outcome: Outcome) -> dict[str, dict[str, float]]:
-    found = {}
+    """Return split -> score name -> score; the analyses are further splits."""
+    by_split = {}
     for split, scores in outcome.scores.items():
         pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
         plain = {**scores, **(scores.get("dependencies") or {}), **pseudo, **_transformation_scores(scores)}
-        found[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
+        by_split[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
-            found[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    return found | {name: dict(scores) for name, scores in outcome.analyses.items()}
+            by_split[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
+    return by_split | {name: dict(scores) for name, scores in outcome.analyses.items()}
 
 
 def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the scores of a transformation over all pairs: proportions without their intervals."""
-    found = (scores.get("transformation") or {}).get("all", {})
-    return {name: each["value"] if isinstance(each, Mapping) else each for name, each in found.items()}
+    of_all_pairs = (scores.get("transformation") or {}).get("all", {})
+    return {name: each["value"] if isinstance(each, Mapping) else each for name, each in of_all_pairs.items()}
 
 
 def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:
+    """Return split -> score name -> statistics, of the scores that all trials with the split have."""
     splits = dict.fromkeys(split for each in scores for split in each)
-    found: dict[str, dict[str, SampleStatistics]] = {}
+    statistics: dict[str, dict[str, SampleStatistics]] = {}
     for split in splits:
         of_split = [each[split] for each in scores if split in each]
         shared = [name for name in of_split[0] if all(name in score for score in of_split)]
-        found[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
-    return found
+        statistics[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
+    return statistics
 
 
 def sacrebleu_signatures(results: Iterable[TrialResult]) -> list[str]:

@@ -41,10 +41,6 @@ class _Line(NamedTuple):
     content: dict[str, Any]
 
 
-class _NameShape(Shape):
-    trial: str
-
-
 class _BudgetShape(Shape):
     count: Count
     unit: Unit
@@ -53,6 +49,7 @@ class _BudgetShape(Shape):
 class _TrialShape(Shape):
     """The fields of a line that are read. Settings that are missing have their defaults."""
 
+    trial: str
     seed: int
     settings: dict[str, Any]
     prepare: dict[str, Any] | None
@@ -122,7 +119,7 @@ def read_outcome(path: Path | None, trial: Trial) -> Outcome | None:
     """
     if path is None or (line := _read_lines(path).get(trial.name)) is None:
         return None
-    content = check_shape(_TrialShape, line.content, path, line.number)
+    content = line.content
     _require_same_settings(content, trial, path, line.number)
     require_same_sources(content.get("sources", {}), trial, f"{path}:{line.number}")
     stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
@@ -175,5 +172,5 @@ def _parsed_line(path: Path, number: int, text: bytes) -> _Line:
         raise DataError(path, f"not JSON: {error}", number) from None
     if not isinstance(content, dict):
         raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", number)
-    name = check_shape(_NameShape, content, path, number)["trial"]
+    name = check_shape(_TrialShape, content, path, number)["trial"]
     return _Line(number, f"{text.decode()}\n", without_digest(content, path, _KIND, name, number))
