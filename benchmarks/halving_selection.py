@@ -21,7 +21,7 @@ from structattn.sweeps.results import read_sweep_results
 
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes/stack_language_models/small.yaml"
-TRIALS = ROOT / "results/stack_language_models/small_trials"
+TRIALS = ROOT / "results/stack_language_models/small.trials.jsonl"
 RUNGS = [[1, 2, 4], [2, 4, 8], [3, 6, 12], [4, 8, 16], [6, 12]]
 
 

@@ -1,6 +1,7 @@
 """Write docs/results.md from results/*/*.json: ``python results/write_page.py``.
 
-The JSON files are written by ``structattn report SWEEP --recipe FILE -o JSON``.
+The JSON files are written by ``structattn report SWEEP --recipe FILE -o JSON``, the lines of the trials beside them by
+``structattn sweep RECIPE --trial-results FILE``.
 """
 
 import json
@@ -148,6 +149,10 @@ def figures(result: dict[str, Any], folder: Path) -> str:
     )
 
 
+def link(path: Path) -> str:
+    return f"[`{path.name}`](../results/{path.relative_to(HERE)})"
+
+
 def section(path: Path) -> str:
     """Return the section on one sweep, with the notes from the Markdown file beside its JSON file."""
     result = json.loads(path.read_text(encoding="utf-8"))
@@ -157,10 +162,12 @@ def section(path: Path) -> str:
     stopped = sum(trial["stopped"] for savings in halved for trial in savings["trials"])
     ended = f"{result['trials_ended']} of {result['trials']} trials have ended"
     ended += f", {stopped} were stopped by successive halving" if stopped else ""
+    trials = path.with_suffix(".trials.jsonl")
+    more = f"; by trial: {link(trials)}" if trials.exists() else ""
     return f"""## {title(path)}
 
-`structattn sweep {result["recipe"]}`: {ended}; version {result["version"]}.
-Settings, seeds and all numbers: [`results/{path.relative_to(HERE)}`](../results/{path.relative_to(HERE)}).
+`{result["command"]}`: {ended}; version {result["version"]}.
+Settings, seeds and all numbers: {link(path)}{more}.
 {text}
 {signatures(result)}{scores(result)}{halving(result)}{comparisons(result)}{claims(result)}\
 {figures(result, path.parent)}"""

@@ -6,7 +6,9 @@ They are drawn in greys and one colour of varying opacity on a transparent groun
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,11 @@ def steps(axes: Axes, values: Tensor, rows: Sequence[str], columns: Sequence[str
 
 
 def save(name: str, figure: Figure) -> None:
-    """Write one picture."""
+    """Write one picture, a group of elements a line."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FOLDER / f"{name}.svg", transparent=True, metadata={"Date": None, "Creator": None})
+    buffer = StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    (FOLDER / f"{name}.svg").write_text(re.sub(r"\n(?!\s*<g id)\s*", " ", buffer.getvalue()) + "\n")
 
 
 def bracket_actions() -> Tensor:

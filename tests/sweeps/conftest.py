@@ -8,6 +8,7 @@ import pytest
 from structattn.runs.folder import RunFolder
 from structattn.runs.logs import EventLog
 from structattn.settings.sweep import SweepSettings
+from structattn.support.json_files import DIGEST, json_with_digest
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.worker import run_job
 
@@ -59,6 +60,17 @@ def run_here():
         return rows, engine.started
 
     return run
+
+
+@pytest.fixture
+def write_trials():
+    """write_trials(path, trials) writes a file of trials, each line with the digest of its content."""
+
+    def write(path, trials):
+        contents = [{name: value for name, value in trial.items() if name != DIGEST} for trial in trials]
+        path.write_text("".join(json_with_digest("trial", each["trial"], each, indent=None) for each in contents))
+
+    return write
 
 
 @pytest.fixture

@@ -17,9 +17,7 @@ from structattn.runs.store import checkpoint_updates
 from structattn.support.errors import StructattnError, UsageError
 from structattn.sweeps import scheduler
 from structattn.sweeps import worker as work
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
-from structattn.sweeps.engines.ray import RayEngine
-from structattn.sweeps.engines.slurm import SlurmEngine, run_job_until_time_limit
+from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine, run_job_until_time_limit
 from structattn.sweeps.scheduler import MAX_CRASHES, run_jobs
 from structattn.sweeps.trials import make_trials
 from structattn.sweeps.worker import Job, JobResult, run_job

@@ -8,13 +8,12 @@ import pytest
 
 from structattn.metrics.statistics import sample_statistics
 from structattn.settings.sweep import SweepSettings
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.figures import sweep_figures
-from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import TrialResult
 
 FIGURE = {"x_axis": "depth", "score": "test.BLEU", "statistic": "mean", "caption": "BLEU by depth"}
 
@@ -67,7 +66,7 @@ def test_cells_without_scores_are_not_drawn():
 def test_figures_are_written_next_to_the_results(tmp_path):
     results = SweepResults([], 0, ROWS, [], [], [], tmp_path)
     folder = tmp_path / "results" / "new"
-    write_sweep_results(folder / "small.json", Path("recipe.yaml"), sweep(), results)
+    write_sweep_results(folder / "small.json", "structattn sweep recipe.yaml", sweep(), results)
     content = json.loads((folder / "small.json").read_text())
     assert content["figures"] == [{"name": "small-depth-test-bleu", "caption": "BLEU by depth"}]
     assert "figures" not in content["settings"]

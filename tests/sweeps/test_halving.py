@@ -17,11 +17,10 @@ from structattn.settings.budget import Budget
 from structattn.settings.halving import Halving
 from structattn.settings.sweep import SweepSettings, load_sweep
 from structattn.support.errors import SettingsError, StructattnError
-from structattn.sweeps.bracket import make_bracket
 from structattn.sweeps.comparison import compare_with_published
-from structattn.sweeps.engines.ray import RayEngine
-from structattn.sweeps.engines.slurm import SlurmEngine
+from structattn.sweeps.engines import RayEngine, SlurmEngine
 from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.plan import make_bracket
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trials import cells_of, make_trials
@@ -129,7 +128,10 @@ def test_the_table_states_the_training_of_each_trial_and_the_cost(halved, run_he
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), *recipe])
     assert "2 of 8 trials have ended, 6 were stopped by successive halving" in shown.output
     assert "Successive halving: 16 epochs of training, 50% of about 32 without it" in shown.output
-    assert [row["savings"]["trained"] for row in json.loads(out.read_text())["rows"]] == [8, 8]
+    kept = json.loads(out.read_text())
+    assert [row["savings"]["trained"] for row in kept["rows"]] == [8, 8]
+    assert kept["command"] == f"structattn sweep {tmp_path / 'recipe.yaml'} --output {tmp_path / 'sweep'}"
+    assert len(out.read_text().splitlines()) < 40  # an element of a list a line
     CliRunner().invoke(app, ["report", str(tmp_path / "sweep"), "-o", str(tmp_path / "page")], catch_exceptions=False)
     page = (tmp_path / "page/index.html").read_text()
     assert "50% of about 32 without it" in page
@@ -144,12 +146,14 @@ def test_trials_that_were_trained_in_full_give_the_same_table(halved, run_here, 
     assert (again, jobs) == (rows, [])
 
 
-def test_stopped_trials_are_stored_with_their_scores(halved, run_here, tmp_path):
-    stored = tmp_path / "stored"
+def test_stopped_trials_are_stored_with_their_scores(halved, run_here, write_trials, tmp_path):
+    stored = tmp_path / "stored.trials.jsonl"
     rows, _ = run_here(halved, tmp_path / "sweep", stored)
     trials = [trial for row in rows for trial in row.savings.trials]
+    lines = {line["trial"]: line for line in map(json.loads, stored.read_text().splitlines())}
+    assert lines.keys() == {trial.name for trial in trials}
     for trial in trials:
-        content = json.loads((stored / f"{trial.name}.json").read_text())
+        content = lines[trial.name]
         assert content.get("stopped") == ({"count": trial.trained, "unit": "epochs"} if trial.stopped else None)
         assert (content["end"] is None) == trial.stopped
         assert [event["epoch"] for event in content["validations"]] == [*range(1, trial.trained + 1)]
@@ -158,12 +162,13 @@ def test_stopped_trials_are_stored_with_their_scores(halved, run_here, tmp_path)
     sweep = SweepSettings.model_validate(halved)
     assert read_sweep_results(sweep, tmp_path / "nowhere", stored).rows == rows
     missing = next(trial for trial in trials if trial.stopped and trial.trained == 2)
-    (stored / f"{missing.name}.json").unlink()
+    write_trials(stored, [line for name, line in lines.items() if name != missing.name])
     again, jobs = run_here(halved, tmp_path / "other", stored)
     assert again == rows
     assert [(job.trial.name, str(job.pause_after)) for job in jobs] == [
         (missing.name, "1 epoch"), (missing.name, "2 epochs")]  # fmt: skip
-    assert json.loads((stored / f"{missing.name}.json").read_text())["stopped"]["count"] == 2
+    last = json.loads(stored.read_text().splitlines()[-1])
+    assert (last["trial"], last["stopped"]["count"]) == (missing.name, 2)
 
 
 def test_trials_that_have_not_started_are_not_stopped(halved, run_here, tmp_path):

@@ -11,7 +11,7 @@ import yaml
 
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import StructattnError
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.sweeps.trials import make_trials
@@ -55,7 +55,7 @@ def test_the_first_trials_are_drawn_at_random_and_the_others_proposed(proposed, 
 def test_proposals_equal_those_of_an_optuna_study(proposed, run_here, tmp_path):
     """The first pair of proposals is what Optuna answers to the three drawn trials and their validation scores."""
     from structattn.support.seeds import derived_seed
-    from structattn.sweeps.folder import SweepFolder
+    from structattn.sweeps.worker import SweepFolder
 
     _, jobs = run_here(proposed, tmp_path)
     study = optuna.create_study(

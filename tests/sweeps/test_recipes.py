@@ -8,8 +8,7 @@ import yaml
 
 from structattn.settings.run import load_settings
 from structattn.settings.sweep import load_sweep
-from structattn.sweeps.comparison import check_claims, compare_with_published
-from structattn.sweeps.configuration import configuration_differences
+from structattn.sweeps.comparison import check_claims, compare_with_published, configuration_differences
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.trials import cell_settings, make_trials
 
@@ -44,20 +43,22 @@ def test_the_trials_of_a_sweep_are_valid(path, tmp_path):
         assert check_claims([claim], cells, []), f"{claim.description!r} matches no cell"
 
 
-TRIALS = {
-    **{
-        path.relative_to(RESULTS).as_posix().removesuffix("_trials"): path
-        for path in sorted(RESULTS.glob("*/*_trials"))
-    },
-    **{f"hard_coded_attention/table_{n}_small": RESULTS / "hard_coded_attention/small_trials" for n in (3, 4, 5, 6)},
-}
+TRIALS = [
+    path.relative_to(RESULTS).as_posix().removesuffix(".trials.jsonl") for path in RESULTS.rglob("*.trials.jsonl")
+]
 
 
-@pytest.mark.parametrize("name", [name for name in TRIALS if (RECIPES / f"{name}.yaml").exists()])
+@pytest.mark.parametrize("name", sorted(TRIALS))
 def test_the_stored_results_of_trials_are_those_of_the_recipe(name, tmp_path):
-    found = read_sweep_results(load_sweep(RECIPES / f"{name}.yaml"), tmp_path, TRIALS[name])
-    rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-    assert {row.selected: row.best for row in found.rows} == {row["selected"]: row["best"] for row in rows}
+    sweep, stored = load_sweep(RECIPES / f"{name}.yaml"), RESULTS / f"{name}.trials.jsonl"
+    results = read_sweep_results(sweep, tmp_path, stored)
+    kept = json.loads((RESULTS / f"{name}.json").read_text())
+    assert {row.selected: row.best for row in results.rows} == {row["selected"]: row["best"] for row in kept["rows"]}
+    assert (len(results.ended), results.trials) == (kept["trials_ended"], kept["trials"])
+    trials = {trial.name: trial for trial in make_trials(sweep, tmp_path)}
+    for line in map(json.loads, stored.read_text().splitlines()):
+        trial = trials[line["trial"]]
+        assert (line["cell"], line["seed"], line["sampled"]) == (trial.cell, trial.settings.seed, trial.sampled)
 
 
 def test_there_are_recipes():

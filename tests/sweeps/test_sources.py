@@ -6,7 +6,6 @@ import pytest
 
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import DataError
-from structattn.support.json_files import read_json, write_json
 from structattn.sweeps.results import read_sweep_results
 
 
@@ -41,11 +40,11 @@ def test_a_sweep_whose_source_files_have_changed_is_refused(text, run_here, tmp_
 
 def test_a_stored_result_of_other_source_files_is_refused(text, run_here, tmp_path):
     path, tree = text
-    stored = tmp_path / "results"
+    stored = tmp_path / "results.trials.jsonl"
     rows = run_here(tree, tmp_path / "sweep", stored)[0]
     assert run_here(tree, tmp_path / "second", stored) == (rows, [])
     path.write_text("a b a\nb b\n" * 4)
-    with pytest.raises(DataError, match=r"results/\w+\.json: made when the SHA-256 of .*/text was"):
+    with pytest.raises(DataError, match=r"results\.trials\.jsonl:1: made when the SHA-256 of .*/text was"):
         run_here(tree, tmp_path / "third", stored)
     path.unlink()
     assert run_here(tree, tmp_path / "third", stored) == (rows, [])
@@ -58,11 +57,12 @@ def test_a_stored_result_of_another_prepared_folder_is_refused(text, run_here, t
     tree["base"]["data"] = str(tmp_path / "data")
     del tree["base"]["prepare"]
     prepared.rename(tmp_path / "data")
-    run_here(tree, tmp_path / "second", tmp_path / "results")
+    stored = tmp_path / "results.trials.jsonl"
+    run_here(tree, tmp_path / "second", stored)
     with (tmp_path / "data" / "header.json").open("a") as header:
         header.write("\n")
-    with pytest.raises(DataError, match=r"\.json: made when the SHA-256 of .*/data/header\.json was"):
-        run_here(tree, tmp_path / "third", tmp_path / "results")
+    with pytest.raises(DataError, match=r"\.jsonl:1: made when the SHA-256 of .*/data/header\.json was"):
+        run_here(tree, tmp_path / "third", stored)
 
 
 @pytest.mark.parametrize(
@@ -72,17 +72,17 @@ def test_a_stored_result_of_another_prepared_folder_is_refused(text, run_here, t
         ({"prepare": {"group_size": 7}}, r"prepare\.group_size was 7 and is now 10"),
     ],
 )
-def test_a_stored_result_of_another_default_is_refused(tree, run_here, tmp_path, change, message):
+def test_a_stored_result_of_another_default_is_refused(tree, run_here, write_trials, tmp_path, change, message):
     tree |= {"grid": {}, "restarts": 1}
     tree["base"]["prepare"]["language"] = "dyck"
-    run_here(tree, tmp_path / "sweep", tmp_path / "results")
-    (path,) = (tmp_path / "results").iterdir()
-    content = read_json(path, "trial")
+    stored = tmp_path / "new/results.trials.jsonl"
+    run_here(tree, tmp_path / "sweep", stored)
+    content = json.loads(stored.read_text())
     for part, fields in change.items():
         merge(content[part], fields)
-    write_json(path, "trial", content)
-    with pytest.raises(DataError, match=message):
-        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", tmp_path / "results")
+    write_trials(stored, [content])
+    with pytest.raises(DataError, match=f"jsonl:1: .*{message}"):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
 
 
 def merge(tree, changes):

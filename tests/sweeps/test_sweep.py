@@ -17,10 +17,16 @@ from structattn.cli.app import app
 from structattn.loading.evaluate import evaluate
 from structattn.runs.folder import RunFolder
 from structattn.settings.sweep import SweepSettings, load_sweep
+from structattn.support.environment import source_commit
 from structattn.support.errors import DataError, StructattnError
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.support.processes import start_context
+from structattn.sweeps.engines import ProcessPoolEngine
+from structattn.sweeps.outcome import outcome_of_run
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
+from structattn.sweeps.trials import make_trials
+from structattn.sweeps.trials_file import store_outcome
+from structattn.sweeps.worker import SweepFolder
 
 
 def run_by_workers(tree, folder, max_jobs=2):
@@ -110,11 +116,14 @@ def test_a_run_with_another_default_is_rejected(tree, run_undisturbed, tmp_path)
         run_undisturbed(tree, tmp_path / "sweep")
 
 
-def test_stored_results_replace_trials(tree, run_undisturbed, tmp_path):
+def test_stored_results_replace_trials(tree, run_undisturbed, write_trials, tmp_path):
     tree["evaluate"] = {"valid": "all", "test": "selected"}
-    stored = tmp_path / "results"
+    stored = tmp_path / "results" / "recipe.trials.jsonl"
     rows = run_undisturbed(tree, tmp_path / "sweep", stored)
-    assert {path.stem for path in stored.iterdir()} == {path.name for path in (tmp_path / "sweep" / "runs").iterdir()}
+    lines = [json.loads(line) for line in stored.read_text().splitlines()]
+    assert {line["trial"] for line in lines} == {path.name for path in (tmp_path / "sweep" / "runs").iterdir()}
+    for line in lines:
+        assert (line["seed"], line["commit"]) == (1 + line["restart"], source_commit())
     assert run_undisturbed(tree, tmp_path / "other", stored) == rows
     assert not list((tmp_path / "other" / "runs").iterdir())
     sweep = SweepSettings.model_validate(tree)
@@ -123,18 +132,76 @@ def test_stored_results_replace_trials(tree, run_undisturbed, tmp_path):
     evaluate(tmp_path / "sweep" / "runs" / rows[1].selected, "train")  # later scores are added
     run_undisturbed(tree, tmp_path / "sweep", stored)
     assert "train" in read_sweep_results(sweep, tmp_path / "nowhere", stored).rows[1].splits
-    removed = stored / f"{rows[0].selected}.json"
-    removed.unlink()
+    write_trials(stored, [line for line in lines if line["trial"] != rows[0].selected])
     assert run_undisturbed(tree, tmp_path / "other", stored)[0] == rows[0]
-    assert [path.name for path in (tmp_path / "other" / "runs").iterdir()] == [removed.stem]
-    removed.write_text(removed.read_text().replace('"restart": 0', '"restart": 9'))
-    with pytest.raises(DataError, match=f"{removed.stem}.json: changed since it was written"):
-        read_sweep_results(sweep, tmp_path / "nowhere", stored)
+    assert [path.name for path in (tmp_path / "other" / "runs").iterdir()] == [rows[0].selected]
+
+
+@pytest.fixture
+def stored(tree, run_here, tmp_path):
+    """The file of the three trials of a sweep of one cell."""
+    tree |= {"grid": {}, "restarts": 3}
+    tree["base"]["prepare"]["language"] = "dyck"
+    path = tmp_path / "recipe.trials.jsonl"
+    run_here(tree, tmp_path / "stored", path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace('"restart": 1', '"restart": 9', 1), r"jsonl:\d: changed since it was written"),
+        (lambda text: text + text.splitlines()[1] + "\n", r"jsonl:4: a second line of the trial \w+, after line 2"),
+        (lambda text: text.replace("\n", "\n<<<<<<< HEAD\n", 1), r"jsonl:2: not JSON"),
+        (lambda text: text.replace("\n", "\n[]\n", 1), r"jsonl:2: holds list; expected a JSON object"),
+        (lambda text: text.replace("\n", "\n{}\n", 1), r"jsonl:2: trial: Field required"),
+    ],
+)
+def test_a_damaged_file_of_trials_is_refused(tree, stored, change, message, tmp_path):
+    text = stored.read_text()
+    stored.write_text(change(text))
+    assert stored.read_text() != text
+    with pytest.raises(DataError, match=message):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", stored)
+
+
+def test_a_folder_in_place_of_a_file_of_trials_is_refused(tree, tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_sweep_results(SweepSettings.model_validate(tree), tmp_path / "nowhere", tmp_path)
+
+
+def test_an_incomplete_last_line_is_left_out_and_its_trial_trained_again(tree, stored, run_here, caplog, tmp_path):
+    text = stored.read_text()
+    stored.write_text(text[:-20])
+    rows, jobs = run_here(tree, tmp_path / "sweep", stored)
+    assert f"{stored}:3: the line is incomplete and is left out" in caplog.text
+    assert [job.trial.name for job in jobs] == [json.loads(text.splitlines()[-1])["trial"]]
+    assert run_here(tree, tmp_path / "other", stored) == (rows, [])
+    assert stored.read_text().count("\n") == 3
+
+
+def test_sweeps_at_once_lose_no_line(stored, tree, tmp_path):
+    sweep, copies = SweepSettings.model_validate(tree), tmp_path / "copies.trials.jsonl"
+    folder = SweepFolder(tmp_path / "stored")
+    trials = make_trials(sweep, folder.path)
+    context = start_context()
+    processes = [context.Process(target=store, args=(copies, folder, trials)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert sorted(copies.read_text().splitlines()) == sorted(stored.read_text().splitlines())
+
+
+def store(path, folder, trials):
+    for trial in trials * 3:
+        store_outcome(path, trial, folder.run_dir(trial), outcome_of_run(folder.run_dir(trial)))
 
 
 def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, run_here, tmp_path):
     first, second = tree | {"evaluate": {"test": "all"}}, tree | {"evaluate": {"valid": "all"}}
-    stored = tmp_path / "results"
+    stored = tmp_path / "results.trials.jsonl"
     run_here(first, tmp_path / "first", stored)
     run_here(second, tmp_path / "second", stored)
     for sweep, folder in ((first, "first"), (second, "second"), (first, "third"), (second, "third")):
@@ -142,7 +209,7 @@ def test_sweeps_that_share_stored_results_keep_the_scores_of_each_other(tree, ru
 
 
 def test_a_stored_result_replaces_a_run_that_has_only_begun(tree, run_here, tmp_path):
-    stored = tmp_path / "results"
+    stored = tmp_path / "results.trials.jsonl"
     rows, jobs = run_here(tree, tmp_path / "sweep", stored)
     for job in jobs:
         (tmp_path / "other" / "runs" / job.run_dir.name).mkdir(parents=True)

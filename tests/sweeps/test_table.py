@@ -11,29 +11,28 @@ from structattn.metrics.statistics import SampleStatistics, central_probability,
 from structattn.metrics.translation import METRICS
 from structattn.settings.published import SCORES
 from structattn.support.json_files import write_json
-from structattn.sweeps.analysis_scores import analysis_scores
-from structattn.sweeps.folder import SweepFolder
+from structattn.sweeps.outcome import analysis_scores
 from structattn.sweeps.plan import Plan
 from structattn.sweeps.sweep import read_results
 from structattn.sweeps.table import table_rows
-from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
+from structattn.sweeps.worker import Job, SweepFolder, result_of
 
 
 def test_the_score_is_that_of_the_best_validation(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
     write_log(tmp_path / "run", [3.0, 1.5, 2.0], bound=1.0)
-    result = read_trial_result(trial, tmp_path / "run")
+    result = result_of(Job(trial, tmp_path / "run"))
     assert (result.score, result.update) == (0.5, 2)
     write_log(tmp_path / "text", [3.0, 1.5, 2.0])
-    assert read_trial_result(trial, tmp_path / "text").score == 1.5
+    assert result_of(Job(trial, tmp_path / "text")).score == 1.5
 
 
 def test_a_run_that_has_not_ended_has_no_result(sweep, tmp_path, write_log):
     trial = make_trials(sweep, tmp_path)[0]
-    assert read_trial_result(trial, tmp_path / "nowhere") is None
+    assert result_of(Job(trial, tmp_path / "nowhere")) is None
     write_log(tmp_path / "run", [3.0], end=False)
-    assert read_trial_result(trial, tmp_path / "run") is None
+    assert result_of(Job(trial, tmp_path / "run")) is None
 
 
 def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_log):
@@ -44,7 +43,7 @@ def test_rows_select_the_lowest_score_and_give_statistics(tree, tmp_path, write_
         write_log(tmp_path / trial.name, [scores[trial.name]])
     (tmp_path / trials[0].name / "scores").mkdir()
     write_json(tmp_path / trials[0].name / "scores" / "test.json", "scores", {"cross_entropy": 2.0, "split": "test"})
-    results = [read_trial_result(trial, tmp_path / trial.name) for trial in trials]
+    results = [result_of(Job(trial, tmp_path / trial.name)) for trial in trials]
     rows = table_rows(results)
     assert len(rows) == 4
     of_cell = [scores[trial.name] for trial in trials if trial.cell == trials[0].cell]
@@ -97,7 +96,7 @@ def test_a_row_has_every_score_that_recipes_can_use(sweep, tmp_path, write_log):
     ):
         (tmp_path / trial.name / path).parent.mkdir(exist_ok=True)
         write_json(tmp_path / trial.name / path, "analysis" if path.startswith("analyses") else "scores", content)
-    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
+    (row,) = table_rows([result_of(Job(trial, tmp_path / trial.name))])
     assert set(row.splits["test"]) == {*SCORES, *(f"{name} ±" for name in METRICS)}
     assert row.splits["contrastive"] == {"np_agreement": 0.9}
     assert row.splits["chunking"] == {"accuracy": 0.9, "precision": 0.1, "recall": 0.2, "f1": 0.3}
@@ -113,7 +112,7 @@ def test_scores_of_transformations_are_those_of_all_pairs(sweep, tmp_path, write
     groups = {"all": {"full_match": {"value": 0.25}, "log_ratio": -1.5, "main_verb": None}, "ORC": {"log_ratio": 3.0}}
     (tmp_path / trial.name / "scores").mkdir(exist_ok=True)
     write_json(tmp_path / trial.name / "scores/gen.json", "scores", {"split": "gen", "transformation": groups})
-    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
+    (row,) = table_rows([result_of(Job(trial, tmp_path / trial.name))])
     assert row.splits["gen"] == {"full_match": 0.25, "log_ratio": -1.5}
 
 
@@ -151,7 +150,7 @@ def test_the_printed_table_has_the_main_score_of_each_split_and_analysis(
 ):
     trial = make_trials(sweep, tmp_path)[0]
     write_log(tmp_path / trial.name, [1.0])
-    (row,) = table_rows([read_trial_result(trial, tmp_path / trial.name)])
+    (row,) = table_rows([result_of(Job(trial, tmp_path / trial.name))])
     splits = {
         "valid": {"cross_entropy": 0.75, "cross_entropy_difference": 0.25},
         "test": {"cross_entropy": 0.75, "BLEU": 30.04},

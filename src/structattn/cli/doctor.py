@@ -58,7 +58,6 @@ def environment() -> dict[str, str]:
     from structattn.operators.common.kernels import compiled_kernels
     from structattn.support import __version__
     from structattn.support.devices import default_device, processor_name, slow_bf16
-    from structattn.support.version import __version__
 
     kernels, slow = compiled_kernels(), slow_bf16(default_device())
     try:

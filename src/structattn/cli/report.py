@@ -1,5 +1,6 @@
 """``structattn report``: write a report of runs as an HTML page, or compare a sweep with published numbers."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def report(
         Path | None, typer.Option(help="YAML file of a sweep: compare its results with published numbers and claims.")
     ] = None,
     trial_results: Annotated[
-        Path | None, typer.Option(help="For a sweep: the folder given to `sweep --trial-results`.")
+        Path | None, typer.Option(help="For a sweep: the file given to `sweep --trial-results`.")
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="With --recipe: write one JSON document in place of tables.")
@@ -36,7 +37,7 @@ def report(
     if output is None:
         raise UsageError("--output is missing; expected the folder of the report")
     from structattn.cli.report_page import write_report
-    from structattn.sweeps.page import is_sweep, write_sweep_page
+    from structattn.sweeps.results import is_sweep, write_sweep_page
 
     if len(runs) == 1 and is_sweep(runs[0]):
         print_line(str(write_sweep_page(runs[0], output, trial_results)))
@@ -59,7 +60,9 @@ def _report_recipe(
     sweep = load_sweep(recipe)
     results = read_sweep_results(sweep, folders[0], trial_results)
     if output is not None:
-        write_sweep_results(output, recipe, sweep, results)
+        stored = [] if trial_results is None else ["--trial-results", str(trial_results)]
+        command = shlex.join(["structattn", "sweep", str(recipe), "--output", str(folders[0]), *stored])
+        write_sweep_results(output, command, sweep, results)
     if json:
         print_json(results)
         return

@@ -25,8 +25,8 @@ def sweep(
     trial_results: Annotated[
         Path | None,
         typer.Option(
-            help="Folder to which a file with the settings and scores of each completed trial is written. Trials that "
-            "have one there are not trained."
+            help="File to which each completed trial adds a line with its settings and scores, as "
+            "results/RECIPE.trials.jsonl. Trials that have one there are not trained."
         ),
     ] = None,
     engine: Annotated[
@@ -56,9 +56,7 @@ def sweep(
     from structattn.cli.sweep_view import live_view, print_rows
     from structattn.settings.sweep import load_sweep
     from structattn.support.errors import UsageError
-    from structattn.sweeps.engines.process_pool import ProcessPoolEngine
-    from structattn.sweeps.engines.ray import RayEngine
-    from structattn.sweeps.engines.slurm import SlurmEngine
+    from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.scheduler import Engine
     from structattn.sweeps.sweep import run_sweep
     from structattn.sweeps.trials import make_trials

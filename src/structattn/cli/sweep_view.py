@@ -14,13 +14,11 @@ from rich.table import Table
 
 from structattn.cli.output import literal, print_line, print_table
 from structattn.settings.budget import Budget
-from structattn.sweeps.outcome import outcome_after
-from structattn.sweeps.savings import Savings, describe_savings
+from structattn.sweeps.outcome import best_validation, validation_score
 from structattn.sweeps.scheduler import SweepStatus
-from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import best_validation, read_trial_result, validation_score
+from structattn.sweeps.table import Savings, TableRow, describe_savings
 from structattn.sweeps.trials import Trial
-from structattn.sweeps.worker import Job
+from structattn.sweeps.worker import Job, outcome_of, result_of
 
 SECONDS_BETWEEN_LINES = 60.0
 _MAX_CELLS = 40  # a sweep with more cells shows those that are running
@@ -51,9 +49,9 @@ class BestScores:
 def _score(job: Job) -> float | None:
     """Return the best validation score of a job that is done."""
     if job.pause_after is None:
-        result = read_trial_result(job.trial, job.run_dir, job.trial_results)
+        result = result_of(job)
         return None if result is None else result.score
-    outcome = outcome_after(job.run_dir, job.trial.settings.training, job.pause_after)
+    outcome = outcome_of(job)
     best = None if outcome is None else best_validation(outcome.validations)
     return None if best is None else validation_score(best)
 
@@ -111,7 +109,7 @@ class _Lines:
 def print_rows(rows: Sequence[TableRow]) -> None:
     """Print the results: validation scores of each cell, and the scores of the selected trial on other splits."""
     main_scores = [{split: _main_score(scores) for split, scores in row.splits.items()} for row in rows]
-    splits = list(dict.fromkeys(split for found in main_scores for split, score in found.items() if score))
+    splits = list(dict.fromkeys(split for scores in main_scores for split, score in scores.items() if score))
     halved = [row.savings for row in rows if row.savings is not None]
     sampled = list(dict.fromkeys(path for row in rows for path in row.sampled))
     statistics = "" if halved else "; mean, standard deviation and half the 95 % interval over those that have ended"
@@ -123,7 +121,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
     headings = ["trials", *of_trials, *splits]
     for heading in (*headings, *(path.split(".")[-1] for path in sampled)):
         table.add_column(literal(heading), justify="right")
-    for row, found in zip(rows, main_scores, strict=True):
+    for row, scores in zip(rows, main_scores, strict=True):
         spread = row.validation
         table.add_row(
             *(literal(name) for name in row.cell.values()),
@@ -131,7 +129,7 @@ def print_rows(rows: Sequence[TableRow]) -> None:
             *(_of_halving(row.savings) if halved else ()),
             _number(row.best),
             *(() if halved else map(_number, (spread.mean, spread.deviation, spread.interval))),
-            *(found.get(split) or _number(None) for split in splits),
+            *(scores.get(split) or _number(None) for split in splits),
             *(f"{row.sampled[path]:.3g}" for path in sampled),
         )
     print_table(table)

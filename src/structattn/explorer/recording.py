@@ -158,6 +158,7 @@ def _chosen_texts(
 def _completed_texts(
     run: TrainedRun, texts: Sequence[str], targets: Sequence[str] | None, beam: int | None
 ) -> Iterator[_Chosen]:
+    """Yield the texts, continued or translated by a beam search where that is asked for."""
     if beam is not None:
         continued = (continued_text(run, text, beam, number) for number, text in enumerate(texts, start=1))
         yield from (_Chosen(batch, beam_search=search) for batch, search in continued)

@@ -229,28 +229,27 @@ def _example_from_json(content: Json, arrays: list[str]) -> RecordedExample:
 
 
 def _search_to_json(search: RecordedBeamSearch, arrays: list[str]) -> Json:
-    found = {name: _packed(getattr(search, name), arrays) for name in _OF_NODES}
-    return {"tokens": list(search.tokens), "best": search.best, "text": search.text, **found}
+    of_nodes = {name: _packed(getattr(search, name), arrays) for name in _OF_NODES}
+    return {"tokens": list(search.tokens), "best": search.best, "text": search.text, **of_nodes}
 
 
 def _search_from_json(content: Json, arrays: list[str]) -> RecordedBeamSearch:
-    found: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in _OF_NODES}
-    found["finished"] = found["finished"].astype(bool)
+    of_nodes: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in _OF_NODES}
+    of_nodes["finished"] = of_nodes["finished"].astype(bool)
     tokens = tuple(content["tokens"])
-    for name, array in found.items():
+    for name, array in of_nodes.items():
         _require_shape(name, array, (len(tokens),))
-    parents = found["parents"]
+    parents = of_nodes["parents"]
     if parents[0] != -1 or (parents[1:] < 0).any() or (parents >= np.arange(len(tokens))).any():
         raise ValueError("the nodes of a beam search are no tree: expected each after its parent, the root first")
     if content["best"] >= len(tokens):
         raise ValueError(f"best is node {content['best']} of {len(tokens)}")
-    return RecordedBeamSearch(tokens=tokens, best=content["best"], text=content["text"], **found)
+    return RecordedBeamSearch(tokens=tokens, best=content["best"], text=content["text"], **of_nodes)
 
 
 def _record_to_json(record: Record, example: RecordedExample, arrays: list[str]) -> Json:
     queries = "source" if record.side == "encoder" else "tokens"
     keys = "source" if record.sublayer in _OVER_SOURCE else queries
-    found = {name: getattr(record, name) for name in _ARRAYS}
     content = {
         "side": record.side,
         "layer": record.layer,
@@ -261,7 +260,7 @@ def _record_to_json(record: Record, example: RecordedExample, arrays: list[str])
         "keys": keys,
         "bottom": len(record.sources) > len(getattr(example, keys)),
         "action_names": ACTION_NAMES.get(record.mechanism),
-        **{name: None if array is None else _packed(array, arrays) for name, array in found.items()},
+        **{name: None if (array := getattr(record, name)) is None else _packed(array, arrays) for name in _ARRAYS},
     }
     if record.contents is not None:
         parts = {name: getattr(record.contents, name) for name in _CONTENTS}
@@ -275,11 +274,11 @@ def _record_from_json(content: Json, texts: Mapping[str, tuple[str, ...] | None]
         raise ValueError("a record refers to a source that the example does not have")
     sources = (BOTTOM, *sources) if content["bottom"] else sources
     names = [name for name in _ARRAYS if name == "weights" or name in content]
-    found: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in names}
-    num_actions = len(ACTION_NAMES[content["mechanism"]]) if "actions" in found else 0
+    fields: dict[str, Any] = {name: _unpacked(content[name], arrays) for name in names}
+    num_actions = len(ACTION_NAMES[content["mechanism"]]) if "actions" in fields else 0
     time, size = len(tokens), len(sources)
     shapes = {"weights": (time, size), "actions": (time, num_actions), "best_run": (time, 3), "truth": (time, size)}
-    for name, array in found.items():
+    for name, array in fields.items():
         _require_shape(name, array, shapes[name])
     contents = content.get("contents")
     return Record(
@@ -291,19 +290,19 @@ def _record_from_json(content: Json, texts: Mapping[str, tuple[str, ...] | None]
         sources=sources,
         side=content.get("side"),
         contents=None if contents is None else _contents_from_json(contents, time, size, arrays),
-        **found,
+        **fields,
     )
 
 
 def _contents_from_json(content: Json, time: int, size: int, arrays: list[str]) -> Contents:
-    found = Contents(**{name: _unpacked(part, arrays) for name, part in content.items()})
-    depths = found.at_least.shape[-1]
+    contents = Contents(**{name: _unpacked(part, arrays) for name, part in content.items()})
+    depths = contents.at_least.shape[-1]
     shapes = {"height": (time,), "at_least": (time, depths), "positions": (time, depths, size)}
     for name, shape in shapes.items():
-        _require_shape(name, getattr(found, name), shape)
-    if found.symbols is not None:
-        _require_shape("symbols", found.symbols, (time, depths, found.symbols.shape[-1]))
-    return found
+        _require_shape(name, getattr(contents, name), shape)
+    if contents.symbols is not None:
+        _require_shape("symbols", contents.symbols, (time, depths, contents.symbols.shape[-1]))
+    return contents
 
 
 def _require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:

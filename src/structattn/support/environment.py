@@ -2,11 +2,14 @@
 
 import ctypes
 import errno
+import functools
 import io
 import os
 import re
+import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from structattn.support.errors import StructattnError
@@ -145,3 +148,22 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _KEPT)
         mallopt(_M_TRIM_THRESHOLD, _KEPT)
+
+
+@functools.cache
+def source_commit() -> str | None:
+    """Return the git commit of the checkout that this package is in, with ``-dirty`` if it has been edited.
+
+    None if the package is installed elsewhere, or git is not.
+    """
+    git = ["git", "-C", str(Path(__file__).parent)]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], check=True, capture_output=True)
+        described = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"],
+            check=True, capture_output=True, text=True, env=environment,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return described.stdout.strip()

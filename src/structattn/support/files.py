@@ -32,14 +32,18 @@ from structattn.support.reading import READ_ONLY, open_regular, read_bytes
 
 
 @contextmanager
-def lock_file(path: Path) -> Iterator[None]:
+def lock_file(path: Path, timeout: float = 0) -> Iterator[None]:
     """Hold the lock of a file, created if missing, while the block runs.
+
+    Args:
+        path: the file.
+        timeout: seconds to wait for another process that holds it.
 
     Raises:
         BlockingIOError: another running process holds it.
         OSError: the file cannot be created.
     """
-    lock = FileLock(path, timeout=0, thread_local=False)
+    lock = FileLock(path, timeout=timeout, thread_local=False)
     try:
         lock.acquire()
     except Timeout:
@@ -51,12 +55,13 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
+def exclusive_lock(path: Path, purpose: str, timeout: float = 0) -> Iterator[None]:
     """Hold an exclusive lock while the block runs.
 
     Args:
         path: the lock file, created if missing.
         purpose: what the lock is held for, in the error message.
+        timeout: seconds to wait for another process that holds it.
 
     Raises:
         LockedError: another running process holds it; the message has its process id. Or the file is not a regular
@@ -66,7 +71,7 @@ def exclusive_lock(path: Path, purpose: str) -> Iterator[None]:
         raise LockedError(f"{path}: is not a regular file")
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_file(path))
+            stack.enter_context(lock_file(path, timeout))
         except BlockingIOError:
             raise LockedError(f"{path}: {purpose} is already running in process {_owner(path)}") from None
         _write_owner(path)

@@ -102,11 +102,16 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     return without_digest(load_json(path), path, kind, path.name)
 
 
-def without_digest(content: Any, path: Path, kind: str, name: str) -> dict[str, Any]:
-    """Return the object in a file without its digest, which was computed for ``name``; errors as for ``read_json``."""
+def without_digest(content: Any, path: Path, kind: str, name: str, line: int | None = None) -> dict[str, Any]:
+    """Return the object in a file, or in a line of it, without its digest, which was computed for ``name``.
+
+    Raises:
+        DataError: it is not an object, or does not have the digest that it states.
+    """
     if not isinstance(content, dict):
-        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object")
-    stated, found = content.pop(DIGEST, None), content_digest(kind, name, content)
-    if stated != found:
-        raise DataError(path, f"changed since it was written: its content has the SHA-256 {found}, not {stated!s:.64}")
+        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", line)
+    stated, computed = content.pop(DIGEST, None), content_digest(kind, name, content)
+    if stated != computed:
+        reason = f"changed since it was written: its content has the SHA-256 {computed}, not {stated!s:.64}"
+        raise DataError(path, reason, line)
     return content

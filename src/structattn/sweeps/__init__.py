@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 from structattn.support.imports import lazy_exports
 
 if TYPE_CHECKING:
-    from structattn.sweeps.engines.process_pool import ProcessPoolEngine
-    from structattn.sweeps.engines.ray import RayEngine
-    from structattn.sweeps.engines.slurm import SlurmEngine
+    from structattn.sweeps.engines import ProcessPoolEngine, RayEngine, SlurmEngine
     from structattn.sweeps.results import SweepResults, read_sweep_results, write_sweep_results
     from structattn.sweeps.scheduler import Engine, SweepStatus
     from structattn.sweeps.sweep import run_sweep
@@ -40,9 +38,9 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Engine": "structattn.sweeps.scheduler",
-        "ProcessPoolEngine": "structattn.sweeps.engines.process_pool",
-        "RayEngine": "structattn.sweeps.engines.ray",
-        "SlurmEngine": "structattn.sweeps.engines.slurm",
+        "ProcessPoolEngine": "structattn.sweeps.engines",
+        "RayEngine": "structattn.sweeps.engines",
+        "SlurmEngine": "structattn.sweeps.engines",
         "SweepResults": "structattn.sweeps.results",
         "SweepStatus": "structattn.sweeps.scheduler",
         "TableRow": "structattn.sweeps.table",

@@ -1,14 +1,16 @@
 """Compare the results of a sweep with published numbers and claims."""
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from structattn.metrics.statistics import Proportion, SampleStatistics, wilson_interval
 from structattn.settings.published import Claim, PublishedTable, PublishedValue, ScoreName
 from structattn.settings.sweep import SweepSettings, matches
-from structattn.sweeps.configuration import configuration_differences
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trials import Cell
+from structattn.sweeps.trials import Cell, cell_settings
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def compare_with_published(sweep: SweepSettings, rows: Sequence[TableRow]) -> li
 def _comparison(
     sweep: SweepSettings, table: PublishedTable, value: PublishedValue, rows: Sequence[TableRow]
 ) -> PublishedComparison:
+    """Compare a published number with that of its cell."""
     differences = configuration_differences(sweep, table, value)
     row = _find_row(value.cell, rows)
     ours = None if row is None else row_score(row, table)
@@ -98,6 +101,7 @@ def check_claims(claims: Sequence[Claim], cells: Sequence[Cell], rows: Sequence[
 
 
 def _verdict(claim: Claim, cell: Cell, rows: Sequence[TableRow]) -> ClaimResult:
+    """Check a claim on one cell."""
     ours = _cell_score(claim, cell, rows)
     other = claim.below if claim.below is not None else claim.above
     limit = claim.at_most if claim.at_most is not None else claim.at_least
@@ -129,8 +133,8 @@ def row_score(row: TableRow, score: ScoreName) -> float | None:
         share = _share(row, score)
         return None if share is None else share.value
     spread = score_statistics(row, score)
-    found: float | None = None if spread is None else getattr(spread, score.statistic)
-    return found
+    value: float | None = None if spread is None else getattr(spread, score.statistic)
+    return value
 
 
 def _share(row: TableRow, score: ScoreName) -> Proportion | None:
@@ -156,3 +160,42 @@ def score_statistics(row: TableRow, score: ScoreName) -> SampleStatistics | None
     if score.score == "validation":
         return row.validation
     return row.over_trials.get(score.split, {}).get(score.name)
+
+
+def configuration_differences(sweep: SweepSettings, table: PublishedTable, value: PublishedValue) -> tuple[str, ...]:
+    """Return how the cell of a published number differs from the configuration behind the number.
+
+    The published settings are applied to those of the cell; fields that change by that differ. Sampled fields are
+    left out. Equal changes of several layers appear once.
+
+    Returns:
+        One text for each difference; empty if the configuration is the same as far as the recipe states it.
+
+    Raises:
+        SettingsError: the published settings are invalid.
+    """
+    ours = dict(_leaves(cell_settings(sweep, value.cell)))
+    theirs = dict(_leaves(cell_settings(sweep, value.cell, {**table.settings, **value.settings})))
+    changed = (
+        f"{re.sub(r'[.][0-9]+', '', path)} is {_shown(ours.get(path))}, published {_shown(theirs.get(path))}"
+        for path in dict.fromkeys(chain(ours, theirs))
+        if ours.get(path) != theirs.get(path) and path not in sweep.random
+    )
+    return (*dict.fromkeys(changed), *table.differences, *value.differences)
+
+
+def _leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the dotted path and the value of each field; lists of layers are entered, others are values."""
+    if isinstance(tree, Mapping):
+        items = [(str(key), value) for key, value in tree.items()]
+    elif isinstance(tree, list) and any(isinstance(value, Mapping) for value in tree):
+        items = [(str(index), value) for index, value in enumerate(tree)]
+    else:
+        yield path, tree
+        return
+    for key, value in items:
+        yield from _leaves(value, f"{path}.{key}" if path else key)
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -28,9 +28,8 @@ from structattn.settings.published import (
 )
 from structattn.settings.sweep import SweepSettings, matches
 from structattn.sweeps.comparison import row_score, score_statistics
-from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.outcome import Outcome, TrialResult
 from structattn.sweeps.table import TableRow
-from structattn.sweeps.trial_result import TrialResult
 from structattn.tasks.translation.compare import compare_runs_by_bin
 from structattn.tasks.translation.comparison_report import differences_plot
 from structattn.tasks.translation.report import heads_of, locality_plot
@@ -108,12 +107,13 @@ def _maps(runs: Sequence[RecordedRun], figure: StackMaps, name: str) -> list[Plo
 
 
 def _stack_records(run: RecordedRun, split: str) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+    """Return the place of each stack -> its record on the first example of a split."""
+    records: dict[str, Record] = {}
     for example in run.examples:
         for record in example.records:
             if example.split == split and record.actions is not None:
-                found.setdefault(f"{record.side or ''} layer {record.layer + 1}".lstrip(), record)
-    return found
+                records.setdefault(f"{record.side or ''} layer {record.layer + 1}".lstrip(), record)
+    return records
 
 
 def _locality(figure: Locality, shown: Sequence[tuple[TableRow, Path]], name: str) -> list[Plot]:
@@ -130,8 +130,8 @@ def _differences(
     others = [(row, folder) for row, folder in shown if folder not in base]
     if not base or not others:
         return []
-    of = ", ".join(figure.base.values())
-    _located(base[0], figure.split, of)
+    base_label = ", ".join(figure.base.values())
+    _located(base[0], figure.split, base_label)
     compared = [
         (
             read_run(folder, _label(row)),
@@ -140,7 +140,7 @@ def _differences(
         )
         for number, (row, folder) in enumerate(others)
     ]
-    plot = differences_plot(compared, of, figure.split, file_name(name, "differences", of))
+    plot = differences_plot(compared, base_label, figure.split, file_name(name, "differences", base_label))
     return [replace(plot, caption=figure.caption)]
 
 
@@ -188,8 +188,8 @@ def _by_axis(figure: Curves, row: TableRow) -> dict[Place, Value]:
 
 def _by_length(figure: Curves, outcome: Outcome) -> dict[Place, Value]:
     """The score at each string length; empty if the run has no scores by length."""
-    found: Sequence[Mapping[str, float | None]] = outcome.scores.get(figure.split, {}).get("by_length", [])
-    numbers = {row["length"]: row.get(figure.name) for row in found}
+    rows: Sequence[Mapping[str, float | None]] = outcome.scores.get(figure.split, {}).get("by_length", [])
+    numbers = {row["length"]: row.get(figure.name) for row in rows}
     return {int(length): (value, None) for length, value in numbers.items() if length and value is not None}
 
 

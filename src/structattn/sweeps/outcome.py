@@ -1,6 +1,6 @@
-"""What a sweep and its report read of a trial, and how it is read from the trial's run folder."""
+"""What a sweep and its report read from the run folder of a trial."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,15 @@ from typing import Any
 from structattn.runs.checkpoint import DamagedCheckpointError, read_manifest, read_state_file
 from structattn.runs.events import verified_events
 from structattn.runs.folder import RunFolder
+from structattn.runs.ranking import best_updates
 from structattn.runs.selection import best_update
 from structattn.runs.store import checkpoint_path, checkpoint_updates
 from structattn.settings.budget import Budget
+from structattn.settings.published import BLIMP, CHUNKING, CONTRASTIVE, NEIGHBOURS, PARSING
 from structattn.settings.training import TrainingSettings
 from structattn.support.errors import StructattnError
 from structattn.support.json_files import read_json
-from structattn.sweeps.analysis_scores import analysis_scores
+from structattn.sweeps.trials import Trial
 from structattn.training.progress import has_trained
 
 Event = Mapping[str, Any]
@@ -100,3 +102,116 @@ def _update_in(best: Path) -> int | None:
         return best_update(best)
     except StructattnError:  # missing or damaged
         return None
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The result of a trial that has ended.
+
+    Args:
+        trial: the trial.
+        score: validation score of the best checkpoint, lower is better, in nats per symbol: the difference from the
+            lower bound if that is known, else the cross-entropy (also if BLEU selects the checkpoint).
+        update: the update of that validation.
+        outcome: all its scores.
+    """
+
+    trial: Trial
+    score: float
+    update: int
+    outcome: Outcome
+
+
+def trial_result(trial: Trial, outcome: Outcome) -> TrialResult | None:
+    """Return the result of a trial; None if it has not ended."""
+    best_update = None if outcome.end is None else outcome.end["best_update"]
+    for event in reversed(outcome.validations):
+        if event["update"] == best_update:
+            return TrialResult(trial, validation_score(event), event["update"], outcome)
+    return None
+
+
+def validation_score(event: Event) -> float:
+    """Return the score of a validation: the difference from the lower bound if it is known, else the cross-entropy."""
+    difference: float | None = event["cross_entropy_difference"]
+    return float(event["cross_entropy"]) if difference is None else difference
+
+
+def best_validation(validations: Sequence[Event]) -> Event | None:
+    """Return the validation that selects the best checkpoint, the earlier one of equal ones; None if there is none."""
+    updates = best_updates(validations, 1)
+    return next((event for event in validations if event["update"] in updates), None)
+
+
+Scores = dict[str, float]
+
+
+def analysis_scores(run_dir: Path) -> dict[str, Scores]:
+    """Return pseudo-split -> name of the score -> score, for the analyses that a run has.
+
+    - ``contrastive``: accuracy by type of error, over all suites.
+    - ``chunking``: accuracy, precision, recall and f1; of two streams ``syntactic_f1``, ``semantic_f1`` and so on.
+    - ``parsing``: the same for labelled brackets but accuracy, ``exact``, ``unlabelled_f1``, ``malformed``, and
+      ``right_branching_f1``; if several files were parsed, those of the last by name.
+    - ``neighbours``: ``source_agreement``, or ``source_syntactic_agreement`` and so on.
+    - ``blimp``: accuracy on the pairs of each field, phenomenon and paradigm, and on ``all``.
+
+    Raises:
+        DataError: an analysis is damaged.
+    """
+    analyses: dict[str, Scores] = {}
+    for name, scores_of in _READERS.items():
+        paths = sorted((run_dir / "analyses").glob(f"{name}*.json"))
+        scores = [scores_of(read_json(path, "analysis")) for path in paths]
+        if scores:
+            analyses[name] = {key: value for each in scores for key, value in each.items()}
+    return analyses
+
+
+def _contrastive(analysis: Mapping[str, Any]) -> Scores:
+    return {kind: proportion["value"] for kind, proportion in analysis["types"].items()}
+
+
+def _chunking(analysis: Mapping[str, Any]) -> Scores:
+    by_stream: Scores = {}
+    for each in analysis["streams"]:
+        scores = each["scores"]
+        values = {"accuracy": scores["accuracy"], **_plain(scores["overall"], "precision", "recall", "f1")}
+        by_stream |= {_of_stream(each["stream"], name): value for name, value in values.items()}
+    return by_stream
+
+
+def _parsing(analysis: Mapping[str, Any]) -> Scores:
+    return {
+        **_plain(analysis["scores"]["labelled"], "precision", "recall", "f1", "exact"),
+        "unlabelled_f1": analysis["scores"]["unlabelled"]["f1"],
+        "malformed": analysis["malformed"],
+        "right_branching_f1": analysis["right_branching"]["labelled"]["f1"],
+    }
+
+
+def _neighbours(analysis: Mapping[str, Any]) -> Scores:
+    side = analysis["side"]
+    return {f"{side}_{_of_stream(each['stream'], 'agreement')}": each["value"] for each in analysis["streams"]}
+
+
+def _plain(scores: Mapping[str, float], *names: str) -> Scores:
+    return {name: scores[name] for name in names}
+
+
+def _of_stream(stream: str | None, name: str) -> str:
+    return name if stream is None else f"{stream}_{name}"
+
+
+def _blimp(analysis: Mapping[str, Any]) -> Scores:
+    groups = {"all": analysis["overall"], **analysis["fields"], **analysis["phenomena"], **analysis["paradigms"]}
+    return {name: accuracy["sentence"]["value"] for name, accuracy in groups.items()}
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Scores]] = {
+    CONTRASTIVE: _contrastive,
+    CHUNKING: _chunking,
+    PARSING: _parsing,
+    NEIGHBOURS: _neighbours,
+    BLIMP: _blimp,
+}

@@ -12,8 +12,8 @@ from structattn.settings.sampler import TpeSampler
 from structattn.settings.sweep import Distribution, LogUniform, SweepSettings, Uniform
 from structattn.support.imports import require_modules
 from structattn.support.seeds import derived_seed
-from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.trials import Cell, Trial, drawn_values, make_trial, names_of
+from structattn.sweeps.worker import SweepFolder
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -13,15 +13,13 @@ from structattn.support.files import (
     write_atomically,
     write_unflushed,
 )
-from structattn.sweeps.bracket import Bracket
-from structattn.sweeps.folder import SweepFolder
-from structattn.sweeps.plan import Plan, going_on, is_unfinished
+from structattn.sweeps.data_preparation import require_same_prepared_sources
+from structattn.sweeps.outcome import TrialResult
+from structattn.sweeps.plan import Bracket, Plan, going_on, is_unfinished
 from structattn.sweeps.scheduler import Engine, NextJobs, SweepStatus, no_more_jobs, run_jobs
-from structattn.sweeps.sources import require_same_prepared_sources
 from structattn.sweeps.table import TableRow, rows_to_json, select_best, table_rows
-from structattn.sweeps.trial_result import TrialResult
 from structattn.sweeps.trials import Trial, make_trials
-from structattn.sweeps.worker import Job
+from structattn.sweeps.worker import Job, SweepFolder
 from structattn.training.run import StopRequested, stop_on_signals
 
 StatusCallback = Callable[[SweepStatus], None]
@@ -49,8 +47,7 @@ def run_sweep(
         path: the sweep's folder; created if missing.
         open_engine: returns a new engine.
         on_status: called at every poll with the status of the jobs.
-        trial_results: a folder of the results of single trials. Trials with a file there are not trained, and each
-            that completes adds its own.
+        trial_results: a file of trials. Those with a line there are not trained, and each that completes adds its own.
 
     Returns:
         One row for each cell of the grid.
@@ -116,8 +113,8 @@ def _failure(path: Path, failed: Sequence[tuple[Job, str]], trials: int) -> Stru
 
 def read_results(folder: SweepFolder, brackets: Sequence[Bracket]) -> list[TrialResult]:
     """Return the results of the trials that have ended, without those that a rung has stopped."""
-    found = [folder.result(trial) for trial in going_on(brackets)]
-    return [result for result in found if result is not None]
+    results = (folder.result(trial) for trial in going_on(brackets))
+    return [result for result in results if result is not None]
 
 
 def _evaluations(sweep: SweepSettings, folder: SweepFolder, results: Sequence[TrialResult]) -> list[Job]:

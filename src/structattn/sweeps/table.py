@@ -2,15 +2,120 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from structattn.metrics.statistics import SampleStatistics, sample_statistics
+from structattn.settings.budget import Unit
 from structattn.settings.published import SCORES
-from structattn.sweeps.bracket import Bracket
-from structattn.sweeps.outcome import Outcome
-from structattn.sweeps.savings import Savings, savings
-from structattn.sweeps.trial_result import TrialResult
+from structattn.sweeps.outcome import Outcome, TrialResult
+from structattn.sweeps.plan import Bracket, Rung
 from structattn.sweeps.trials import Cell
+
+
+@dataclass(frozen=True)
+class RungStatistics:
+    """The trials of a cell at a rung.
+
+    Args:
+        after: the epochs or updates after which they were compared.
+        validation: statistics of their best validation scores until then.
+    """
+
+    after: int
+    validation: SampleStatistics
+
+
+@dataclass(frozen=True)
+class TrialTraining:
+    """The training of a trial.
+
+    Args:
+        name: the name of the trial.
+        restart: its index within its cell.
+        trained: the epochs or updates that it was trained for.
+        stopped: whether it was compared at a rung, and stopped there.
+        score: its best validation score.
+    """
+
+    name: str
+    restart: int
+    trained: int
+    stopped: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class Savings:
+    """The training of all trials of a cell with successive halving, and without.
+
+    Args:
+        unit: what ``after`` and ``trained`` count.
+        rungs: the rungs that the trials have passed.
+        trials: the trials that have ended or were stopped, in the order of their index; not those that have failed or
+            have not reached a rung.
+        trained: the epochs or updates of all of them.
+        without_halving: an estimate of what they would be if each had ended as those did that no rung has stopped.
+    """
+
+    unit: Unit
+    rungs: tuple[RungStatistics, ...]
+    trials: tuple[TrialTraining, ...]
+    trained: int
+    without_halving: float
+
+    @property
+    def share(self) -> str:
+        """``trained`` in percent of ``without_halving``."""
+        return _percent(self.trained, self.without_halving)
+
+
+def describe_savings(cells: Sequence[Savings]) -> str:
+    """Return a sentence on what the cells of a sweep cost with halving, and without."""
+    trained, without = sum(cell.trained for cell in cells), sum(cell.without_halving for cell in cells)
+    share = f"{_percent(trained, without)} of about {without:,.0f} without it"
+    return (
+        f"Successive halving: {trained:,} {cells[0].unit} of training, {share}, if each trial then ended as did those "
+        "of its cell that no rung has stopped."
+    )
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "—"
+
+
+def savings(bracket: Bracket, results: Sequence[TrialResult]) -> Savings:
+    """Return what halving gave to the trials of a cell, and what it saved.
+
+    Args:
+        bracket: the trials of the cell; they have passed a rung.
+        results: the results of those that have ended, at least one.
+    """
+    unit = bracket.rungs[0].budget.unit
+    ended = [_ended(unit, result) for result in results]
+    trials = sorted([*ended, *_stopped(bracket)], key=lambda trial: trial.restart)
+    rungs = [RungStatistics(rung.budget.count, _statistics(rung)) for rung in bracket.rungs]
+    mean = fmean(trial.trained for trial in ended)
+    return Savings(unit, tuple(rungs), tuple(trials), sum(trial.trained for trial in trials), mean * len(trials))
+
+
+def _ended(unit: Unit, result: TrialResult) -> TrialTraining:
+    assert result.outcome.end is not None, "the outcome of a result"
+    trained = result.outcome.end[unit.removesuffix("s")]
+    return TrialTraining(result.trial.name, result.trial.restart, trained, False, result.score)
+
+
+def _statistics(rung: Rung) -> SampleStatistics:
+    return sample_statistics([compared.score for compared in rung.compared.values()])
+
+
+def _stopped(bracket: Bracket) -> list[TrialTraining]:
+    return [
+        TrialTraining(trial.name, trial.restart, compared.trained, True, compared.score)
+        for rung in bracket.rungs
+        for trial in rung.stopped
+        if (compared := rung.compared.get(trial.name)) is not None
+    ]
 
 
 @dataclass(frozen=True)
@@ -65,8 +170,8 @@ def table_rows(
         results: the results of the trials that have ended.
         brackets: the trials of each cell and the rungs that they have passed; without them, cells are in the order in
             which they first occur.
-        of_selected: the splits for which the scores of the selected trial alone count: others have some if they were
-            selected before.
+        of_selected: splits on which only the selected trial is evaluated. A trial that an earlier, smaller sweep had
+            selected has scores there, too; they are left out.
     """
     bracket_of = {_names(bracket.trials[0].cell): bracket for bracket in brackets if bracket.trials}
     order = list(bracket_of)
@@ -107,30 +212,32 @@ def _row(
 
 
 def _split_scores(outcome: Outcome) -> dict[str, dict[str, float]]:
-    found = {}
+    """Return split -> score name -> score; the analyses are further splits."""
+    by_split = {}
     for split, scores in outcome.scores.items():
         pseudo = {f"pseudo_{name}": value for name, value in (scores.get("pseudo") or {}).items()}
         plain = {**scores, **(scores.get("dependencies") or {}), **pseudo, **_transformation_scores(scores)}
-        found[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
+        by_split[split] = {name: plain[name] for name in SCORES if plain.get(name) is not None}
         for name, metric in (scores.get("translation") or {}).items():
-            found[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
-    return found | {name: dict(scores) for name, scores in outcome.analyses.items()}
+            by_split[split] |= {name: metric["value"], f"{name} ±": metric["interval"]}
+    return by_split | {name: dict(scores) for name, scores in outcome.analyses.items()}
 
 
 def _transformation_scores(scores: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the scores of a transformation over all pairs: proportions without their intervals."""
-    found = (scores.get("transformation") or {}).get("all", {})
-    return {name: each["value"] if isinstance(each, Mapping) else each for name, each in found.items()}
+    of_all_pairs = (scores.get("transformation") or {}).get("all", {})
+    return {name: each["value"] if isinstance(each, Mapping) else each for name, each in of_all_pairs.items()}
 
 
 def _over_trials(scores: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, SampleStatistics]]:
+    """Return split -> score name -> statistics, of the scores that all trials with the split have."""
     splits = dict.fromkeys(split for each in scores for split in each)
-    found: dict[str, dict[str, SampleStatistics]] = {}
+    statistics: dict[str, dict[str, SampleStatistics]] = {}
     for split in splits:
         of_split = [each[split] for each in scores if split in each]
         shared = [name for name in of_split[0] if all(name in score for score in of_split)]
-        found[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
-    return found
+        statistics[split] = {name: sample_statistics([score[name] for score in of_split]) for name in shared}
+    return statistics
 
 
 def sacrebleu_signatures(results: Iterable[TrialResult]) -> list[str]:

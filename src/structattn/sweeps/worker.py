@@ -1,4 +1,4 @@
-"""A worker of a sweep: prepare a trial's data, train it, and evaluate it. Every step resumes after an interruption."""
+"""The jobs of a sweep in its folder: prepare a trial's data, train it, evaluate it. Every step resumes."""
 
 import traceback
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ from typing import Literal
 import torch
 
 from structattn.loading.evaluate import evaluate, is_scored
-from structattn.runs.folder import RunFolder
+from structattn.runs.folder import RunFolder, check_same_settings
 from structattn.settings.budget import Budget
 from structattn.support.environment import is_out_of_memory
 from structattn.support.errors import Interrupted, LockedError, SettingsError, StructattnError
-from structattn.support.files import create_folder_unflushed, exclusive_lock, flush_names
+from structattn.support.files import create_folder_unflushed, exclusive_lock, flush_names, flush_to_disk
 from structattn.support.progress import progress_in_worker
-from structattn.sweeps.data_preparation import prepare_data
-from structattn.sweeps.outcome import outcome_after, outcome_of_run
-from structattn.sweeps.sources import write_sources
-from structattn.sweeps.stored_outcome import outcome_path, read_outcome, write_outcome
+from structattn.sweeps.data_preparation import prepare_data, write_sources
+from structattn.sweeps.outcome import Outcome, TrialResult, outcome_after, outcome_of_run, trial_result
 from structattn.sweeps.trials import Trial
+from structattn.sweeps.trials_file import read_outcome, store_outcome
 from structattn.training.distributed import LostProcessError
 from structattn.training.run_training import train
 
@@ -33,7 +32,7 @@ class Job:
         trial: the trial.
         run_dir: its run folder.
         splits: the splits to evaluate after training.
-        trial_results: the folder to which the results are written at the end, if any.
+        trial_results: the file of trials to which the results are written at the end, if any.
         pause_after: train no further; None: to the end.
     """
 
@@ -88,33 +87,26 @@ def _train_and_evaluate(job: Job) -> None:
 
 
 def _record_outcome(job: Job) -> None:
-    """Write the results, unless those of a paused run are there already, or it has gone on meanwhile.
+    """Write the results of a run that has come as far as its job says to the file of trials, if there is one.
 
     Raises:
         SettingsError: the run is paused before its first validation.
     """
-    budget, outcome = job.pause_after, outcome_of_run(job.run_dir)
-    if budget is not None:
-        outcome = outcome_after(job.run_dir, job.trial.settings.training, budget)
-        if outcome is not None and not outcome.validations_within(budget):
-            raise SettingsError(
-                f"{job.run_dir}: no validation within {budget}, by which trials are compared; expected a smaller "
-                "training.validate_every, or a later rung in halving.after"
-            )
-    if job.trial_results is None or outcome is None:
-        return
-    stored = read_outcome(job.trial_results, job.trial)
-    if stored is not None and budget is None and (stored.end, stored.validations) == (outcome.end, outcome.validations):
-        outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
-    if stored is None or budget is None or not stored.reaches(budget):
-        write_outcome(job.trial_results, job.trial, job.run_dir, outcome)
+    outcome = outcome_of(job)
+    if outcome is not None and job.pause_after is not None and not outcome.validations_within(job.pause_after):
+        raise SettingsError(
+            f"{job.run_dir}: no validation within {job.pause_after}, by which trials are compared; expected a smaller "
+            "training.validate_every, or a later rung in halving.after"
+        )
+    if outcome is not None and job.trial_results is not None:
+        store_outcome(job.trial_results, job.trial, job.run_dir, outcome)
 
 
 def flush_names_of(job: Job) -> None:
     """Flush the names of a job's data, run and scores to disk: a worker may have been killed before it did so."""
     scores = [job.run_dir / "scores" / f"{split}.json" for split in job.splits]
     of_run = (job.trial.settings.data, RunFolder(job.run_dir).card, *scores) if job.run_dir.exists() else ()
-    for path in (*of_run, *([] if job.trial_results is None else [outcome_path(job.trial_results, job.trial)])):
+    for path in (*of_run, *([] if job.trial_results is None else [job.trial_results])):
         flush_names(path)
 
 
@@ -128,3 +120,86 @@ def _prepare_trial_data(trial: Trial) -> None:
         if not folder.exists():
             write_sources(trial)
             prepare_data(folder, trial.prepare)
+
+
+class SweepFolder:
+    """The paths of a sweep's folder.
+
+    Args:
+        path: the folder.
+        trial_results: the file of trials, if any.
+    """
+
+    def __init__(self, path: Path, trial_results: Path | None = None) -> None:
+        self.path = path
+        self.trial_results = None if trial_results is None else trial_results.absolute()
+        self.settings = path / "sweep.yaml"
+        self.runs = path / "runs"
+        self.table = path / "table.json"
+        self.index = path / "trials.json"
+        self.lock = path / "lock"
+
+    def run_dir(self, trial: Trial) -> Path:
+        """Return the run folder of a trial."""
+        return self.runs / trial.name
+
+    def job(self, trial: Trial, splits: tuple[str, ...] = (), pause_after: Budget | None = None) -> Job:
+        """Return the job of a trial."""
+        return Job(trial, self.run_dir(trial), splits, self.trial_results, pause_after)
+
+    def result(self, trial: Trial) -> TrialResult | None:
+        """Read the result of a trial; None if it has not ended."""
+        return result_of(self.job(trial))
+
+    def outcome_after(self, trial: Trial, budget: Budget) -> Outcome | None:
+        """Read the outcome of a trial that has been trained for a budget, or has ended; None if it was not."""
+        stored = read_outcome(self.trial_results, trial)
+        return outcome_of(self.job(trial, pause_after=budget)) or (
+            stored if stored is not None and stored.reaches(budget) else None
+        )
+
+
+def outcome_of(job: Job) -> Outcome | None:
+    """Read the outcome of a job from its run folder; None if the run has not come as far as the job says."""
+    if job.pause_after is None:
+        return outcome_of_run(job.run_dir)
+    return outcome_after(job.run_dir, job.trial.settings.training, job.pause_after)
+
+
+def result_of(job: Job) -> TrialResult | None:
+    """Read the result of a trial from its run folder or, without one, from the file of trials.
+
+    None if the trial has not ended.
+    """
+    outcome = outcome_of_run(job.run_dir) or read_outcome(job.trial_results, job.trial)
+    return None if outcome is None else trial_result(job.trial, outcome)
+
+
+def is_done(job: Job) -> bool:
+    """Return whether a job's run has come as far as it says and is evaluated, and its stored results are up to date.
+
+    Raises:
+        CheckpointError: the run folder has other settings, because a default has changed.
+    """
+    stored, outcome = read_outcome(job.trial_results, job.trial), outcome_of(job)
+    if outcome is None:
+        return stored is not None and _suffices(stored, job)
+    check_same_settings(RunFolder(job.run_dir), job.trial.settings)
+    is_evaluated = _suffices(outcome, job) and all(is_scored(job.run_dir, split) for split in job.splits)
+    if job.trial_results is None or not is_evaluated:
+        return is_evaluated
+    return stored is not None and (stored.reaches(job.pause_after) if job.pause_after else stored.contains(outcome))
+
+
+def _suffices(outcome: Outcome, job: Job) -> bool:
+    """Return whether a run has come as far as a job says, has a validation by which it is compared, and is scored."""
+    budget = job.pause_after
+    is_compared = budget is None or bool(outcome.validations_within(budget))
+    return outcome.reaches(budget) and is_compared and set(job.splits) <= set(outcome.scores)
+
+
+def flush(job: Job) -> None:
+    """Flush what a killed worker may have left unflushed of a job that is done."""
+    if RunFolder(job.run_dir).events.exists():
+        flush_to_disk(RunFolder(job.run_dir).events)
+    flush_names_of(job)

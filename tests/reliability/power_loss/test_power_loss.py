@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,12 +25,10 @@ from structattn.runs.summary import TrainingSummary
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import Interrupted
-from structattn.sweeps.folder import SweepFolder
 from structattn.sweeps.results import read_sweep_results, write_sweep_results
 from structattn.sweeps.sweep import run_sweep
-from structattn.sweeps.trial_result import read_trial_result
 from structattn.sweeps.trials import make_trials
-from structattn.sweeps.worker import Job, run_job
+from structattn.sweeps.worker import Job, SweepFolder, result_of, run_job
 from structattn.tasks.formal_languages.prepare import FormalLanguageSizes, prepare_formal_language
 from structattn.tasks.translation.prepare import prepare_parallel
 from structattn.tasks.translation.tokenizer_training import TokenizerSettings
@@ -337,13 +334,13 @@ def record_sweep(root, new_recorder):
         tables = {path: path.read_bytes() for path in (folder.table, folder.index)}
         recorder.promise(("tables", list(tables)))
         results = root / "results" / "sweep.json"
-        write_sweep_results(results, Path("sweep.yaml"), sweep, read_sweep_results(sweep, folder.path))
+        write_sweep_results(results, "structattn sweep sweep.yaml", sweep, read_sweep_results(sweep, folder.path))
         tables[results] = results.read_bytes()
         recorder.promise(("tables", [results]))
 
     def check(state):
         for job in kept_promises(state, "trial"):
-            assert read_trial_result(job.trial, job.run_dir) is not None
+            assert result_of(job) is not None
             assert all(is_scored(job.run_dir, split) for split in job.splits)
             open_prepared(job.trial.settings.data)
         promised = [path for paths in kept_promises(state, "tables") for path in paths]

@@ -23,7 +23,7 @@ from structattn.settings.evaluation import EvaluationSettings
 from structattn.settings.run import resolve_settings
 from structattn.settings.sweep import SweepSettings
 from structattn.support.errors import DataError, SettingsError, StructattnError, UsageError
-from structattn.sweeps.engines.process_pool import ProcessPoolEngine
+from structattn.sweeps.engines import ProcessPoolEngine
 from structattn.sweeps.results import read_sweep_results
 from structattn.sweeps.sweep import run_sweep
 from structattn.tasks.model import build_model_for

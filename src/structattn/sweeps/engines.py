@@ -1,0 +1,199 @@
+"""Run jobs in processes on this machine."""
+
+import importlib
+import itertools
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from structattn.support.errors import StructattnError, UsageError
+from structattn.support.imports import install_command
+from structattn.support.processes import start_context, stop_with_parent
+from structattn.sweeps.worker import Job, JobResult, run_job
+
+MAX_SERVER_STARTS = 5
+SERVER_RESTART_SECONDS = 0.2
+
+
+class ProcessPoolEngine:
+    """An engine that starts one process per job, forked from a server process that has already imported torch.
+
+    A new process for each job costs a few hundredths of a second, leaks no state into the next job, and may crash
+    without affecting the others.
+
+    Args:
+        max_jobs: the number of jobs to run at once.
+    """
+
+    def __init__(self, max_jobs: int) -> None:
+        self.max_jobs = max_jobs
+        self._context = start_context()
+        self._context.set_forkserver_preload([run_job.__module__])
+        self._job_ids = itertools.count()
+        self._running: dict[int, tuple[BaseProcess, Connection]] = {}
+
+    def start(self, job: Job) -> int:
+        """Start a process for a job and return its id.
+
+        Raises:
+            StructattnError: the server process was killed repeatedly.
+        """
+        job_id = next(self._job_ids)
+        for _ in range(MAX_SERVER_STARTS):
+            receiver, sender = self._context.Pipe(duplex=False)
+            process = self._context.Process(target=_run_and_send, args=(job, sender), daemon=False)
+            try:
+                process.start()
+            except (EOFError, ConnectionError):  # the server was killed; the next start starts it again
+                receiver.close()
+                time.sleep(SERVER_RESTART_SECONDS)  # it may not have ended yet
+                continue
+            finally:
+                sender.close()
+            self._running[job_id] = process, receiver
+            return job_id
+        raise StructattnError(f"the server that starts the workers was killed {MAX_SERVER_STARTS} times")
+
+    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+        """Return the ids and results of jobs whose processes have ended."""
+        wait([process.sentinel for process, _ in self._running.values()], timeout)
+        ended = [job_id for job_id, (process, _) in self._running.items() if process.exitcode is not None]
+        return [(job_id, self._result(job_id)) for job_id in ended]
+
+    def close(self) -> None:
+        """Terminate all processes; each saves a checkpoint first."""
+        for process, _ in self._running.values():
+            process.terminate()
+        for process, receiver in self._running.values():
+            process.join()
+            receiver.close()
+        self._running.clear()
+
+    def _result(self, job_id: int) -> JobResult:
+        process, receiver = self._running.pop(job_id)
+        try:
+            result: JobResult = receiver.recv()
+        except EOFError:
+            result = JobResult("crashed", f"exit code {process.exitcode}")
+        process.join()
+        receiver.close()
+        return result
+
+
+def _run_and_send(job: Job, sender: Connection) -> None:
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+    sender.send(run_job(job))
+
+
+class RayEngine:
+    """An engine that runs each job as a Ray task. All machines must share the file system with the run folders.
+
+    Args:
+        max_jobs: the number of jobs to run at once; None: one per CPU of the cluster.
+        address: the address of a cluster; None starts Ray on this machine and stops it at the end.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
+
+    def __init__(self, max_jobs: int | None = None, address: str | None = None) -> None:
+        try:
+            self._ray: Any = importlib.import_module("ray")
+        except ModuleNotFoundError:
+            raise UsageError(f"--engine ray needs an optional package: {install_command('cluster')}") from None
+        local = {} if address else {"num_cpus": max_jobs, "include_dashboard": False}
+        self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+        self.max_jobs = max_jobs or int(self._ray.cluster_resources().get("CPU", 1))
+        # The scheduler decides from the checkpoints whether to restart a crashed worker, so Ray must not retry.
+        self._run_job = self._ray.remote(num_cpus=1, max_retries=0)(run_job)
+        self._job_ids = itertools.count()
+        self._running: dict[Any, int] = {}
+
+    def start(self, job: Job) -> int:
+        """Submit a job to Ray and return its id."""
+        job_id = next(self._job_ids)
+        self._running[self._run_job.remote(job)] = job_id
+        return job_id
+
+    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+        """Return the ids and results of jobs that have ended."""
+        if not self._running:
+            time.sleep(timeout)
+            return []
+        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
+        return [(self._running.pop(reference), self._result(reference)) for reference in ended]
+
+    def close(self) -> None:
+        """Cancel all running jobs; a Ray that was started on this machine is stopped."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    def _result(self, reference: Any) -> JobResult:
+        try:
+            result: JobResult = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return JobResult("crashed", str(error).split("\n", maxsplit=1)[0])
+        return result
+
+
+class SlurmEngine:
+    """An engine that submits each job with submitit.
+
+    Args:
+        max_jobs: the number of jobs submitted at once.
+        logs: the folder for submitit's files.
+        cluster: ``slurm``; ``local`` runs the submissions as processes on this machine.
+        parameters: requested resources under submitit's names (``slurm_partition``, ``timeout_min``, ...). A job that
+            reaches its time limit saves a checkpoint and is submitted again.
+
+    Raises:
+        UsageError: submitit is not installed.
+    """
+
+    def __init__(self, max_jobs: int, logs: Path, cluster: str = "slurm", **parameters: Any) -> None:
+        try:
+            submitit: Any = importlib.import_module("submitit")
+        except ModuleNotFoundError:
+            raise UsageError(f"--engine slurm needs an optional package: {install_command('cluster')}") from None
+        self.max_jobs = max_jobs
+        self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        self._executor.update_parameters(**{"name": "structattn", "cpus_per_task": 1, "timeout_min": 240, **parameters})
+        self._job_ids = itertools.count()
+        self._running: dict[int, Any] = {}
+
+    def start(self, job: Job) -> int:
+        """Submit a job and return its id."""
+        job_id = next(self._job_ids)
+        self._running[job_id] = self._executor.submit(run_job_until_time_limit, job)
+        return job_id
+
+    def wait(self, timeout: float) -> list[tuple[int, JobResult]]:
+        """Return the ids and results of jobs that have ended."""
+        time.sleep(timeout)
+        ended = [job_id for job_id, submission in self._running.items() if submission.done()]
+        return [(job_id, _result(self._running.pop(job_id))) for job_id in ended]
+
+    def close(self) -> None:
+        """Cancel all running jobs."""
+        for submission in self._running.values():
+            submission.cancel()
+        self._running.clear()
+
+
+def run_job_until_time_limit(job: Job) -> JobResult:
+    """Run a job; SIGUSR2, which SLURM sends before the time limit, stops it with a checkpoint as SIGTERM does."""
+    signal.signal(signal.SIGUSR2, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    return run_job(job)
+
+
+def _result(submission: Any) -> JobResult:
+    if submission.exception() is not None:  # run_job returns its own exceptions as results: the worker crashed
+        return JobResult("crashed", str(submission.exception()).strip().rpartition("\n")[2])
+    result: JobResult = submission.result()
+    return result

@@ -1,0 +1,174 @@
+"""The results of trials in one file, a line a trial: JSON with a digest of its own.
+
+It replaces the run folders with their weights: it can be committed, and a sweep can continue on another machine.
+"""
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import Field
+
+from structattn.runs.folder import RunFolder, changed_fields, differences
+from structattn.runs.state import Count
+from structattn.settings.budget import Budget, Unit
+from structattn.settings.run import resolve_settings
+from structattn.support.environment import source_commit
+from structattn.support.errors import DataError
+from structattn.support.files import create_folder, exclusive_lock, write_atomically
+from structattn.support.json_files import Shape, check_shape, json_with_digest, without_digest
+from structattn.support.reading import parse_json, read_bytes
+from structattn.sweeps.data_preparation import recorded_sources, require_same_sources
+from structattn.sweeps.outcome import Outcome
+from structattn.sweeps.trials import PREPARE, Trial
+
+_KIND: Final = "trial"
+_SECONDS_TO_WAIT: Final = 60.0  # for another sweep that writes the file; it takes some hundredths of a second
+_logger = logging.getLogger(__name__)
+
+
+class _Line(NamedTuple):
+    """A line of the file: its number from 1, its text, and its content without the digest."""
+
+    number: int
+    text: str
+    content: dict[str, Any]
+
+
+class _BudgetShape(Shape):
+    count: Count
+    unit: Unit
+
+
+class _TrialShape(Shape):
+    """The fields of a line that are read. Settings that are missing have their defaults."""
+
+    trial: str
+    seed: int
+    settings: dict[str, Any]
+    prepare: dict[str, Any] | None
+    sources: dict[str, str] = Field(default={})
+    end: dict[str, Any] | None
+    validations: list[dict[str, Any]]
+    scores: dict[str, dict[str, Any]]
+    analyses: dict[str, dict[str, float]]
+    stopped: _BudgetShape | None = None
+
+
+def store_outcome(path: Path, trial: Trial, run_dir: Path, outcome: Outcome) -> None:
+    """Write the outcome of a trial as a line, with its settings, data, commit, version and hardware.
+
+    The line of the same trial is replaced; scores and analyses of the same training are kept. Nothing is written if the
+    trial is there and has been trained for longer. A crash leaves the file as it was; other sweeps may write to it.
+
+    Args:
+        path: the file; it and its folder are created if missing.
+        trial: the trial; its digest names the line.
+        run_dir: its run folder.
+        outcome: its outcome.
+
+    Raises:
+        LockedError: other processes have kept the file locked for a minute.
+        DataError: the file is damaged, or its line of the trial is of other settings or data.
+    """
+    create_folder(path.parent)
+    with exclusive_lock(path.with_name(f".{path.name}.lock"), "writing", timeout=_SECONDS_TO_WAIT):
+        stored = read_outcome(path, trial)
+        if stored is not None and outcome.stopped is not None and stored.reaches(outcome.stopped):
+            return
+        if stored is not None and (stored.end, stored.validations) == (outcome.end, outcome.validations):
+            outcome = stored.joined(outcome)  # another sweep may have evaluated other splits
+        texts = {name: line.text for name, line in _read_lines(path).items()}
+        texts[trial.name] = json_with_digest(_KIND, trial.name, _content(trial, run_dir, outcome), indent=None)
+        write_atomically(path, "".join(texts.values()))
+
+
+def _content(trial: Trial, run_dir: Path, outcome: Outcome) -> dict[str, Any]:
+    card = RunFolder(run_dir).read_card()
+    return {
+        "trial": trial.name,
+        "cell": trial.cell,
+        "restart": trial.restart,
+        "seed": trial.settings.seed,
+        "sampled": trial.sampled,
+        "settings": trial.settings.model_dump(mode="json", exclude={"data", "seed"}),
+        "prepare": None if trial.prepare is None else trial.prepare.model_dump(mode="json"),
+        "sources": recorded_sources(trial),
+        "commit": source_commit(),
+        **{name: card[name] for name in ("version", "environment", "hardware", "parameters")},
+        "end": outcome.end,
+        **({} if outcome.stopped is None else {"stopped": asdict(outcome.stopped)}),
+        "validations": outcome.validations,
+        "scores": outcome.scores,
+        "analyses": outcome.analyses,
+    }
+
+
+def read_outcome(path: Path | None, trial: Trial) -> Outcome | None:
+    """Read the outcome of a trial from a file of trials; None if it has none, or there is no file.
+
+    Raises:
+        DataError: the file is damaged, or the results are of other settings, because a default has changed, or of other
+            data, because the source files have changed.
+    """
+    if path is None or (line := _read_lines(path).get(trial.name)) is None:
+        return None
+    content = line.content
+    _require_same_settings(content, trial, path, line.number)
+    require_same_sources(content.get("sources", {}), trial, f"{path}:{line.number}")
+    stopped = None if content.get("stopped") is None else Budget(**content["stopped"])
+    return Outcome(content["end"], content["validations"], content["scores"], content["analyses"], stopped)
+
+
+def _require_same_settings(stored: dict[str, Any], trial: Trial, path: Path, line: int) -> None:
+    """Compare all settings; the name of a trial is a digest only of those that differ from their defaults."""
+    given = {"data": str(trial.settings.data), "seed": stored["seed"], **copy.deepcopy(stored["settings"])}
+    changes = changed_fields(resolve_settings(given, source=f"{path}:{line}"), trial.settings)
+    if trial.prepare is not None and stored["prepare"] is not None:
+        prepare = PREPARE.validate_python(stored["prepare"])
+        changes += differences({"prepare": prepare.model_dump()}, {"prepare": trial.prepare.model_dump()})
+    if changes:
+        reason = f"results of other settings: {'; '.join(changes)}; without this line the trial is trained again"
+        raise DataError(path, reason, line)
+
+
+def _read_lines(path: Path) -> Mapping[str, _Line]:
+    """Return the lines of a file by the names of their trials; none if there is no file."""
+    if not path.exists():
+        return {}
+    state = path.stat()
+    return _parsed_lines(path, (state.st_ino, state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=4)  # a sweep asks for each of its trials
+def _parsed_lines(path: Path, state: tuple[int, ...]) -> Mapping[str, _Line]:
+    """Return the lines of a file in a state, which changes whenever the file is written."""
+    try:
+        *texts, rest = read_bytes(path).split(b"\n")
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from None
+    if rest:
+        _logger.warning("%s:%d: the line is incomplete and is left out", path, len(texts) + 1)
+    lines: dict[str, _Line] = {}
+    for number, text in enumerate(texts, start=1):
+        line = _parsed_line(path, number, text)
+        name = line.content["trial"]
+        if name in lines:
+            raise DataError(path, f"a second line of the trial {name}, after line {lines[name].number}", number)
+        lines[name] = line
+    return lines
+
+
+def _parsed_line(path: Path, number: int, text: bytes) -> _Line:
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}", number) from None
+    if not isinstance(content, dict):
+        raise DataError(path, f"holds {type(content).__name__}; expected a JSON object", number)
+    name = check_shape(_TrialShape, content, path, number)["trial"]
+    return _Line(number, f"{text.decode()}\n", without_digest(content, path, _KIND, name, number))
