@@ -11,7 +11,7 @@ VENV ?= .venv
 EXTRAS ?= dev
 BIN := $(VENV)/bin
 BENCH := build/bench
-SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/operators/*/*.cpp src/structattn/operators/*/*.h)
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard src/structattn/operators/*/*.cpp src/structattn/operators/*/*.h src/structattn/operators/*/cpu/*.cpp src/structattn/operators/*/cpu/*.h)
 # Two workers of one thread each: with more, those of one wait for those of the other, and small trainings take four times as long.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 

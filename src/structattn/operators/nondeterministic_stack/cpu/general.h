@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "common/wide_number.h"
-#include "nondeterministic_stack/range.h"
-#include "nondeterministic_stack/sequence.h"
+#include "nondeterministic_stack/cpu/sequence.h"
 
 namespace general {
 
