@@ -81,11 +81,14 @@ def _chosen(given: Arguments, sequences: Tensor) -> Arguments:
     def copied(x: Tensor) -> Tensor:
         return x[sequences].to(device)
 
-    vectors = (
-        None if given.values is None else copied(given.values),
-        None if given.bottom is None else given.bottom.to(device),
+    return given._replace(
+        push=copied(given.push),
+        replace=copied(given.replace),
+        pop=copied(given.pop),
+        values=None if given.values is None else copied(given.values),
+        bottom=None if given.bottom is None else given.bottom.to(device),
+        lengths=copied(given.lengths),
     )
-    return Arguments(*(copied(x) for x in given[:3]), *vectors, copied(given.lengths), given.window)
 
 
 def _unlimited_readings(given: Arguments) -> tuple[Tensor, Tensor]:
